@@ -2,7 +2,7 @@
 
 So are the operations of `robo_rl`, such as `train`, which packages above it implement.
 
-A third party adds one by declaring an entry point in its own package; nothing here is edited.
+A third party adds one by declaring an entry point in its own package, or a paper (`robo_rl.papers`); nothing here is edited.
 """
 
 from __future__ import annotations
@@ -15,27 +15,10 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from traceback import extract_tb
-from typing import Any, Literal
+from typing import Any
 
 from robo_rl.errors import BrokenPlugin, InvalidSetting, MissingOperation, RoboRLError, UnknownName
-
-Group = Literal[
-    "environments",
-    "wrappers",
-    "encoders",
-    "learners",
-    "networks",
-    "rewards",
-    "raters",
-    "image_text_models",
-    "judges",
-    "captioners",
-    "robots",
-    "cameras",
-    "teleoperators",
-    "formats",
-    "operations",
-]
+from robo_rl.papers import Component, Group, papers
 
 
 def known(group: Group) -> dict[str, EntryPoint]:
@@ -46,7 +29,12 @@ def known(group: Group) -> dict[str, EntryPoint]:
 @lru_cache(maxsize=64)
 def _declared(group: Group, path: tuple[str, ...], changed: tuple[int, ...]) -> dict[str, EntryPoint]:
     """Return what `known` returns, read again after a package was installed in a folder of `sys.path`."""
-    return {point.name: point for point in sorted(entry_points(group=f"robo_rl.{group}"), key=lambda point: point.name)}
+    return {point.name: point for point in sorted(declared(group), key=lambda point: point.name)}
+
+
+def declared(group: Group) -> list[EntryPoint]:
+    """Return what the papers and the distributions declare in a group: names may be there twice."""
+    return [point for paper in papers().values() for point in paper.points(group)] + [*entry_points(group=f"robo_rl.{group}")]
 
 
 def _changed(folder: str) -> int:
@@ -130,4 +118,6 @@ def plugin_errors(group: Group, point: EntryPoint) -> Iterator[None]:
 
 def package_of(point: EntryPoint) -> str:
     """Returns the name of the package that declares an entry point."""
+    if isinstance(point, Component):
+        return point.distribution
     return point.dist.name if point.dist is not None else point.module

@@ -58,6 +58,7 @@ from __future__ import annotations
 import difflib
 import errno
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Literal
 
 LIKENESS = 0.6
@@ -183,11 +184,15 @@ class InvalidSetting(RoboRLError):
     """A setting has the wrong type or lies outside its range."""
 
 
-def require_allowed(settings: object, allowed: Mapping[str, tuple[bool, str]]) -> None:
-    """Raises InvalidSetting for the first field whose condition is False; `allowed` maps it to (condition, words)."""
+def require_allowed(settings: object, allowed: Mapping[str, tuple[bool, str]], *, group: str = "") -> None:
+    """Raises InvalidSetting for the first field whose condition is False; `allowed` maps it to (condition, words).
+
+    A field may be of a group within the settings, such as "replay.n_step". group: name of the settings if they are one.
+    """
     for name, (is_allowed, words) in allowed.items():
         if not is_allowed:
-            raise InvalidSetting(f"Setting {name!r} is out of range.", got=getattr(settings, name), allowed=words)
+            key = f"{group}.{name}" if group else name
+            raise InvalidSetting(f"Setting {key!r} is out of range.", got=attrgetter(name)(settings), allowed=words)
 
 
 class SpecError(RoboRLError):

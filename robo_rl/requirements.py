@@ -1,15 +1,16 @@
-"""Checks of a learner's inputs: ranges of settings, kinds of actions, finite numbers."""
+"""Checks of what a component needs: optional packages, ranges of settings, kinds of actions, finite numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, NoReturn
 
 import numpy as np
 
-from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError, require_allowed
+from robo_rl.errors import InvalidSetting, MissingExtra, NonFiniteUpdate, RunError, require_allowed
 from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 from robo_rl.spec.observation import Role
 from robo_rl.types import Array
@@ -18,19 +19,28 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "lr": (lambda rate: rate > 0, "above 0"),
     "batch_size": (lambda size: size >= 1, "1 or more"),
     "tau": (lambda share: 0 < share <= 1, "above 0, at most 1"),
-    "hidden": (lambda units: all(count >= 1 for count in units), "1 or more units in each layer"),
     "critics": (lambda count: count >= 1, "1 or more"),
     "initial_temperature": (lambda weight: weight > 0, "above 0"),
-    "normalization_rows": (lambda rows: rows >= 0, "0 or more"),
 }
 """Allowed values of settings by name, in every learner that has them."""
 
 
+@contextmanager
+def optional(component: str, package: str, extra: str) -> Iterator[None]:
+    """Import an optional package inside; raises MissingExtra if it is not installed, its own error if it is broken."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise MissingExtra(component, package, extra) from None
+
+
 def require_ranges(config: Any) -> None:
-    """Raise InvalidSetting if a setting of a learner, or of its `sampling`, is out of range."""
+    """Raise InvalidSetting if a setting of a learner, or of its `sampling` if it has one, is out of range."""
     values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in RANGES}
     require_allowed(config, {name: (RANGES[name][0](value), RANGES[name][1]) for name, value in values.items()})
-    _ = config.sampling  # checks itself when it is made
+    _ = getattr(config, "sampling", None)  # checks itself when it is made
 
 
 def require_continuous(spec: EnvironmentSpec, learner: str) -> None:

@@ -6,34 +6,70 @@ The error of an unknown key names the nearest known one, that of a wrong type th
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
-import pydantic
-
-from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.errors import LIKENESS, InvalidSetting, UnknownName
 
 
-def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, Any] | None = None) -> Any:
-    """Returns a dataclass with these settings; raises UnknownName or InvalidSetting naming the key.
+def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, Any] | None = None, group: str = "") -> Any:
+    """Returns a dataclass with these settings; raises UnknownName or InvalidSetting naming the key, such as network.hidden.
 
-    source: name of the settings in error messages. types: of fields whose type the dataclass leaves open, by name.
+    source: name of the settings in error messages. types: of fields whose type the dataclass leaves open, by name. group: key
+    of the settings within the source.
     """
     hints = get_type_hints(kind, include_extras=False) | dict(types or {})
-    if not isinstance(settings, Mapping):
-        raise InvalidSetting(f"{source} must be a mapping.", got=repr(settings), allowed=sorted(hints))
     names = [item.name for item in dataclasses.fields(kind)]
+    if not isinstance(settings, Mapping):
+        fix = f"write {group}: {{KEY: VALUE}}" if group else None
+        raise InvalidSetting(f"{_where(source, group)} must be a mapping.", got=repr(settings), allowed=sorted(names), fix=fix)
     for key in settings:
         if key not in names:
-            raise UnknownName(f"key in {source}:", str(key), names)
+            raise unknown_key(kind, str(key), source, group)
     values = {}
     for item in dataclasses.fields(kind):
+        key = f"{group}.{item.name}" if group else item.name
         if item.name in settings:
-            values[item.name] = _value(hints[item.name], settings[item.name], f"{source}: {item.name}")
+            values[item.name] = _value(hints[item.name], settings[item.name], source, key)
         elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
-            raise InvalidSetting(f"{source} lacks the key {item.name!r}.", got=sorted(settings), allowed=names)
+            raise InvalidSetting(f"{source} lacks the key {key!r}.", got=sorted(settings), allowed=names)
     return kind(**values)
+
+
+def unknown_key(kind: Any, key: str, source: str, group: str = "") -> UnknownName:
+    """Return the error for a key that settings have not; its remedy names the group that has it, or one that is like it."""
+    within = [item.name for item in dataclasses.fields(kind)]
+    start = f"{group}." if group else ""
+    found = nested_key(kind, key) if not difflib.get_close_matches(key, within, n=1, cutoff=LIKENESS) else ""
+    of = f"key of {group} in {source}:" if group else f"key in {source}:"
+    return UnknownName(of, key, within, fix=f"write {start}{found}" if found else None)
+
+
+def nested_key(kind: Any, key: str) -> str:
+    """Return GROUP.NAME for a key that a group of settings has, or nearly so, also as GROUP_NAME; "" if none is like it."""
+    groups = [item for item in dataclasses.fields(kind) if dataclasses.is_dataclass(item.default)]
+    pairs = [(item.name, inner.name) for item in groups for inner in dataclasses.fields(item.default)]
+    spelled = {written: f"{group}.{name}" for group, name in pairs for written in (f"{name}_{group}", f"{group}_{name}", name)}
+    close = difflib.get_close_matches(key, spelled, n=1, cutoff=0.75)
+    return spelled[close[0]] if close else ""
+
+
+def updated(settings: Any, *changes: Mapping[str, Any], **more: Any) -> Any:
+    """Return settings with other values; those of a group are a mapping of what changes in it, {"hidden": (64, 64)}.
+
+    changes: mappings of values, of which the last one counts. Raises UnknownName, and the errors of the settings.
+    """
+    values: dict[str, Any] = {}
+    for each in (*changes, more):
+        for key, value in each.items():
+            if not hasattr(settings, key):
+                raise unknown_key(type(settings), key, type(settings).__name__)
+            before = values.get(key, getattr(settings, key))
+            is_group = dataclasses.is_dataclass(before) and isinstance(value, Mapping)
+            values[key] = updated(before, value) if is_group else value
+    return dataclasses.replace(settings, **values)
 
 
 def plain(value: Any) -> Any:
@@ -51,11 +87,18 @@ def _whole(value: Any) -> Any:
     return int(float(value)) if is_written_so and float(value).is_integer() else value
 
 
-def _value(hint: Any, value: Any, where: str) -> Any:
+def _where(source: str, key: str) -> str:
+    return f"{source}: {key}" if key else source
+
+
+def _value(hint: Any, value: Any, source: str, key: str) -> Any:
+    where = _where(source, key)
     if dataclasses.is_dataclass(hint):
         if value is None:
             raise _without_value(where, "a mapping")
-        return settings_as(hint, value, source=where)
+        return settings_as(hint, value, source=source, group=key)
+    import pydantic  # takes longer than a command that only lists
+
     try:
         found = pydantic.TypeAdapter(hint).validate_python(_whole(value) if hint is int else value)
     except pydantic.ValidationError as error:

@@ -7,6 +7,7 @@ import sys
 import tomllib
 import zipfile
 from functools import cache
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -15,10 +16,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SHIPPED = [ROOT / name for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
-PACKAGES = [*SHIPPED, ROOT / "scripts" / "robo_bench"]
-MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
-PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")})
-SCRIPTS = {"setup", "quickstart", "test"}
+PAPERS = ROOT / "policies" / "robo_papers"
+PACKAGES = [*SHIPPED, ROOT / "scripts" / "robo_bench", PAPERS]
+MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py") if "tests" not in path.parts)
+PAGES = sorted(
+    {
+        *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
+        *(ROOT / "docs").rglob("*.md"),
+        *PAPERS.rglob("*.md"),
+    }
+)
+SCRIPTS = {"setup", "quickstart", "test", "try_paper"}
 SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc", "tools", "stuff", "base", "core"}
 
 
@@ -44,7 +52,7 @@ def dotted(path: Path) -> str:
 @pytest.mark.parametrize("folder", ["sims", "policies", "real_robot", "datasets", "scripts"])
 def test_a_code_folder_holds_its_package_and_no_module(folder):
     entries = {path.name for path in (ROOT / folder).iterdir() if path.name != "__pycache__"}
-    others = {"carla_standin", "robo_app", "robo_bench", "lerobot_robot_robo_rl"}  # decisions 0001 and 0013
+    others = {"carla_standin", "robo_app", "robo_bench", "robo_papers", "lerobot_robot_robo_rl"}  # decisions 0001 and 0013
     packages = {name for name in entries if (ROOT / folder / name).is_dir()} - others
     assert len(packages) == 1 and packages.pop().startswith("robo_")
     assert {name for name in entries if (ROOT / folder / name).is_file()} == (SCRIPTS if folder == "scripts" else set())
@@ -208,6 +216,20 @@ def test_names_of_tests_are_short():
 # packaging
 
 
+BROUGHT = {"h11": "uvicorn", "jinja2": "torch", "typing_extensions": "torch"}
+"""Packages that a declared one always brings."""
+
+
+def test_what_others_bring_is_required_by_them():
+    for name, owner in BROUGHT.items():
+        needs = [need for need in metadata.requires(owner) or [] if "extra ==" not in need]
+        assert any(re.match(r"[\w-]+", need)[0].lower().replace("-", "_") == name for need in needs)
+
+
+def test_the_kernel_needs_few_packages():
+    assert len(PYPROJECT["project"]["dependencies"]) <= 18
+
+
 def test_every_import_is_declared():
     optional = PYPROJECT["project"]["optional-dependencies"].values()
     declared = [*PYPROJECT["project"]["dependencies"], *(need for needs in optional for need in needs)]
@@ -227,7 +249,7 @@ def test_every_import_is_declared():
         "pygame",
         "safety_gymnasium",
     }  # other names of declared ones, or brought by them; the last one's requirements exclude today's Gymnasium
-    names |= {package.name for package in PACKAGES} | sys.stdlib_module_names
+    names |= {package.name for package in PACKAGES} | sys.stdlib_module_names | set(BROUGHT)
     used = {}
     for path in MODULES:
         for node in ast.walk(tree_of(path)):
@@ -240,7 +262,9 @@ def test_every_import_is_declared():
 
 def test_every_dependency_is_pinned_in_the_default_lock():
     lock = (ROOT / "locks" / "default.txt").read_text()
-    declared = PYPROJECT["project"]["dependencies"] + PYPROJECT["build-system"]["requires"]
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    installed = [need for name in re.findall(r"[\w-]+", extras["all"][0])[2:] for need in extras[name]]
+    declared = [*PYPROJECT["project"]["dependencies"], *installed, *PYPROJECT["build-system"]["requires"]]
     names = {re.match(r"[\w-]+", need)[0].lower() for need in declared} - {"torch"}
     assert {name for name in names if not re.search(rf"^{name}==", lock, re.MULTILINE)} == set()
 

@@ -24,7 +24,7 @@ from robo_datasets.atomic_write import atomic_write
 from robo_datasets.catalogue import Catalogue, Entry
 from robo_datasets.episode_file import copy_episode, read_episode, store_episode, write_episode
 from robo_datasets.packed_pictures import EXACT, packing
-from robo_rl.environments.recorded import environment_as_recorded
+from robo_datasets.recorded_environment import environment_as_recorded
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError, fix_of
 from robo_rl.rollout.journal import Journal
 from robo_rl.runs.run import write_text

@@ -8,14 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
-from zlib_ng import zlib_ng
 
 from robo_rl.errors import EpisodeCorrupt
+
+inflate: Any
+try:
+    from zlib_ng import zlib_ng as inflate
+except ModuleNotFoundError:
+    import zlib as inflate
 
 Array = npt.NDArray[Any]
 
@@ -150,15 +155,15 @@ def _is_pictures(dataset: h5py.Dataset) -> bool:
 
 
 def _inflated(dataset: h5py.Dataset) -> Array:
-    """Returns inflated pictures, twice as fast as HDF5's own zlib. The file's hash covers their checksums."""
+    """Return inflated pictures, with zlib-ng twice as fast as HDF5's own zlib. The file's hash covers their checksums."""
     pictures = np.empty(dataset.shape, np.uint8)
     inside = (0,) * (dataset.ndim - 1)
     for row, picture in enumerate(pictures):
         skipped, chunk = dataset.id.read_direct_chunk((row, *inside))
         if skipped:
             return np.asarray(dataset[()])
-        unpacking, content = zlib_ng.decompressobj(), b""
-        with suppress(cast(type[Exception], zlib_ng.error)):  # declared as an instance
+        unpacking, content = inflate.decompressobj(), b""
+        with suppress(inflate.error):
             content = unpacking.decompress(chunk[:-CHECKSUM], picture.nbytes)  # limits the size of a hostile chunk
         if len(content) != picture.nbytes or not unpacking.eof:
             raise EpisodeCorrupt(f"Picture {row} of {dataset.name} has another size.", allowed=f"{picture.nbytes} bytes")

@@ -59,7 +59,7 @@ def label(
             ) from problem
         with closing((answers or _answers_here(dataset, model))(missing)) as found:
             for _, (entry, answer) in zip(watch(missing), found, strict=True):
-                if cache is not None:
+                if cache is not None and not model.keeps_answers:
                     cache.add(maker, entry, answer)
                 labels.add(entry.identity, answer)
     return len(pending)

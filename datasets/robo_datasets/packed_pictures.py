@@ -19,6 +19,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.errors import EpisodeCorrupt, InvalidSetting, require_allowed
+from robo_rl.requirements import optional
 from robo_rl.system.threads import ordinary_scheduling
 
 Pictures = npt.NDArray[np.uint8]
@@ -78,7 +79,8 @@ class AV1(Packing):
     @override
     def pack(self, pictures: Pictures) -> list[bytes]:
         """Returns one part; raises InvalidSetting if PyAV has no encoder."""
-        import av
+        with optional("Pictures packed as AV1", "av", "films"):
+            import av
 
         if "libsvtav1" not in av.codecs_available:
             raise InvalidSetting("PyAV came without an encoder of AV1.", fix="pip install av from PyPI, or --pictures jpeg")
@@ -172,7 +174,8 @@ def most_pixels(height: int, width: int) -> dict[str, str]:
 
 
 def _frames_of_film(content: Bytes, shape: tuple[int, ...]) -> Iterator[Pictures]:
-    import av
+    with optional("Pictures packed as AV1", "av", "films"):
+        import av
 
     try:
         with av.open(io.BytesIO(content.tobytes()), "r", format="mp4") as container:

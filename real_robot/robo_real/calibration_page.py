@@ -9,6 +9,7 @@ import numpy as np
 
 from robo_real.calibration import Charuco, Picture
 from robo_rl.errors import InvalidSetting
+from robo_rl.requirements import optional
 
 DOTS = 10_000
 """[1/m] resolution; a tenth of a millimetre"""
@@ -43,7 +44,8 @@ def board_page(board: Charuco) -> Picture:
 
 def write_board_page(board: Charuco, path: Path) -> None:
     """Write the page as .png or .pdf, which know its true size; raises InvalidSetting for another suffix."""
-    from PIL import Image
+    with optional("A board to print", "PIL", "plots"):
+        from PIL import Image
 
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidSetting("A board is written as PNG or PDF.", got=path.name, allowed=" or ".join(SUFFIXES))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TypeVar
 
 from robo_real.arm import ArmDriver
@@ -53,20 +52,6 @@ def within(seconds: float, call: Callable[[], T], name: str) -> T:
         if answer.done():  # the call's own
             raise
         raise DriverHangs(name, seconds) from None
-
-
-class Turn:
-    """Reentrant lock as a context; raises DriverHangs if it is not free within TURN."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=TURN):
-            raise DriverHangs("another command", TURN)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._lock.release()
 
 
 class HoldThread:

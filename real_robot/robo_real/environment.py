@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_real.arm import Scene
-from robo_real.clock import Clock
-from robo_real.control_loop import ControlLoop
-from robo_real.gripper import GRIP, gripper_control, hold_action
+from robo_real.arm_spec import GRIP, gripper_control, hold_action
+from robo_real.clock import Clock, ControlLoop
 from robo_real.shadow import SHADOW, VERDICT, Commands
 from robo_rl.errors import (
     CameraChanged,

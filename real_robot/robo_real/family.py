@@ -70,3 +70,4 @@ def _refuse_unknown(arguments: dict[str, Any]) -> None:
 
 
 FAMILY = RobotFamily()
+"""An arm that `robo-rl robot serve` serves, at robot:URL."""

@@ -20,12 +20,9 @@ import numpy as np
 
 from robo_real.arm import ArmState, ArmTarget, Array, JointTarget
 from robo_real.audit_log import AuditLog
+from robo_real.checks import MeasurementChecks, MotionChecks
 from robo_real.limits import Limits
-from robo_real.measurement_checks import MeasurementChecks
-from robo_real.motion_checks import MotionChecks
-from robo_real.orientation_cone import OrientationCone
-from robo_real.rate_limit import RateLimit
-from robo_real.rotations import Quaternion, between, quaternion, turned
+from robo_real.rotations import OrientationCone, Quaternion, between, quaternion, turned
 from robo_rl.errors import RobotStopped
 
 DAMPING = 0.02**2 * np.eye(6)
@@ -57,6 +54,41 @@ class Verdict:
     """Allowed target of the hand; None if the arm must hold"""
     reasons: tuple[str, ...] = ()
     """Reasons of changes; empty for an unchanged command"""
+
+
+@dataclass
+class RateLimit:
+    """Limits of speed, acceleration and jerk of a moving target (3,). Slowing down is never delayed: a stop must not wait."""
+
+    speed: float
+    """[1/s] of the elements' unit"""
+    acceleration: float
+    """[1/s^2]"""
+    jerk: float
+    """[1/s^3]"""
+
+    def __post_init__(self) -> None:
+        self.rest()
+
+    def rest(self) -> None:
+        """Set the target's velocity and acceleration to zero."""
+        self._velocity = np.zeros(3)
+        self._acceleration = 0.0
+
+    def limited(self, step: Array, duration: float) -> Array:
+        """Return the allowed part of a step (3,) within a duration [s]; does not change the state."""
+        if duration <= 0:
+            return np.zeros(3)
+        most = min(self.acceleration, self._acceleration + self.jerk * duration) * duration
+        return sped_up(self._velocity, step / duration, self.speed, most) * duration
+
+    def moved(self, step: Array, duration: float) -> None:
+        """Record a step (3,) within a duration [s], as returned by `limited` or shorter."""
+        if duration <= 0:
+            return
+        velocity = step / duration
+        self._acceleration = float(np.linalg.norm(velocity - _slowed_towards(self._velocity, velocity))) / duration
+        self._velocity = velocity
 
 
 class Guard:
@@ -279,7 +311,9 @@ class Guard:
         reasons = ["quaternion"] if abs(np.linalg.norm(wanted.quaternion) - 1) >= 0.01 else []
         since = self.period if self.target is None else now - self._judged_at
         duration = float(np.clip(since, 0.0, 2 * self.period))  # faster commands do not move the arm faster
-        last = self.target or ArmTarget(np.clip(state.position, self._low, self._high), self._upright(state.quaternion), None)
+        last = self.target or ArmTarget(
+            np.clip(state.position, self._low, self._high), self.cone.nearest(state.quaternion), None
+        )
         direction = quaternion(wanted.quaternion)
         if whole:
             position = _noted(reasons, "box", np.clip(wanted.position, self._low, self._high), wanted.position)
@@ -325,11 +359,11 @@ class Guard:
             away *= self.limits.reach_turn / angle
         found = turned(state.quaternion, away)
         if not self.cone.contains(found):  # the cone is not convex: between two inner directions, stay
-            found = self._upright(state.quaternion)
+            found = self.cone.nearest(state.quaternion)
         return found
 
     def _inside(self, wanted: Quaternion, reasons: list[str]) -> Quaternion:
-        inside = self._upright(wanted)
+        inside = self.cone.nearest(wanted)
         if max(np.abs(between(inside, wanted))) > 1e-6:
             reasons.append("cone")
         return inside
@@ -353,11 +387,8 @@ class Guard:
             return position, orientation
         reasons.append("joint_limit")
         found = turned(state.quaternion, share * away)
-        found = found if self.cone.contains(found) else self._upright(state.quaternion)
+        found = found if self.cone.contains(found) else self.cone.nearest(state.quaternion)
         return state.position + share * (position - state.position), found
-
-    def _upright(self, direction: Quaternion) -> Quaternion:
-        return self.cone.nearest(direction)
 
     def _measurement_checks(self) -> MeasurementChecks:
         return MeasurementChecks(self.limits, self._low, self._high, self.cone, self._width)
@@ -412,3 +443,28 @@ def _row(target: ArmTarget | None) -> list[str] | None:
         return None
     opening = "as it is" if target.opening is None else f"{target.opening:.6g}"
     return [*(f"{value:.6g}" for value in [*np.ravel(target.position), *target.quaternion]), opening]
+
+
+def sped_up(velocity: Array, wanted: Array, speed: float, most: float) -> Array:
+    """Return the velocity (3,) nearest to a wanted one, after free slowing down and speeding up by at most `most`.
+
+    speed: bound of the wanted speed.
+    """
+    wanted = shortened(wanted, speed)
+    before = _slowed_towards(velocity, wanted)
+    return before + shortened(wanted - before, most)
+
+
+def shortened(vector: Array, most: float) -> Array:
+    """Return a vector scaled down to a norm of at most `most`."""
+    length = float(np.linalg.norm(vector))
+    return vector if length <= most else vector * (most / length)
+
+
+def _slowed_towards(velocity: Array, wanted: Array) -> Array:
+    """Return the velocity nearest to the wanted one that is reachable by slowing down alone."""
+    square = float(velocity @ velocity)
+    if square < 1e-18:
+        return np.zeros(3)
+    share = min(max(float(wanted @ velocity) / square, 0.0), 1.0)
+    return share * velocity

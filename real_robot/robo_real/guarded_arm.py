@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
 from robo_real.arm import ArmDriver, ArmState, ArmTarget, Scene
-from robo_real.arm_spec import HandMotion, arm_spec, observed
+from robo_real.arm_spec import HandMotion, arm_spec, observed, plain_numbers
 from robo_real.audit_log import AuditLog
-from robo_real.deadline import CLOSES, CONNECTS, DRIVER_HANGS, GLANCE, HANGS, DriverHangs, HoldThread, Turn, within
+from robo_real.deadline import CLOSES, CONNECTS, DRIVER_HANGS, GLANCE, HANGS, TURN, DriverHangs, HoldThread, within
 from robo_real.guard import LATCHED, Guard, Mode, Verdict, stopped_error
 from robo_real.limits import Limits
 from robo_real.motion_generator import MotionGenerator
-from robo_real.plain_numbers import plain_numbers
 from robo_real.rotations import between
 from robo_real.tare import ForceTare, Tare
 from robo_real.ticker import Ticker
@@ -29,6 +30,20 @@ NEAR, STUCK = 0.1, 0.2
 """[s] of a goal, at full speed, that `come_near` leaves, and without getting nearer until it ends"""
 SECOND_LINE = 0.05
 """[s] after `hold_after` at which a motion without a newer command ends even if the watchdog is late"""
+
+
+class Turn:
+    """Reentrant lock as a context; raises DriverHangs if it is not free within TURN."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=TURN):
+            raise DriverHangs("another command", TURN)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lock.release()
 
 
 class GuardedArm(Robot):

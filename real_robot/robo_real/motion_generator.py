@@ -10,9 +10,8 @@ from typing_extensions import override
 
 from robo_real.arm import HOLD, ArmDriver, ArmState, ArmTarget, Array, JointTarget, SetPoint, SetPoints
 from robo_real.guard import Guard
-from robo_real.joint_set_points import JointSetPoints
 from robo_real.rotations import between
-from robo_real.set_points import PoseSetPoints
+from robo_real.set_points import JointSetPoints, PoseSetPoints
 
 THERE = (0.002, 0.02)
 """[m] and [rad] tolerance of arrival at a goal"""

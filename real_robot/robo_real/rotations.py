@@ -1,16 +1,20 @@
-"""Rotations as unit quaternions (w, x, y, z), in plain floats, which are faster than arrays of four numbers."""
+"""Rotations as unit quaternions (w, x, y, z), in plain floats, which are faster than arrays of four numbers; a cone of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 Quaternion = tuple[float, float, float, float]
 Vector = tuple[float, float, float]
 Numbers = Sequence[float] | npt.NDArray[Any]
+SLACK = 1e-6
+"""[rad] by which an orientation inside a cone may be outside"""
 DOWN: Quaternion = (0.0, 1.0, 0.0, 0.0)
 """Hand that points straight down, with its x axis along that of the base"""
 
@@ -105,3 +109,32 @@ def tilt_and_turn(q: Quaternion, reference: Quaternion) -> tuple[Vector, float]:
 def from_tilt_and_turn(tilt: Numbers, turn: float, reference: Quaternion) -> Quaternion:
     """Return the orientation of tilt and turn: the inverse of `tilt_and_turn`."""
     return multiply(reference, multiply(from_rotation_vector(tilt), from_rotation_vector((0.0, 0.0, turn))))
+
+
+@dataclass(frozen=True)
+class OrientationCone:
+    """Orientations within `tilt` and `turn` of a reference."""
+
+    tilt: float
+    """[rad]"""
+    turn: float
+    """[rad] in either direction"""
+    reference: Quaternion
+
+    def nearest(self, direction: Quaternion) -> Quaternion:
+        """Return the nearest orientation inside the cone."""
+        tilt, turn = tilt_and_turn(direction, self.reference)
+        size = float(np.linalg.norm(tilt))
+        if size <= self.tilt and abs(turn) <= self.turn:
+            return direction
+        share = min(1.0, self.tilt / size) if size > 0 else 1.0
+        turn = min(max(turn, -self.turn), self.turn)
+        return from_tilt_and_turn([share * value for value in tilt], turn, self.reference)
+
+    def excess(self, direction: Quaternion) -> float:
+        """Return the angle [rad] by which an orientation is outside."""
+        return float(np.linalg.norm(between(self.nearest(direction), direction)))
+
+    def contains(self, direction: Quaternion) -> bool:
+        """Return whether an orientation is inside."""
+        return self.excess(direction) <= SLACK

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import numpy as np
 from typing_extensions import override
 
-from robo_real.gripper import GRIP, hold_action
+from robo_real.arm_spec import GRIP, hold_action
 from robo_rl.protocols.components import Policy
 from robo_rl.spec.environment import ActionSpec, Observation
 from robo_rl.types import ActionSource, Array

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robo_real.gripper import GRIP
+from robo_real.arm_spec import GRIP
 from robo_real.shadow import SHADOW, VERDICT
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import ActionSpec

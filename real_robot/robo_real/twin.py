@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from typing_extensions import override
 from robo_real.arm import ArmDriver, ArmState, ArmTarget, Hold, JointTarget, Response, Scene, SetPoint, SetPoints
 from robo_real.cameras import Frame
 from robo_real.clock import Clock, ManualClock, MonotonicClock
-from robo_real.faults import Faults
 from robo_real.limits import TWIN
 from robo_real.priority import drop_realtime
 from robo_real.rotations import quaternion
@@ -76,13 +75,10 @@ class Twin(ArmDriver, Scene):
         self._set_points: SetPoints | None = None
         self.spec: EnvironmentSpec = self._plant.spec
         self.name = self.spec.name
-        self.faults = Faults()
         self.skipped = 0
         """number of times that the twin fell behind its clock"""
         self._lock = threading.Lock()
         self._is_open = False
-        self._reflex = False
-        self._frozen: ArmState | None = None
         self._zero = np.zeros(3), np.zeros(3)  # force and torque that are measured as none
         self._simulated = self._began = 0.0
         self._frames: dict[str, Frame] = {}
@@ -118,11 +114,11 @@ class Twin(ArmDriver, Scene):
     @override
     def read(self) -> ArmState:
         with self._at_present():
-            return self._shown()
+            return self._measured()
 
     @override
     def move(self, target: ArmTarget) -> None:
-        """Send hand and gripper to a target; ignored after a reflex."""
+        """Send hand and gripper to a target."""
         with self._at_present():
             self._obey(target)
 
@@ -134,8 +130,7 @@ class Twin(ArmDriver, Scene):
 
     @override
     def recover(self) -> None:
-        with self._lock:
-            self._reflex = False
+        """Do nothing: a simulated arm has no errors of its own."""
 
     def tare(self) -> None:
         """Measure force and torque relative to the present ones from now on."""
@@ -157,7 +152,6 @@ class Twin(ArmDriver, Scene):
         """Bring arm and objects to the start of the simulated task with that seed."""
         with self._at_present():
             self._plant.reset(seed)
-            self._reflex = False
             if self._set_points is not None:
                 self._set_points.displaced()
             self._frames, self._began = {}, self._simulated
@@ -196,7 +190,6 @@ class Twin(ArmDriver, Scene):
 
     def newest(self, camera: str) -> Frame:
         """Return the newest picture of a camera; raises CameraFault before the first, and if rendering has failed."""
-        camera = self._plugged(camera)
         if isinstance(self.clock, ManualClock):
             return self._render_now(camera)
         frames = self._frames
@@ -206,25 +199,10 @@ class Twin(ArmDriver, Scene):
             raise CameraFault(f"The twin has no picture of the camera {camera!r} yet.", allowed=self.cameras)
         return frames[camera]
 
-    def _plugged(self, camera: str) -> str:
-        """Return the name of the camera whose pictures come as those of another, if the plugs are swapped."""
-        names = self.cameras
-        return names[names.index(camera) - 1] if self.faults.camera_swap and camera in names else camera
-
     @property
     def _is_drawn(self) -> bool:
         """True if a thread renders the cameras."""
         return len(self._threads) > 1
-
-    # faults
-
-    def inject(self, faults: Faults) -> None:
-        """Replace the faults; a reflex is an event, and stays until it is cleared."""
-        with self._at_present():
-            if faults.reflex:
-                self._reflex = True
-                self._plant.hold()
-            self.faults = faults
 
     # time
 
@@ -250,7 +228,7 @@ class Twin(ArmDriver, Scene):
             self.skipped += 1
             self._simulated = now - tick
         while self._simulated + tick <= now + 1e-9:
-            if self._set_points is not None and (point := self._set_points.tick(self._shown(), self._simulated)) is not None:
+            if self._set_points is not None and (point := self._set_points.tick(self._measured(), self._simulated)) is not None:
                 self._obey(point)
             self._plant.advance()
             self._simulated += tick
@@ -258,33 +236,19 @@ class Twin(ArmDriver, Scene):
     def _obey(self, point: SetPoint) -> None:
         if isinstance(point, Hold):
             self._plant.hold()
-        elif not self._reflex:
-            if isinstance(point, JointTarget):
-                self._plant.follow_joints(point.position)
-                return
+        elif isinstance(point, JointTarget):
+            self._plant.follow_joints(point.position)
+        else:
             self._plant.follow(point.position, point.quaternion)
             if point.opening is not None:
                 self._plant.open_to(point.opening)
 
-    def _shown(self) -> ArmState:
-        """Return the measured state, faults included."""
-        state, faults = self._measured(), self.faults
-        if faults.freeze or faults.repeat:
-            self._frozen = self._frozen or state
-            return self._frozen if faults.freeze else replace(self._frozen, stamp=state.stamp)
-        self._frozen = None
-        return state
-
     def _measured(self) -> ArmState:
         measured = self._plant.measure()
-        faults, position = self.faults, measured["position"]
-        measured["position"] = position + np.array([faults.jump, 0.0, 0.0])
-        if faults.corrupt:
-            measured["joint_position"] = np.full_like(measured["joint_position"], np.nan)
-        measured["force"] = measured["force"] + np.array([0.0, 0.0, faults.push]) - self._zero[0]
+        measured["force"] = measured["force"] - self._zero[0]
         measured["torque"] = measured["torque"] - self._zero[1]
         measured["quaternion"] = quaternion(measured["quaternion"])
-        return ArmState(stamp=self._simulated, fault="reflex" if self._reflex else None, **measured)
+        return ArmState(stamp=self._simulated, **measured)
 
     def _take_pictures(self) -> None:
         """Render until the twin is closed or rendering fails; readers of the camera then get that error."""
@@ -301,29 +265,21 @@ class Twin(ArmDriver, Scene):
         with closing(self._plant.pictures()) as pictures:
             while not self._done.wait(max(due - time.monotonic(), 0.0)):
                 due = max(due + period, time.monotonic())  # missed pictures are not made up for
-                if self.faults.camera_freeze:
-                    continue
                 with self._lock:
                     pictures.copy_state()
                     stamp = self._simulated
                 number += 1
-                frames = {name: Frame(self._sized(found), stamp, number, name) for name, found in pictures.draw().items()}
+                frames = {name: Frame(found, stamp, number, name) for name, found in pictures.draw().items()}
                 if stamp >= self._began:
                     self._frames = frames
                 self._has_drawn.set()
 
     def _render_now(self, camera: str) -> Frame:
-        if self.faults.camera_freeze and camera in self._frames:
-            return self._frames[camera]
         pictures = self._plant.pictures()
         with self._at_present():
             pictures.copy_state()
             stamp = self._simulated
         found = pictures.draw()[camera]
         pictures.close()
-        self._frames[camera] = frame = Frame(self._sized(found), stamp, round(stamp / self._plant.tick), camera)
+        self._frames[camera] = frame = Frame(found, stamp, round(stamp / self._plant.tick), camera)
         return frame
-
-    def _sized(self, picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        size = self.faults.camera_size
-        return picture if not size else np.resize(picture, (size, size, 3)).astype(np.uint8)

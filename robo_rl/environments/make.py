@@ -18,15 +18,15 @@ GYMNASIUM = "gymnasium"
 """Family that has some of Gymnasium's own tasks, with units."""
 
 
-def environment_names(tasks: Callable[[str], list[str]] | None = None) -> dict[str, str | None]:
-    """Return every environment as "family/task" -> None, or the reason if its family cannot be used here.
+def environment_names(families: Iterable[str] | None = None) -> dict[str, str | None]:
+    """Return the environments of families as "family/task" -> None, or the reason if a family cannot be used here.
 
-    tasks: names of a family's environments; by default the family lists them, which imports its simulator.
+    families: by default all; each lists its own tasks, which imports its simulator.
     """
     names: dict[str, str | None] = {}
-    for family in known("environments"):
+    for family in known("environments") if families is None else families:
         try:
-            names |= dict.fromkeys((tasks or tasks_of)(family))
+            names |= dict.fromkeys(tasks_of(family))
         except RoboRLError as error:  # one family that cannot be used hides no other
             names[f"{family}/*"] = str(error)
     return names

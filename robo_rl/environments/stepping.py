@@ -1,21 +1,27 @@
 """Reset and step environments of any origin: every failure inside becomes one error with its location.
 
-Observations and infos are copies, because many simulators write each step into the same buffer.
+What an environment says in `info` is checked: the known keys are right, or one error names the wrong one. Observations and
+infos are copies, because many simulators write each step into the same buffer.
 """
 
 from __future__ import annotations
 
+import math
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from robo_rl.environments.step_info import checked_info
-from robo_rl.errors import EnvironmentFailed, RoboRLError, printable
-from robo_rl.spec.environment import Observation
+from robo_rl.errors import EnvironmentFailed, InvalidAction, RoboRLError, printable
+from robo_rl.spec.environment import ActionSpec, Observation
+from robo_rl.types import MEASURED_AT, MEASURES, METADATA, ActionSource, Array
 
+ROUNDING = 1e-5
+"""By which an executed action may leave [-1, 1]: of limits in float32 that were scaled there and back."""
+VERDICTS = ("guard", "shadow_guard")
+"""Reasons of a robot's guard in `info`: to change the executed action, and one that was judged only (a shadow run)."""
 Step = tuple[Observation, float, bool, bool, Mapping[str, Any]]
 
 
@@ -87,3 +93,98 @@ def _raised(name: str, what: str, error: Exception) -> EnvironmentFailed:
         got=f"{type(error).__name__}: {printable(str(error))}",
         fix=f"look at {printable(place.filename)}, line {place.lineno}, in {place.name}",
     )
+
+
+def checked_info(name: str, info: Any) -> dict[str, Any]:
+    """Return a copy of `info` in which nothing known is shared with the next step.
+
+    Raises EnvironmentFailed for a known key of a wrong type or range. name: of the environment.
+    """
+    if not isinstance(info, Mapping):
+        raise EnvironmentFailed(
+            f"{name} returned no info.",
+            got=printable(repr(info), 100),
+            allowed="a dict",
+            fix=f"look at reset() and step() of {name}",
+        )
+    for key, (is_right, allowed) in _RULES.items():
+        if key in info and not is_right(info[key]):
+            _refuse(name, key, info[key], allowed)
+    return {key: dict(value) if key in _RULES and isinstance(value, Mapping) else value for key, value in info.items()}
+
+
+def success_so_far(before: bool | None, info: Mapping[str, Any]) -> bool | None:
+    """Return the success of an episode after another step: success at any of its steps; None as long as none told."""
+    told = info.get("success")
+    return before if told is None else bool(before) or bool(told)
+
+
+def executed_action(name: str, info: Mapping[str, Any], spec: ActionSpec) -> Array | None:
+    """Return the action (A,) that was executed if the environment tells; raises EnvironmentFailed if it cannot be one."""
+    told = info.get("executed_action")
+    if told is None:
+        return None
+    try:
+        action = np.array(spec.validate(told), spec.dtype)
+    except (InvalidAction, TypeError, ValueError):
+        _refuse(name, "executed_action", told, _words(spec))
+    if spec.is_discrete:
+        return action
+    if np.abs(action).max() > 1.0 + ROUNDING:
+        _refuse(name, "executed_action", told, _words(spec))
+    clipped: Array = np.clip(action, -1.0, 1.0)
+    return clipped
+
+
+def _words(spec: ActionSpec) -> str:
+    return f"a whole number from 0 to {spec.size - 1}" if spec.is_discrete else f"{spec.size} finite numbers in [-1, 1]"
+
+
+def _refuse(name: str, key: str, got: Any, allowed: str) -> None:
+    raise EnvironmentFailed(
+        f"{name} returned an info[{key!r}] that cannot be used.",
+        got=f"{printable(repr(got), 100)} ({type(got).__name__})",
+        allowed=allowed,
+        fix=f"look at the info of {name}; if the key means something else there, rename it in a wrapper",
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, np.bool_, np.number)) and math.isfinite(value)
+
+
+def _is_success(value: Any) -> bool:
+    return value is None or (_is_number(value) and value in (0, 1))
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) and _is_number(each) for key, each in value.items())
+
+
+def _are_reasons(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
+
+
+def _is_source(value: Any) -> bool:
+    return _is_number(value) and value in set(ActionSource)
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+_NAMED_NUMBERS = "a dict of finite numbers by name"
+_COST = "a finite number, 0 or more"
+_REASONS = "a list of reasons in words, empty for none"
+_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "success": (_is_success, "True or False; 0 or 1"),
+    "reward_terms": (_are_numbers, _NAMED_NUMBERS),
+    MEASURES: (_are_numbers, _NAMED_NUMBERS),
+    "costs": (lambda value: _are_numbers(value) and min(value.values(), default=0) >= 0, f"{_NAMED_NUMBERS}, 0 or more"),
+    "cost": (lambda value: _is_number(value) and value >= 0, _COST),
+    "action_source": (_is_source, ", ".join(f"{source.value} ({source.name})" for source in ActionSource)),
+    "stop_reason": (_is_text, "a word"),
+    MEASURED_AT: (_is_number, "a finite number of seconds"),
+    "instruction": (_is_text, "a text"),
+    METADATA: (lambda value: isinstance(value, Mapping), "a dict of facts by name"),
+} | dict.fromkeys(VERDICTS, (_are_reasons, _REASONS))

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from typing_extensions import override
 
 from robo_rl.environments import stepping
-from robo_rl.environments.step_info import executed_action
+from robo_rl.environments.stepping import executed_action
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import specification
 from robo_rl.types import Metrics

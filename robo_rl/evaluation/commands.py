@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from robo_rl.environments.step_info import VERDICTS
+from robo_rl.environments.stepping import VERDICTS
 from robo_rl.types import ActionSource, Episode
 
 REASONS = VERDICTS[0]

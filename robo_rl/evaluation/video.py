@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import RenderingUnavailable
+from robo_rl.requirements import optional
 from robo_rl.spec.environment import specification
 from robo_rl.system.durable_files import drafted
 from robo_rl.types import Episode
@@ -111,7 +112,8 @@ def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int 
 
     rate: [1/s]. hold: [s] that the last frame stays, by showing it once more so much later.
     """
-    import av  # takes longer to import than all else of an evaluation
+    with optional("A film", "av", "films"):
+        import av  # takes longer to import than all else of an evaluation
 
     per_second = Fraction(rate).limit_denominator(1000)
     with drafted(path) as draft, av.open(str(draft), "w", options={"movflags": "faststart"}) as container:
@@ -133,19 +135,23 @@ def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int 
 
 
 def read_frames(path: Path, shares: Sequence[float]) -> list[Frame]:
-    """Returns the pictures at these shares of a film's length, 0 the first and 1 the last."""
-    import av
+    """Return the pictures at these shares of a film's length, 0 the first and 1 the last; raises OSError, MissingExtra."""
+    with optional("A film", "av", "films"):
+        import av
 
-    with av.open(str(path)) as container:
-        last = container.streams.video[0].frames - 1
-        wanted = [round(share * last) for share in shares]
-        # One at a time: a whole film of decoded pictures may not fit in memory.
-        kept = {
-            index: np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
-            for index, frame in enumerate(container.decode(video=0))
-            if index in wanted
-        }
-    return [kept[index] for index in wanted]
+    try:
+        with av.open(str(path)) as container:
+            last = container.streams.video[0].frames - 1
+            wanted = [round(share * last) for share in shares]
+            # One at a time: a whole film of decoded pictures may not fit in memory.
+            kept = {
+                index: np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+                for index, frame in enumerate(container.decode(video=0))
+                if index in wanted
+            }
+        return [kept[index] for index in wanted]
+    except (av.FFmpegError, IndexError, KeyError) as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 def _film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], request: VideoRequest) -> dict[int, Path]:

@@ -24,6 +24,8 @@ class RewardModel(ABC):
 
     learns_in_a_run: ClassVar[bool] = False
     """True if it has no labels for a recorded dataset, because it is learned while a policy acts."""
+    keeps_answers: ClassVar[bool] = False
+    """True if its labels follow from answers that are kept in a store, so that a cache of labels would hold them twice."""
 
     @property
     @abstractmethod

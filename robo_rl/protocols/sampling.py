@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from robo_rl.errors import require_allowed
 from robo_rl.extras import Extra
@@ -13,27 +13,49 @@ from robo_rl.types import Batch, Transition, VectorTransition
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Replay:
+    """Replay memory of a learner, and how batches are drawn from it: the group `replay` of settings."""
+
+    group: ClassVar[str] = "replay"
+    """Group of a learner's settings, as errors name it."""
+
+    capacity: int = 1_000_000
+    """Rows of the memory of its own steps."""
+    folder: str | None = None
+    """Folder on a disk in which that memory is mapped; None keeps it in RAM."""
+    learning_starts: int = 5_000
+    """Environment steps with random actions before the first update; Stable-Baselines3 has 100, its tuned settings 10,000."""
+    update_every: int = 1
+    """Environment steps, over all environments, from one update to the next."""
+    n_step: int = 1
+    """Steps of reward before the bootstrap value."""
+    offline_fraction: float = 0.0
+    """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
+    environment: the learner uses nothing else."""
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "capacity": (self.capacity >= 2, "2 or more"),
+            "learning_starts": (self.learning_starts >= 1, "1 or more: an empty memory cannot be sampled"),
+            "update_every": (self.update_every >= 1, "1 or more"),
+            "n_step": (self.n_step >= 1, "1 or more"),
+            "offline_fraction": (0.0 <= self.offline_fraction <= 1.0, "0 to 1"),
+        }
+        require_allowed(self, allowed, group=self.group)
+
+
+@dataclass(frozen=True)
+class Sampling(Replay):
     """Settings of a learner for the training loop that feeds it."""
+
+    group = ""
 
     batch_size: int = 256
     """Transitions of one critic update."""
     updates_per_step: int = 1
     """Critic updates per call of `update`, which receives batch_size * updates_per_step transitions at once."""
-    update_every: int = 1
-    """Environment steps, over all environments, from one call of `update` to the next."""
-    n_step: int = 1
-    """Steps of reward summed before the bootstrap value."""
     discount: float = 0.99
-    learning_starts: int = 5_000
-    """Environment steps with uniformly random actions before the first update."""
-    replay_capacity: int = 1_000_000
-    """Rows of the online replay memory."""
-    replay_folder: str | None = None
-    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
-    offline_fraction: float = 0.0
-    """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
-    environment: the learner uses nothing else."""
+    """Weight of a reward one step later."""
     keeps_corrections: bool = False
     """Steps that a person chose enter the memory of the recorded episodes too, as if they were demonstrations."""
     extras: tuple[Extra, ...] = ()
@@ -42,9 +64,13 @@ class Sampling:
 
     @classmethod
     def of(cls, settings: object) -> Sampling:
-        """Returns those settings of a learner that have the names of the fields above; the others keep their defaults."""
-        names = [item.name for item in fields(cls) if hasattr(settings, item.name)]
-        return cls(**{name: getattr(settings, name) for name in names})
+        """Returns a learner's group `replay`, and those of its settings that have names of the fields above.
+
+        What it has not keeps its default.
+        """
+        replay, of_replay = getattr(settings, "replay", None), {item.name for item in fields(Replay)}
+        found = {item.name: replay if item.name in of_replay else settings for item in fields(cls)}
+        return cls(**{name: getattr(source, name) for name, source in found.items() if hasattr(source, name)})
 
     def is_due(self, step: int) -> bool:
         """Return True if an update follows environment step `step`, counted from 1."""
@@ -56,15 +82,11 @@ class Sampling:
         return self.updates_per_step * max(step // self.update_every - before, 0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         allowed = {
             "batch_size": (self.batch_size >= 1, "1 or more"),
             "updates_per_step": (self.updates_per_step >= 1, "1 or more"),
-            "update_every": (self.update_every >= 1, "1 or more"),
-            "n_step": (self.n_step >= 1, "1 or more"),
             "discount": (0.0 <= self.discount <= 1.0, "0 to 1"),
-            "learning_starts": (self.learning_starts >= 1, "1 or more: an empty memory cannot be sampled"),
-            "replay_capacity": (self.replay_capacity >= 2, "2 or more"),
-            "offline_fraction": (0.0 <= self.offline_fraction <= 1.0, "0 to 1"),
         }
         require_allowed(self, allowed)
 

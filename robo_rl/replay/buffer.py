@@ -189,7 +189,7 @@ class ReplayBuffer(Stateful):
             self._stored[name][: self._used] = rows
         self._rows["starts"][self._used :] = False
         self._count = int(self._rows["starts"].sum())
-        self._cursors[:] = state["cursor"]  # a number in older states
+        self._cursors[:] = state["cursor"]
         self._running[:] = state["is_running"]
         self._generator.bit_generator.state = state["generator"]
 

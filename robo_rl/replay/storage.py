@@ -64,7 +64,7 @@ class Mapped:
                 "The replay memory cannot be mapped there.",
                 got=self.folder,
                 allowed="a folder that exists and can be written",
-                fix="make the folder, or choose another with learner.replay_folder",
+                fix="make the folder, or choose another with learner.replay.folder",
             )
         _require_room(layout, capacity, shutil.disk_usage(self.folder).free, f"space on the disk of {self.folder}")
         return {name: self._map((capacity, *shape), np.dtype(dtype)) for name, (shape, dtype) in layout.items()}
@@ -101,7 +101,7 @@ def _require_room(layout: Layout, capacity: int, free: int, what: str) -> None:
             "The replay memory does not fit.",
             got=f"{size / GIGABYTE:.1f} GB for {capacity} rows of {size_of(layout, 1)} bytes",
             allowed=f"{free / GIGABYTE:.1f} GB, the free {what}: {fitting} rows",
-            fix="lower learner.replay_capacity, or set learner.replay_folder to a folder on a disk with room",
+            fix="lower learner.replay.capacity, or set learner.replay.folder to a folder on a disk with room",
         )
 
 

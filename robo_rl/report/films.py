@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import av
 import cv2
 import numpy as np
 
+from robo_rl.errors import MissingExtra
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.video import Frame, read_frames
 from robo_rl.report.reading import RecordedRun
@@ -44,8 +44,8 @@ def embed_films(runs: Sequence[RecordedRun]) -> list[Film]:
         size = path.stat().st_size
         try:
             found.append(_film(label, evaluation, seed, path, embed=size <= room))
-        except (OSError, av.FFmpegError, IndexError, KeyError) as error:
-            run.warnings.append(f"{path.name} cannot be read: {type(error).__name__}: {error}")
+        except (OSError, MissingExtra) as error:
+            run.warnings.append(f"{path.name} cannot be read: {error}")
             continue
         room -= size if size <= room else 0
     return found

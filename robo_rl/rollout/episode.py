@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from robo_rl.environments import stepping
-from robo_rl.environments.step_info import VERDICTS, executed_action, success_so_far
+from robo_rl.environments.stepping import VERDICTS, executed_action, success_so_far
 from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingSupervisor
 from robo_rl.protocols.planning import replan
@@ -224,7 +224,8 @@ class Rollout:
                 allowed="finite numbers",
                 fix="look at the reward of the environment; nothing is replaced silently",
             )
-        require_costs(costs_of(info), self.spec.costs, where=f"{self.spec.name}, step {len(self) + 1}, seed {self.seed}")
+        if declared := self.spec.costs:
+            require_costs(costs_of(info), declared, where=f"{self.spec.name}, step {len(self) + 1}, seed {self.seed}")
         self._observations.append(observation)
         self._timestamps.append(self._time_of(info))
         self._actions.append(action)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 
-from robo_rl.environments.step_info import VERDICTS, success_so_far
+from robo_rl.environments.stepping import VERDICTS, success_so_far
 from robo_rl.errors import DatasetError, fix_of
 from robo_rl.rollout.episode import end_of, stacked_terms
 from robo_rl.spec.cost import costs_of

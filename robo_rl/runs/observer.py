@@ -13,9 +13,10 @@ from typing import Protocol
 
 import numpy as np
 
-from robo_rl.errors import RunError, fix_of
+from robo_rl.errors import MissingExtra, RunError, fix_of
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.protocols.components import Policy, SavesItself, Stateful, Training
+from robo_rl.requirements import optional
 from robo_rl.runs.checkpoints import Checkpoint
 from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.run import Run, write_text
@@ -57,10 +58,14 @@ class RunRecord:
     def __init__(
         self, run: Run, cadence: Cadence, evaluate: Callable[[Policy], Evaluation], display: Display, step: int = 0
     ) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # seconds, which only a training has to spend
-
         self._run, self._cadence, self._evaluate, self._display = run, cadence, evaluate, display
-        self._board = SummaryWriter(str(run.path), purge_step=step + 1)  # hides events written after the checkpoint
+        self._board = None
+        try:
+            with optional("A log for TensorBoard", "tensorboard", "board"):
+                from torch.utils.tensorboard import SummaryWriter  # seconds, which only a training has to spend
+            self._board = SummaryWriter(str(run.path), purge_step=step + 1)  # hides events written after the checkpoint
+        except MissingExtra as error:
+            display.say(f"{error.problem} Do: {error.fix}")
         self._returns: deque[float] = deque()
         self._lengths: deque[float] = deque()
         self._successes: deque[float] = deque()
@@ -88,9 +93,9 @@ class RunRecord:
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._successes.extend(state["successes"])
-        self._terms = {name: deque(values) for name, values in state.get("terms", {}).items()}
-        self._costs = {name: deque(values) for name, values in state.get("costs", {}).items()}
-        self._heard_of, self._environments = set(state.get("heard_of", ())), int(state.get("environments", 1))
+        self._terms = {name: deque(values) for name, values in state["terms"].items()}
+        self._costs = {name: deque(values) for name, values in state["costs"].items()}
+        self._heard_of, self._environments = set(state["heard_of"]), int(state["environments"])
 
     def state_dict(self) -> StateDict:
         """Returns seconds so far, the newest metrics and the recent episodes."""
@@ -195,7 +200,8 @@ class RunRecord:
 
     def close(self) -> None:
         """Write what the board still holds, and end its thread; however the training ended."""
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
 
     def save(self, step: int, training: Training) -> None:
         """Saves a checkpoint; a full disk is a warning twice and an error the third time."""
@@ -272,8 +278,9 @@ class RunRecord:
         self._logged_step, self._logged_at, self._unlogged = step, now, {}
         self._newest |= line
         self._run.log(step, line, elapsed=self.elapsed)
-        for tag, value in line.items():
-            self._board.add_scalar(tag, value, step)
+        if self._board is not None:
+            for tag, value in line.items():
+                self._board.add_scalar(tag, value, step)
 
 
 def _due(before: int, step: int, every: int) -> bool:

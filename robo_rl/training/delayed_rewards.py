@@ -26,9 +26,9 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
             "A reward that changes as it is learned is given to single steps of the environment, when they are sampled.",
             got=", ".join(f"{name} {getattr(sampling, name)}" for name in others),
             allowed=", ".join(f"{name} {usual[name]}" for name in others),
-            fix="use sac with learner.n_step 1",
+            fix="use sac with learner.replay.n_step 1",
         )
-    relabels.reserve(sampling.replay_capacity)
+    relabels.reserve(sampling.capacity)
     return relabels
 
 

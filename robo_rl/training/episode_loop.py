@@ -10,29 +10,18 @@ import gymnasium
 from robo_rl.protocols.components import Policy, TrainingObserver
 from robo_rl.rollout.episode import Rollout
 from robo_rl.spec.environment import Observation, specification
-from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.training.episode_reports import Progress
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import Episode, Metrics, StateDict, Transition
 
 
-class EpisodeLoop(ABC):
+class EpisodeLoop(Progress, ABC):
     """Plays episodes until the budget is spent; the last one is cut, and not reported. A resume begins a new episode."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], *, steps: int, seed: int) -> None:
-        self.environment, self.steps, self.seed = environment, steps, seed
+        super().__init__(steps=steps)
+        self.environment, self.seed = environment, seed
         self.environment_spec = specification(environment)
-        self.step = 0
-        """Environment steps so far."""
-        self.reports = EpisodeReports()
-        self.resumed: str | None = None
-        """"warm" after `load_state_dict`."""
-        self.stopwatch = Stopwatch()
-
-    @property
-    def episodes(self) -> int:
-        """Finished episodes so far."""
-        return self.reports.episodes
 
     @abstractmethod
     def choose(self) -> Policy:
@@ -71,17 +60,6 @@ class EpisodeLoop(ABC):
             self.reports.report(observer, self.step, episode)
             observer.on_metrics(self.step, self.finish(episode))
             observer.on_step(self.step, self)
-
-    def counters(self) -> StateDict:
-        """Return the part of the state that every such loop has."""
-        return {"step": self.step, "reports": self.reports.state_dict(), "seconds": self.stopwatch.state_dict()}
-
-    def load_counters(self, state: StateDict) -> None:
-        """Restore the state returned by `counters`; the next episode is a new one."""
-        self.step = int(state["step"])
-        self.reports.load_state_dict(state["reports"])
-        self.stopwatch.load_state_dict(state["seconds"])
-        self.resumed = "warm"
 
     @property
     @abstractmethod

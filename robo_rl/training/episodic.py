@@ -13,8 +13,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
-from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.training.episode_reports import Progress
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import DIVERGED, Episode, Metrics, StateDict
 
@@ -70,7 +69,7 @@ class Plays:
         return rollout(self.environment, policy or self.policy, seed=episode_seed(self.seed, number // self.group))
 
 
-class EpisodicTraining:
+class EpisodicTraining(Progress):
     """Plays `episodes` episodes and learns from them, as long as as many fit into the steps."""
 
     def __init__(
@@ -83,7 +82,8 @@ class EpisodicTraining:
         demonstrations: Sequence[Episode] = (),
     ) -> None:
         """Raise InvalidSetting for an environment without a time limit."""
-        self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
+        super().__init__(steps=steps)
+        self.environment, self.config, self.seed = environment, config, seed
         spec = specification(environment)
         if spec.max_steps is None:
             raise InvalidSetting(
@@ -95,21 +95,11 @@ class EpisodicTraining:
         self.learner = config.build(spec, seed)
         self.player = config.player(environment, self.learner, seed)
         self._demonstrations = demonstrations
-        self.step = 0
-        self.reports = EpisodeReports()
-        self.resumed: str | None = None
-        """"warm" after `load_state_dict`."""
-        self.stopwatch = Stopwatch()
 
     @property
     def policy(self) -> Policy:
         """The policy being trained."""
         return self.learner.policy
-
-    @property
-    def episodes(self) -> int:
-        """Episodes so far."""
-        return self.reports.episodes
 
     def run(self, observer: TrainingObserver) -> None:
         """Train from the present step on."""
@@ -131,16 +121,12 @@ class EpisodicTraining:
 
     def state_dict(self) -> StateDict:
         """Return the learner and the counters."""
-        counters = {"step": self.step, "reports": self.reports.state_dict(), "seconds": self.stopwatch.state_dict()}
-        counters |= {"curriculum": curriculum_state(self.environment)}
+        counters = self.counters() | {"curriculum": curriculum_state(self.environment)}
         return {"learner": self.learner.state_dict(), "training": counters}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`."""
         training = state["training"]
         self.learner.load_state_dict(state["learner"])
-        self.step = int(training["step"])
-        self.reports.load_state_dict(training["reports"])
-        self.stopwatch.load_state_dict(training["seconds"])
-        load_curriculum_state(self.environment, training.get("curriculum", {}))
-        self.resumed = "warm"
+        self.load_counters(training)
+        load_curriculum_state(self.environment, training["curriculum"])

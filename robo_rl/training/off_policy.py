@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import gymnasium
+from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
@@ -24,7 +25,7 @@ from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.replay_learning import ReplayLearner, recorded_replay
 from robo_rl.training.step_sources import EnvironmentSteps, Explorer, StepSource, batched
 from robo_rl.training.vector_steps import VectorSteps, require_steps
-from robo_rl.types import Episode, Metrics, StateDict
+from robo_rl.types import Episode, Metrics, StateDict, Transition, VectorTransition
 
 
 class StepLearner(Protocol):
@@ -38,11 +39,14 @@ class StepLearner(Protocol):
     def metrics(self) -> Metrics:
         """Scalars that are reported at the end of each episode."""
 
+    def add(self, step: Transition | VectorTransition) -> None:
+        """Take in a step, or one of each environment."""
+
     def update(self, step: int) -> Metrics:
         """Learn after step `step`; return metrics, empty if none are due."""
 
 
-Source_co = TypeVar("Source_co", bound=StepSource, covariant=True)
+Source_co = TypeVar("Source_co", bound=StepSource[Any], covariant=True)
 StepLearner_co = TypeVar("StepLearner_co", bound=StepLearner, covariant=True)
 
 
@@ -77,7 +81,7 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
         while self.step + self.source.stride <= self.steps:
             self.prepare(observer)
             taken = time("simulate", partial(self.source.step, self.step_learner))
-            self.source.deliver(taken, self.step_learner)
+            self.step_learner.add(taken)
             reached = self.step
             for step in range(reached - self.source.stride + 1, reached + 1):
                 metrics = time("update", partial(self.step_learner.update, step))
@@ -125,7 +129,7 @@ class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
     def load_state_dict(self, state: StateDict) -> None:
         training = state["training"]
         self.step_learner.load_state_dict(state)
-        self.step_learner.has_learnt = bool(training.get("has_learnt", True))
+        self.step_learner.has_learnt = bool(training["has_learnt"])
         self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = self.source.load_state_dict(training, self.step_learner)
         if not self.step_learner.load_waiting_state(training["waiting"], self.source.episode):
@@ -133,7 +137,7 @@ class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
 
 
 def online_training(  # noqa: PLR0913
-    environment: gymnasium.Env[Any, Any],
+    environment: gymnasium.Env[Any, Any] | Environments,
     learner: Learner,
     sampling: Sampling,
     *,
@@ -145,12 +149,18 @@ def online_training(  # noqa: PLR0913
     recorder: EpisodeRecorder | None = None,
     acts_at_once: bool = False,
     stopwatch: Stopwatch | None = None,
-) -> OnlineTraining[EnvironmentSteps]:
-    """Return a training whose steps are taken in an environment of this process.
+) -> OnlineTraining[EnvironmentSteps | VectorSteps]:
+    """Return a training whose steps are taken in an environment of this process, or in many at once.
 
-    acts_at_once: the policy being trained acts from the first step on, in place of random actions.
+    supervisor: in the first of many. recorder: of the episodes of one. acts_at_once: the policy being trained acts from the
+    first step on, in place of random actions. Raises InvalidSetting if, of many, the policy has a memory or the training is
+    shorter than one step of all.
     """
-    clock = Stopwatch() if stopwatch is None else stopwatch
+    clock, count = Stopwatch() if stopwatch is None else stopwatch, 1
+    if isinstance(environment, VectorEnv):
+        count = environment.num_envs
+        require_steps(steps, count)
+        batched(learner.policy)
     step_learner = ReplayLearner(
         learner,
         sampling,
@@ -159,49 +169,17 @@ def online_training(  # noqa: PLR0913
         demonstrations=demonstrations,
         is_corrected=supervisor is not None,
         rewards=rewards,
+        environments=count,
     )
-    explorer = _explorer(learner, sampling, seed, clock, acts_at_once)
-    source = EnvironmentSteps(environment, explorer, seed=seed, supervisor=supervisor, recorder=recorder)
+    explorer = Explorer(
+        learner.policy, seed=seed, random_steps=0 if acts_at_once else sampling.learning_starts, stopwatch=clock
+    )
+    source: EnvironmentSteps | VectorSteps
+    if isinstance(environment, VectorEnv):
+        source = VectorSteps(environment, explorer, seed=seed, supervisor=supervisor)
+    else:
+        source = EnvironmentSteps(environment, explorer, seed=seed, supervisor=supervisor, recorder=recorder)
     return OnlineTraining(source, step_learner, steps=steps)
-
-
-def vector_training(  # noqa: PLR0913
-    environments: Environments,
-    learner: Learner,
-    sampling: Sampling,
-    *,
-    steps: int,
-    seed: int,
-    demonstrations: Sequence[Episode] = (),
-    supervisor: TrainingSupervisor | None = None,
-    rewards: DelayedRewards | None = None,
-    acts_at_once: bool = False,
-) -> OnlineTraining[VectorSteps]:
-    """Return a training whose steps are taken in many environments of this process at once.
-
-    supervisor: in the first of them. acts_at_once: as for `online_training`. Raises InvalidSetting if the policy has a memory
-    or the training is shorter than one step of all environments.
-    """
-    require_steps(steps, environments.num_envs)
-    batched(learner.policy)
-    clock = Stopwatch()
-    step_learner = ReplayLearner(
-        learner,
-        sampling,
-        seed=seed,
-        stopwatch=clock,
-        demonstrations=demonstrations,
-        is_corrected=supervisor is not None,
-        rewards=rewards,
-        environments=environments.num_envs,
-    )
-    explorer = _explorer(learner, sampling, seed, clock, acts_at_once)
-    return OnlineTraining(VectorSteps(environments, explorer, seed=seed, supervisor=supervisor), step_learner, steps=steps)
-
-
-def _explorer(learner: Learner, sampling: Sampling, seed: int, clock: Stopwatch, acts_at_once: bool) -> Explorer:
-    random_steps = 0 if acts_at_once else sampling.learning_starts
-    return Explorer(learner.policy, seed=seed, random_steps=random_steps, stopwatch=clock)
 
 
 class OfflineTraining(Stateful):

@@ -21,7 +21,7 @@ class OfflineThenOnline:
     The state of a run without a second phase is accepted too: the second phase follows it.
     """
 
-    def __init__(self, offline: OfflineTraining, online: OnlineTraining[StepSource]) -> None:
+    def __init__(self, offline: OfflineTraining, online: OnlineTraining[StepSource[Any]]) -> None:
         """Both phases count with one stopwatch."""
         self.offline, self.online = offline, online
 

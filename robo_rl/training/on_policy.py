@@ -24,9 +24,8 @@ from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
 from robo_rl.rollout.vector import Environments, VectorRollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
-from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import require_unchanging
-from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.training.episode_reports import Progress
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.training.vector_steps import make_vector, require_steps
 from robo_rl.types import Array, Episode, Labels, Metrics, StateDict, StepRewards, VectorTransition
@@ -75,6 +74,16 @@ class OnPolicyLearner(Stateful, Protocol):
         """Learns from the rollout, full or not, and begins the next one."""
 
 
+@dataclass(frozen=True)
+class Normalization:
+    """Scaling of what an on-policy learner learns from: the group `normalize` of settings."""
+
+    observations: bool = True
+    """Scale observations by running moments. Off in Stable-Baselines3; its settings tuned for MuJoCo have it on."""
+    rewards: bool = True
+    """Divide rewards by the running deviation of the return. Off in Stable-Baselines3; as above."""
+
+
 class OnPolicyConfig(ABC):
     """Settings of an on-policy learner; brings its training loop (SelfTrainedConfig)."""
 
@@ -86,10 +95,8 @@ class OnPolicyConfig(ABC):
     """Weight of a reward one step later."""
     gae_lambda: float
     """Weight of the advantage estimate that looks one step further."""
-    normalize_observations: bool
-    """Scale observations by running moments."""
-    normalize_rewards: bool
-    """Divide rewards by the running deviation of the return."""
+    normalize: Normalization
+    """Scaling of what is learnt from."""
 
     @property
     def rollout_size(self) -> int:
@@ -132,7 +139,7 @@ class OnPolicyConfig(ABC):
         return learner.policy
 
 
-class OnPolicyTraining(Stateful):
+class OnPolicyTraining(Progress, Stateful):
     """On-policy training in this process; never takes more than `steps`, counted over all environments.
 
     The last rollout has the remaining steps; fewer steps than there are environments are left over.
@@ -151,14 +158,9 @@ class OnPolicyTraining(Stateful):
         require_steps(steps, environments.num_envs)
         if rewards is not None:
             require_unchanging(rewards)
-        self.environments, self.learner = environments, learner
-        self.steps, self.seed = steps, seed
-        self.stopwatch = Stopwatch()
-        self.step = 0
-        """Environment steps, over all environments."""
-        self.resumed: str | None = None
-        """"exact" or "warm" after `load_state_dict`."""
-        self._playing, self._reports = VectorRollout(environments), EpisodeReports()
+        super().__init__(steps=steps)
+        self.environments, self.learner, self.seed = environments, learner, seed
+        self._playing = VectorRollout(environments)
         self._curriculum = curriculum_of(environments)
         self._rollout = None if rewards is None else UnrewardedRollout(rewards, learner.policy.environment_spec.instruction)
 
@@ -211,12 +213,11 @@ class OnPolicyTraining(Stateful):
             VectorStep(steps.following, rewards, steps.terminated, steps.truncated, finals, self._playing.costs)
         )
         for ended in self._playing.ended:
-            self._reports.report_ended(observer, self.step, ended, len(steps))
+            self.reports.report_ended(observer, self.step, ended, len(steps))
 
     @override
     def state_dict(self) -> StateDict:
-        training = {"step": self.step, "reports": self._reports.state_dict(), "seconds": self.stopwatch.state_dict()}
-        training |= {"curriculum": curriculum_state(self.environments)}
+        training = self.counters() | {"curriculum": curriculum_state(self.environments)}
         state = {"learner": self.learner.state_dict(), "training": training, "environments": self._playing.state_dict()}
         return state if self._rollout is None else state | {"rewards": self._rollout.state_dict()}
 
@@ -224,11 +225,9 @@ class OnPolicyTraining(Stateful):
         """Restores a training; `resumed` is "exact" if its environments continue as they were."""
         training = state["training"]
         self.learner.load_state_dict(state["learner"])
-        self._reports.load_state_dict(training["reports"])
         self._playing.load_state_dict(state["environments"])
-        self.step = int(training["step"])
-        self.stopwatch.load_state_dict(training["seconds"])
-        load_curriculum_state(self.environments, training.get("curriculum", {}))
+        self.load_counters(training)
+        load_curriculum_state(self.environments, training["curriculum"])
         repeats = self._rollout is None or self._rollout.repeats_itself
         self.resumed = "exact" if repeats and self._playing.is_under_way else "warm"
         if self._rollout is not None:

@@ -21,7 +21,7 @@ from robo_rl.protocols.sampling import Sampling
 from robo_rl.rollout.vector import Environments
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.off_policy import OfflineTraining, OnlineTraining, online_training, vector_training
+from robo_rl.training.off_policy import OfflineTraining, OnlineTraining, online_training
 from robo_rl.training.offline_to_online import OfflineThenOnline
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.training.vector_steps import VectorSteps, make_vector
@@ -49,7 +49,7 @@ class OnlinePhase:
             sampling,
             learning_starts=1,
             offline_fraction=1.0 if sampling.keeps_corrections else self.offline_fraction,  # corrections alone are learnt from
-            replay_capacity=self.replay_capacity,
+            capacity=self.replay_capacity,
         )
 
 
@@ -144,13 +144,15 @@ class TrainingPlan:
             return brought.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
         if self.loop is OFFLINE:
             return self._offline(self.learner(), Stopwatch())
+        stopwatch = Stopwatch()
         if self.loop is ONLINE_IN_MANY:
-            return self._online_in_many()
-        acting, stopwatch = self.acting(), Stopwatch()
+            environments, person = self._many()
+            return self._online(environments, self.learner(), person, self.config.sampling, self.steps, stopwatch)
+        acting = self.acting()
         if self.loop in (OFFLINE_THEN_ONLINE, OFFLINE_THEN_CORRECTED):
-            online = self._online(acting, self.online.sampling(self.config.sampling), self.online.steps, stopwatch)
+            online = self._online(*acting, self.online.sampling(self.config.sampling), self.online.steps, stopwatch)
             return OfflineThenOnline(self._offline(acting.learner, stopwatch), online)
-        return self._online(acting, self.config.sampling, self.steps, stopwatch)
+        return self._online(*acting, self.config.sampling, self.steps, stopwatch)
 
     def _offline(self, learner: Learner, stopwatch: Stopwatch) -> OfflineTraining:
         return OfflineTraining(
@@ -163,33 +165,27 @@ class TrainingPlan:
             stopwatch=stopwatch,
         )
 
-    def _online(self, acting: Acting, sampling: Sampling, steps: int, stopwatch: Stopwatch) -> OnlineTraining[EnvironmentSteps]:
+    def _online(
+        self,
+        environment: Environment | Environments,
+        learner: Learner,
+        person: TrainingSupervisor | None,
+        sampling: Sampling,
+        steps: int,
+        stopwatch: Stopwatch,
+    ) -> OnlineTraining[EnvironmentSteps | VectorSteps]:
         return online_training(
-            acting.environment,
-            acting.learner,
+            environment,
+            learner,
             sampling,
             steps=steps,
             seed=self.seed,
             demonstrations=self.demonstrations,
-            supervisor=acting.person,
-            rewards=None if self.reward is None else self.reward.running(1),
+            supervisor=person,
+            rewards=None if self.reward is None else self.reward.running(getattr(environment, "num_envs", 1)),
             recorder=self.recorder,
             acts_at_once=self.acts_at_once,
             stopwatch=stopwatch,
-        )
-
-    def _online_in_many(self) -> OnlineTraining[VectorSteps]:
-        environments, person = self._many()
-        return vector_training(
-            environments,
-            self.learner(),
-            self.config.sampling,
-            steps=self.steps,
-            seed=self.seed,
-            demonstrations=self.demonstrations,
-            supervisor=person,
-            rewards=None if self.reward is None else self.reward.running(self.count),
-            acts_at_once=self.acts_at_once,
         )
 
     def _many(self) -> tuple[Environments, TrainingSupervisor | None]:

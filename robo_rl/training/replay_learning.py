@@ -77,7 +77,7 @@ class ReplayLearner(Stateful):
             if sampling.offline_fraction < 1:
                 self.sampler = SymmetricReplay(self.replay, self.offline, sampling.offline_fraction)
         else:
-            require_room(demonstrations, sampling.replay_capacity, environments)
+            require_room(demonstrations, sampling.capacity, environments)
             for number, episode in enumerate(demonstrations):
                 self.replay.add_episode(episode, number % environments)
         self.waiting = None if rewards is None else WaitingSteps(self.memory, rewards)
@@ -127,19 +127,22 @@ class ReplayLearner(Stateful):
         for place in range(self.replay.environments):
             self.memory.cut(place)
 
-    def add(self, transition: Transition) -> None:
-        """Remember a step; a diverged one teaches nothing and ends its episode."""
+    def add(self, step: Transition | VectorTransition) -> None:
+        """Remember a step, or one of each environment; a diverged one teaches nothing and ends its episode."""
+        if isinstance(step, VectorTransition):
+            self._add_all(step)
+            return
         memory = self.memory if self.waiting is None else self.waiting
-        if transition.info.get("stop_reason") == DIVERGED:
+        if step.info.get("stop_reason") == DIVERGED:
             memory.cut()
         else:
-            memory.add(transition)
-            for episode in transition.info.get(IMAGINED, ()):
+            memory.add(step)
+            for episode in step.info.get(IMAGINED, ()):
                 self._imagine(episode)
         if self._observing is not None:
-            self._observing.observe(transition)
+            self._observing.observe(step)
 
-    def add_all(self, steps: VectorTransition) -> None:
+    def _add_all(self, steps: VectorTransition) -> None:
         """Remember a step of each of N environments, and begin the episodes that follow."""
         if self.waiting is None:
             self.memory.add_all(steps)
@@ -217,7 +220,7 @@ def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling
     """Return a replay of recorded episodes: on disk if they lie there, else in RAM."""
     if isinstance(episodes, ReplayableEpisodes):
         return episodes.replay(seed, sampling.extras, spec)
-    require_room(episodes, sampling.replay_capacity)
+    require_room(episodes, sampling.capacity)
     return RecordedReplay.of(spec, episodes, seed, extras=sampling.extras)
 
 
@@ -230,11 +233,11 @@ def require_room(episodes: Sequence[Episode], capacity: int, parts: int = 1) -> 
         raise InvalidSetting(
             "The recorded episodes do not fit into the replay memory.",
             got=f"{max(rows) * parts} rows",
-            allowed=f"replay_capacity of {capacity}",
-            fix="raise learner.replay_capacity",
+            allowed=f"replay.capacity of {capacity}",
+            fix="raise learner.replay.capacity",
         )
 
 
 def _buffer(spec: EnvironmentSpec, sampling: Sampling, seed: int, environments: int = 1) -> ReplayBuffer:
-    storage = storage_in(sampling.replay_folder)
-    return ReplayBuffer(spec, sampling.replay_capacity, seed, storage, sampling.extras, environments)
+    storage = storage_in(sampling.folder)
+    return ReplayBuffer(spec, sampling.capacity, seed, storage, sampling.extras, environments)

@@ -34,8 +34,8 @@ class RolloutBuffer(Stateful):
     ) -> None:
         shape = steps, environments = config.steps_per_env, config.num_envs
         self._spec, self._discount, self._lambda = vectors, config.discount, config.gae_lambda
-        self.observations = Normalizer(vectors.size, is_on=config.normalize_observations)
-        self._scale = Normalizer(1, is_on=config.normalize_rewards, is_centred=False)
+        self.observations = Normalizer(vectors.size, is_on=config.normalize.observations)
+        self._scale = Normalizer(1, is_on=config.normalize.rewards, is_centred=False)
         self.vectors = np.zeros((steps + 1, environments, vectors.size), np.float32)
         """(T+1, N, D) scaled."""
         self.pictures = {each.name: np.zeros((steps + 1, environments, *each.shape), each.dtype) for each in pictures}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol, TypeVar
 
 import gymnasium
 import numpy as np
@@ -18,8 +18,8 @@ from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, Rollout
 from robo_rl.spec.environment import Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import EpisodeUnderWay
-from robo_rl.training.episode_reports import report_episode, require_few_diverged
-from robo_rl.types import DIVERGED, Array, Metrics, StateDict, Transition
+from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.types import Array, Metrics, StateDict, Transition, VectorTransition
 
 
 def batched(policy: Policy) -> BatchedPolicy:
@@ -41,10 +41,7 @@ def episode_seed(seed: int, index: int) -> int:
 
 
 class StepSink(Protocol):
-    """Consumer of the steps of a source, episode by episode."""
-
-    def add(self, transition: Transition) -> None:
-        """Take in a step."""
+    """Is told of the episodes of a source."""
 
     def begin(self, episode: EpisodeUnderWay) -> None:
         """An episode begins; one under way ends at its last step."""
@@ -53,7 +50,10 @@ class StepSink(Protocol):
         """The episode under way is not continued after a resume."""
 
 
-class StepSource(Protocol):
+Sink_contra = TypeVar("Sink_contra", contravariant=True)
+
+
+class StepSource(Protocol[Sink_contra]):
     """Source of the steps."""
 
     @property
@@ -76,11 +76,8 @@ class StepSource(Protocol):
     def stride(self) -> int:
         """Steps that are taken at once, one of each environment."""
 
-    def step(self, sink: Any) -> Any:
+    def step(self, sink: Sink_contra) -> Transition | VectorTransition:
         """Return the next step, of each environment; calls `sink.begin` first if an episode begins with it."""
-
-    def deliver(self, step: Any, sink: Any) -> None:
-        """Give a step to the sink."""
 
     def report(self, observer: TrainingObserver) -> bool:
         """Report the episode that ended with the newest step; return False if none did."""
@@ -88,18 +85,8 @@ class StepSource(Protocol):
     def state_dict(self) -> StateDict:
         """Return everything that later steps depend on."""
 
-    def load_state_dict(self, state: StateDict, sink: Any) -> str:
+    def load_state_dict(self, state: StateDict, sink: Sink_contra) -> str:
         """Go on from a saved state, after `taken` steps of it; return "exact" or "warm"."""
-
-
-class SingleSteps:
-    """Base of sources that take one step at a time."""
-
-    stride: ClassVar[int] = 1
-
-    def deliver(self, step: Transition, sink: StepSink) -> None:
-        """Give a step to the sink."""
-        sink.add(step)
 
 
 class Explorer:
@@ -124,12 +111,14 @@ class Explorer:
         return self._stopwatch.time("infer", partial(batched(policy).act_all, observations))
 
 
-class EnvironmentSteps(SingleSteps):
+class EnvironmentSteps:
     """Steps of an environment, acted by an explorer and corrected by a supervisor.
 
     A supervisor, such as a person in the loop, acts in training episodes alone, never in evaluations. An episode that a
     recorder has from before a crash is replayed in place of a new one, if the environment does not repeat itself.
     """
+
+    stride = 1
 
     def __init__(
         self,
@@ -143,7 +132,7 @@ class EnvironmentSteps(SingleSteps):
     ) -> None:
         """episodes: those before the first one."""
         self.environment, self.supervisor = environment, supervisor
-        self.episodes, self.diverged = episodes, 0
+        self.reports = EpisodeReports(episodes)
         self._explorer, self._seed, self._recorder = explorer, seed, recorder
         self._rollout: Rollout | RecordedRollout | None = None
         self._learnt = 0  # steps of the running episode that were learnt from before a crash
@@ -155,6 +144,11 @@ class EnvironmentSteps(SingleSteps):
     def taken(self) -> int:
         """Steps so far."""
         return self._explorer.taken
+
+    @property
+    def episodes(self) -> int:
+        """Episodes so far."""
+        return self.reports.episodes
 
     @property
     def episode(self) -> Rollout | RecordedRollout | None:
@@ -209,23 +203,19 @@ class EnvironmentSteps(SingleSteps):
             facts = {"training_episode": self.episodes, "training_step": self.taken}
             self._recorder.keep(replace(episode, metadata={**episode.metadata, **facts}))
         self._rollout = None
-        self.episodes += 1
-        self.diverged += episode.stop_reason == DIVERGED
-        report_episode(observer, self.taken, episode)
+        self.reports.report(observer, self.taken, episode)
         if self.supervisor is not None:
             observer.on_metrics(self.taken, self.supervisor.metrics)
         if metrics := getattr(self.environment.unwrapped, "metrics", None):  # such as those of a robot's control loop
             observer.on_metrics(self.taken, metrics)
         if (tasks := curriculum_of(self.environment)) is not None:
             observer.on_metrics(self.taken, tasks.curriculum_metrics)
-        require_few_diverged(self.diverged, self.episodes, self.taken)
         return True
 
     def state_dict(self) -> StateDict:
         """Return the running episode, generators and counters."""
         return {
-            "episodes": self.episodes,
-            "diverged": self.diverged,
+            **self.reports.state_dict(),
             "random": self._explorer.random.state_dict(),
             "rollout": None if self._rollout is None else self._rollout.state_dict(),
             "supervisor": {} if self.supervisor is None else self.supervisor.state_dict(),
@@ -234,11 +224,12 @@ class EnvironmentSteps(SingleSteps):
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
         """Restore the counters and replay the running episode; a robot is not sent through its motions again."""
-        self._explorer.taken, self.episodes, self.diverged = state["step"], state["episodes"], state["diverged"]
+        self._explorer.taken = state["step"]
+        self.reports.load_state_dict(state)
         self._explorer.random.load_state_dict(state["random"])
         if self.supervisor is not None:
             self.supervisor.load_state_dict(state["supervisor"])
-        load_curriculum_state(self.environment, state.get("curriculum", {}))
+        load_curriculum_state(self.environment, state["curriculum"])
         self._rollout, saved = None, state["rollout"]
         if saved is None:
             return "exact" if self.replays else "warm"
@@ -249,7 +240,7 @@ class EnvironmentSteps(SingleSteps):
             if rollout.exact:
                 self._rollout = rollout
                 return "exact"
-            self.episodes += 1
+            self.reports.episodes += 1
         sink.break_off()
         return "warm"
 
@@ -265,6 +256,6 @@ class EnvironmentSteps(SingleSteps):
         if self._recorder is None:
             return None
         while (episode := self._recorder.recorded(self.episodes)) is not None and self._learnt >= len(episode):
-            self.episodes, self._learnt = self.episodes + 1, 0
+            self.reports.episodes, self._learnt = self.episodes + 1, 0
         learnt, self._learnt = self._learnt, 0
         return None if episode is None else RecordedRollout(episode, learnt, self.supervisor)

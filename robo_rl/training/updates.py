@@ -31,5 +31,5 @@ def learns_too_late(learning_starts: int, steps: int) -> str:
     """Return why a training of so many steps makes no update, and what to do; "" if its learning starts before its end."""
     if learning_starts < steps or not steps:
         return ""
-    fix = f"train for more --steps, or with --learner.learning-starts {max(steps // 10, 1)}"
+    fix = f"train for more --steps, or with --learner.replay.learning-starts {max(steps // 10, 1)}"
     return f"no update was made: learning_starts {learning_starts} >= steps {steps}; {fix}"

@@ -44,13 +44,10 @@ def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -
 
 
 class VectorSink(Protocol):
-    """Consumer of the steps of many environments."""
+    """Is told of the episodes of many environments."""
 
     def begin_all(self, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
         """An episode begins in each environment; those under way end at their last steps."""
-
-    def add_all(self, steps: VectorTransition) -> None:
-        """Take in a step of each; the next episode begins where one has ended."""
 
     def break_off(self) -> None:
         """The episodes under way are not continued after a resume."""
@@ -112,10 +109,6 @@ class VectorSteps:
         steps = rollout.step(self._explorer.act_all(rollout.observations))
         self._explorer.taken += self.stride
         return steps
-
-    def deliver(self, step: VectorTransition, sink: VectorSink) -> None:
-        """Give a step of each environment to the sink."""
-        sink.add_all(step)
 
     def report(self, observer: TrainingObserver) -> bool:
         """Report the episodes that ended with the newest step; raises SimulationFailed if too many diverged."""

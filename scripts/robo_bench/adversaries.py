@@ -25,12 +25,15 @@ from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.evaluation.statistics import stratified_bootstrap
 from robo_rl.protocols.components import Policy
+from robo_rl.settings import updated
 from robo_rl.system.durable_files import write_durably
 from robo_rl.training.off_policy import online_training
 
 SETTINGS: dict[str, Any] = {
-    **{"hidden": (64, 64), "batch_size": 64, "lr": 1e-3, "tau": 0.02, "discount": 0.98, "learning_starts": 500},
-    **{"replay_capacity": 100_000, "initial_temperature": 0.02, "target_entropy_per_action": -2.0},
+    "network": {"hidden": (64, 64)},
+    "replay": {"learning_starts": 500, "capacity": 100_000},
+    **{"batch_size": 64, "lr": 1e-3, "tau": 0.02, "discount": 0.98},
+    **{"initial_temperature": 0.02, "target_entropy_per_action": -2.0},
 }
 """Of both agents, and of the worst-case adversary."""
 GRID = [{"mass": mass, "strength": strength} for mass in (0.5, 1.0, 2.0) for strength in (0.5, 1.0, 2.0)]
@@ -61,15 +64,16 @@ TASKS = {
 
 def methods(task: Task) -> dict[str, AdversarialSettings]:
     """Return the methods by name."""
-    shared: dict[str, Any] = {**SETTINGS, "bodies": task.bodies, "axes": task.axes, "force": task.force}
+    adversary = {"bodies": task.bodies, "axes": task.axes, "force": task.force, "phase": 3}
+    shared: dict[str, Any] = {**SETTINGS, "adversary": adversary}
     shared |= {"first_temperature": 2.0, "last_temperature": 0.02}
-    shared |= {"phase": 10, "adversary_phase": 3}
+    shared |= {"phase": 10}
     return {
-        "SAC": RARLConfig(**shared | {"force": 0.0}),
-        "RARL": RARLConfig(**shared),
-        "force-curriculum": RARLConfig(**shared, schedule="force"),
-        "linear-temperature": RARLConfig(**shared, schedule="temperature"),
-        "QARL": QARLConfig(**shared, return_bound=task.bound, rollouts=10),
+        "SAC": updated(RARLConfig(), shared, {"adversary": {"force": 0.0}}),
+        "RARL": updated(RARLConfig(), shared),
+        "force-curriculum": updated(RARLConfig(), shared, schedule="force"),
+        "linear-temperature": updated(RARLConfig(), shared, schedule="temperature"),
+        "QARL": updated(QARLConfig(), shared, return_bound=task.bound, rollouts=10),
     }
 
 
@@ -77,7 +81,7 @@ def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:
     """Return the mean return of a policy, frozen, against a fresh adversary after some steps of training."""
     environment = make_environment(task.name)
     opposed = OpposedEnv(environment, policy, Forces(environment, task.bodies, task.axes, task.force))
-    config = SACConfig(**SETTINGS)
+    config = updated(SACConfig(), SETTINGS)
     learner = SAC(opposed.environment_spec, config, seed)
     online_training(opposed, learner, config.sampling, steps=steps, seed=seed).run(Silent())
     return -evaluate(learner.policy, opposed, 10).mean_return.estimate

@@ -26,12 +26,18 @@ from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
 from robo_rl.rollout.vector import VectorRollout
 from robo_rl.spec.environment import specification
-from robo_rl.training.on_policy import OnPolicyTraining, UnrewardedRollout
+from robo_rl.training.on_policy import Normalization, OnPolicyTraining, UnrewardedRollout
 
 TASK = "MiniGrid-DoorKey-8x8-v0"
 DOORS = Environments(f"minigrid/{TASK}", encoding="one-hot")
 CONFIG = PPOConfig(
-    lr=5e-4, num_envs=64, steps_per_env=64, batch_size=512, epochs=4, entropy_coefficient=0.01, normalize_observations=False
+    lr=5e-4,
+    num_envs=64,
+    steps_per_env=64,
+    batch_size=512,
+    epochs=4,
+    entropy_coefficient=0.01,
+    normalize=Normalization(observations=False),
 )
 """As in the recipe minigrid-doorkey-oni."""
 KINDS: tuple[Callable[..., ONI], ...] = (ONIRetrieval, ONIClassification, ONIRanking)

@@ -21,6 +21,7 @@ from robo_policies.learners.tabular import ConservativeConfig, TabularTraining
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.evaluation.statistics import Interval, stratified_bootstrap
+from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 from robo_rl.training.off_policy import online_training
 from robo_sims.tabular import TabularSimulation
@@ -36,11 +37,17 @@ METHODS: dict[str, ConservativeConfig] = {
 
 
 POINT, BASELINE_EPISODES = "hazards/Point-v0", 50
-SMALL: dict[str, Any] = {"hidden": (64, 64), "batch_size": 128, "lr": 1e-3, "discount": 0.98, "learning_starts": 500}
+SMALL: dict[str, Any] = {
+    "network": {"hidden": (64, 64)},
+    "batch_size": 128,
+    "lr": 1e-3,
+    "discount": 0.98,
+    "replay": {"learning_starts": 500},
+}
 CONTINUOUS: dict[str, StepMixSACConfig | SACConfig] = {
-    "stepmix-sac": StepMixSACConfig(**SMALL, alpha=ALPHA, candidates=4, worst_return=-10.0),
-    "stepmix-sac, alpha 0.5": StepMixSACConfig(**SMALL, alpha=0.5, candidates=4, worst_return=-10.0),
-    "SAC alone": SACConfig(**SMALL),
+    "stepmix-sac": updated(StepMixSACConfig(), SMALL, alpha=ALPHA, candidates=4, worst_return=-10.0),
+    "stepmix-sac, alpha 0.5": updated(StepMixSACConfig(), SMALL, alpha=0.5, candidates=4, worst_return=-10.0),
+    "SAC alone": updated(SACConfig(), SMALL),
 }
 
 

@@ -17,6 +17,7 @@ from robo_bench.exploration import Successes
 from robo_policies.learners.episodic import ClippedLearner
 from robo_policies.learners.group_ppo import GroupPPOConfig
 from robo_policies.learners.self_imitation import Kept, SelfImitation
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Array, Episode
 
@@ -24,23 +25,29 @@ SIZE, LONGEST, UPDATES = 6, 24, 250
 MOVES = ((0, 1), (1, 0), (0, -1), (-1, 0))
 WALLS = frozenset({(1, 2), (2, 2), (3, 2), (3, 4), (4, 4), (5, 4)})
 SETTINGS: dict[str, Any] = {
-    "hidden": (), "lr": 2e-2, "episodes": 8, "normalization_rows": 0, "discount": 0.95, "epochs": 2, "critic_lr": 5e-2,
-}  # fmt: skip
+    "network": {"hidden": (), "normalization_rows": 0},
+    "advantages": {"critic_lr": 5e-2},
+    **{"lr": 2e-2, "episodes": 8, "discount": 0.95, "epochs": 2},
+}
 KINDS: dict[str, dict[str, Any]] = {
-    "critic": {"advantages": "critic"},
-    "credit (SPA)": {"advantages": "credit"},
-    "anchor (GiGPO)": {"advantages": "anchor"},
-    "graph (SALT)": {"advantages": "graph"},
-    "group (GRPO)": {"advantages": "group"},
-    "macro, stretches of 4 (ArCHer)": {"advantages": "macro", "macro_steps": 4},
-    "prover, best of 4 of the first policy (PAV)": {"advantages": "prover"},
-    "group, self-imitation 0.1": {"advantages": "group", "self_imitation": 0.1},
-    "the same, rising over 60 updates (SPEAR)": {"advantages": "group", "self_imitation": 0.1, "self_imitation_rise": 60},
-    "control: self-imitation of the newest episodes": {"advantages": "group", "self_imitation": 0.1, "newest": True},
-    "control: graph, permuted within each episode": {"advantages": "graph", "shuffles": True},
-    "control: credit, permuted within each episode": {"advantages": "credit", "shuffles": True},
-    "control: prover, permuted within each episode": {"advantages": "prover", "shuffles": True},
-    "control: macro, permuted within each episode": {"advantages": "macro", "macro_steps": 4, "shuffles": True},
+    "critic": {"advantages": {"kind": "critic"}},
+    "credit (SPA)": {"advantages": {"kind": "credit"}},
+    "anchor (GiGPO)": {"advantages": {"kind": "anchor"}},
+    "graph (SALT)": {"advantages": {"kind": "graph"}},
+    "group (GRPO)": {"advantages": {"kind": "group"}},
+    "macro, stretches of 4 (ArCHer)": {"advantages": {"kind": "macro", "macro_steps": 4}},
+    "prover, best of 4 of the first policy (PAV)": {"advantages": {"kind": "prover"}},
+    "group, self-imitation 0.1": {"advantages": {"kind": "group"}, "self_imitation": 0.1},
+    "the same, rising over 60 updates (SPEAR)": {
+        "advantages": {"kind": "group"},
+        "self_imitation": 0.1,
+        "self_imitation_rise": 60,
+    },
+    "control: self-imitation of the newest episodes": {"advantages": {"kind": "group"}, "self_imitation": 0.1, "newest": True},
+    "control: graph, permuted within each episode": {"advantages": {"kind": "graph"}, "shuffles": True},
+    "control: credit, permuted within each episode": {"advantages": {"kind": "credit"}, "shuffles": True},
+    "control: prover, permuted within each episode": {"advantages": {"kind": "prover"}, "shuffles": True},
+    "control: macro, permuted within each episode": {"advantages": {"kind": "macro", "macro_steps": 4}, "shuffles": True},
 }
 
 
@@ -97,7 +104,7 @@ class ImitatesNewest(GroupPPOConfig):
 def successes(seed: int, updates: int = UPDATES, **settings: Any) -> list[bool]:
     """Return the success of each episode of a training."""
     kind = ImitatesNewest if settings.pop("newest", False) else GroupPPOConfig
-    heard, config = Successes(), kind(**{**SETTINGS, **settings})
+    heard, config = Successes(), updated(kind(), SETTINGS, settings)
     config.training(Walled, steps=updates * config.episodes * LONGEST, seed=seed).run(heard)
     return heard.found[: updates * config.episodes]
 

@@ -14,11 +14,12 @@ from typing_extensions import override
 
 from robo_bench.trainings import Silent
 from robo_policies.learners.explors import ExploRSConfig
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Array
 
 PLACES, LONGEST, LITTLE, SLIPS, STEPS = 10, 20, 0.02, 0.1, 16_000
-SETTINGS: dict[str, Any] = {"hidden": (), "lr": 3e-2, "episodes": 8, "normalization_rows": 0}
+SETTINGS: dict[str, Any] = {"network": {"hidden": (), "normalization_rows": 0}, "lr": 3e-2, "episodes": 8}
 """Of all: a table of logits, since places are one-hot."""
 KINDS: dict[str, dict[str, Any]] = {
     "the reward alone": {"bonus": 0.0, "reward_lr": 0.0},
@@ -73,7 +74,7 @@ class Successes(Silent):
 def successes(seed: int, steps: int = STEPS, **settings: Any) -> list[bool]:
     """Return the success of each episode of a training."""
     heard = Successes()
-    ExploRSConfig(**{**SETTINGS, **settings}).training(Chain, steps=steps, seed=seed).run(heard)
+    updated(ExploRSConfig(), {**SETTINGS, **settings}).training(Chain, steps=steps, seed=seed).run(heard)
     return heard.found
 
 

@@ -114,7 +114,7 @@ def train_here(order: Order, out: Path, *, of: str) -> dict[str, Any]:
     shutil.rmtree(data, ignore_errors=True)
     name, *arguments = ENVIRONMENT
     order.ours(data.name, "data", "convert", str(order.out / of), "--out", str(data), "--environment", name, *arguments)
-    learner = ("--learner.convolutions", "32", "32", "32", "32", "--learner.chunk", str(CHUNK))
+    learner = ("--learner.network.convolutions", "32", "32", "32", "32", "--learner.chunk", str(CHUNK))
     words = ("train", "offline-act", "--dataset", str(data), "--steps", str(order.steps), *learner, "--out", str(out))
     seldom = ("--evaluation.every", "0", "--evaluation.episodes", "5", "--log-every", str(max(order.steps // 5, 1)))
     order.ours(out.name, *words, *seldom)

@@ -26,7 +26,10 @@ from robo_rl.spec.environment import specification
 COUNTS, MOST = (1, 10, 100), 1000
 NAME, NOISE = "robo/ArmPush-v0", 0.2
 ARGUMENTS: dict[str, Any] = {"action_repeat": 3}
-RECIPE: dict[str, Any] = {"learner": {"hidden": [128, 128], "lr": 1e-3}, "evaluation": {"episodes": 1, "videos": 0}}
+RECIPE: dict[str, Any] = {
+    "learner": {"network": {"hidden": [128, 128]}, "lr": 1e-3},
+    "evaluation": {"episodes": 1, "videos": 0},
+}
 
 
 def recorded(folder: Path, levels: Sequence[int], episodes: int) -> Dataset:

@@ -19,9 +19,10 @@ from robo_bench.measurement import Case, Contestants, Effort, Trial, each, rate
 from robo_bench.off_policy import RANDOM_STEPS, TASK, unit
 from robo_bench.trainings import Environments, advancing
 from robo_policies.learners.sac import SACConfig
+from robo_rl.protocols.sampling import Replay
 from robo_rl.spec.environment import specification
 from robo_rl.system.threads import use_threads
-from robo_rl.training.off_policy import online_training, vector_training
+from robo_rl.training.off_policy import online_training
 
 COUNT = 16
 EVERY, CHUNK = 16, 320  # [steps] from one update to the next; between two looks at the clock
@@ -46,16 +47,11 @@ def whole_loops(effort: Effort, _: ExitStack) -> Contestants:
 def ours(count: int, threads: int) -> Trial:
     """Return a trial of our SAC in that many environments, past its random steps."""
     use_threads(threads)
-    config = SACConfig(learning_starts=RANDOM_STEPS, update_every=EVERY)
+    config = SACConfig(replay=Replay(learning_starts=RANDOM_STEPS, update_every=EVERY))
     factory: Any = Environments(f"gymnasium/{TASK}", threads=threads)
-    environment = factory()
-    learner = config.build(specification(environment), 0)
-    settings: dict[str, Any] = {"steps": 0, "seed": 0}
-    training: Any = (
-        online_training(environment, learner, config.sampling, **settings)
-        if count == 1
-        else vector_training(factory.make_vector(count), learner, config.sampling, **settings)
-    )
+    environment = factory() if count == 1 else factory.make_vector(count)
+    learner = config.build(environment.environment_spec if count > 1 else specification(environment), 0)
+    training: Any = online_training(environment, learner, config.sampling, steps=0, seed=0)
     advancing(training, 2 * CHUNK)()
     return rate(advancing(training, CHUNK))
 

@@ -22,10 +22,12 @@ from robo_bench.contestant import contestant
 from robo_bench.measurement import Case, Contestants, Effort, Trial, each, rate
 from robo_bench.trainings import advancing
 from robo_bench.updates import SPEC
-from robo_policies.learners.rlpd import RLPDConfig
+from robo_policies.learners.rlpd import RLPDConfig, RLPDReplay
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.settings import Network
 from robo_rl.conformance.learners import random_batch
 from robo_rl.environments.make import make_environment
+from robo_rl.protocols.sampling import Replay
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 from robo_rl.system.threads import use_threads
@@ -58,9 +60,9 @@ def has_fast_bfloat16() -> bool:
 
 
 LEARNERS: dict[str, SACConfig | RLPDConfig] = {
-    "sac": SACConfig(learning_starts=RANDOM_STEPS),
-    "sac-bfloat16": SACConfig(learning_starts=RANDOM_STEPS, precision="bfloat16"),
-    "rlpd": RLPDConfig(critics=2, updates_per_step=1, learning_starts=RANDOM_STEPS),
+    "sac": SACConfig(replay=Replay(learning_starts=RANDOM_STEPS)),
+    "sac-bfloat16": SACConfig(replay=Replay(learning_starts=RANDOM_STEPS), network=Network(precision="bfloat16")),
+    "rlpd": RLPDConfig(critics=2, updates_per_step=1, replay=RLPDReplay(learning_starts=RANDOM_STEPS)),
 }
 MANY_CRITICS = RLPDConfig(critics=CRITICS, updates_per_step=UPDATES_PER_STEP)
 
@@ -136,8 +138,8 @@ class CriticLoop:
 
     def __init__(self, config: RLPDConfig) -> None:
         self._config = config
-        self.actor = _network(17, 2 * 6, config.hidden, layer_norm=False)
-        critics = [_network(17 + 6, 1, config.hidden, config.layer_norm) for _ in range(config.critics)]
+        self.actor = _network(17, 2 * 6, config.network.hidden, layer_norm=False)
+        critics = [_network(17 + 6, 1, config.network.hidden, config.network.layer_norm) for _ in range(config.critics)]
         self.critics, self.targets = nn.ModuleList(critics), nn.ModuleList(copy.deepcopy(critics))
         self.log_alpha = nn.Parameter(torch.zeros(()))
         groups = {"actor": self.actor.parameters(), "critics": self.critics.parameters(), "alpha": [self.log_alpha]}

@@ -26,6 +26,7 @@ from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import rollout
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.system.durable_files import write_durably
 from robo_rl.training.episodic import EpisodicTraining
@@ -90,8 +91,14 @@ def actor_of(training: EpisodicTraining) -> EpisodeActor:
 
 def toy(name: str, variety: float, seed: int) -> tuple[Floats, float]:
     """Return the chances of the sets after 800 updates of one group, and their mean worth."""
-    settings: dict[str, Any] = {"episodes": 8, "group": 8, "hidden": (), "lr": 0.01, "normalization_rows": 0, "epochs": 2}
-    config = GroupPPOConfig(**settings, variety=variety)
+    settings: dict[str, Any] = {
+        "episodes": 8,
+        "group": 8,
+        "network": {"hidden": (), "normalization_rows": 0},
+        "lr": 0.01,
+        "epochs": 2,
+    }
+    config = updated(GroupPPOConfig(), settings, variety=variety)
     training = EpisodicTraining(Sets(TOYS[name]), config, steps=6_400, seed=seed)
     training.run(Silent())
     found = chances(actor_of(training), {"one": np.ones(1, np.float32)})
@@ -141,8 +148,14 @@ def drive(method: Method, seed: int, demonstrations: int = 300) -> dict[str, flo
     levels = range(10_000 * (seed + 1), 10_000 * (seed + 1) + demonstrations)
     shown = [rollout(environment, script, seed=level_seed("train", level)) for level in levels]
     learnt = [each for each in shown if each.success]
-    settings: dict[str, Any] = {"episodes": 32, "group": 8, "hidden": (64, 64), "lr": 1e-3, "clone_updates": 500}
-    config = GroupPPOConfig(**settings, advantages=method.advantages, variety=method.variety)
+    settings: dict[str, Any] = {
+        "episodes": 32,
+        "group": 8,
+        "network": {"hidden": (64, 64)},
+        "lr": 1e-3,
+        "cloning": {"updates": 500},
+    }
+    config = updated(GroupPPOConfig(), settings, advantages={"kind": method.advantages}, variety=method.variety)
     training = EpisodicTraining(environment, config, steps=32 * max(method.updates, 1), seed=seed, demonstrations=learnt)
     if method.updates:
         training.run(Silent())

@@ -11,7 +11,6 @@ cost: the processor time of acting and learning, with the picture and without.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,15 +25,23 @@ from robo_bench.measurement import Bound, Case, Contestants, Effort, Trial, each
 from robo_bench.off_policy import unit
 from robo_bench.trainings import Environments, advancing
 from robo_policies.learners.ppo import PPOConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.system.threads import use_threads
+from robo_rl.training.on_policy import Normalization
 
 TASK = "HalfCheetah-v5"
 PEERS: dict[str, tuple[int, ...]] = {"DummyVecEnv": (1, 4, 16), "SubprocVecEnv": (2, 4, 16)}
 """Vector settings of Stable-Baselines3, with the numbers of environments."""
 CONFIG = PPOConfig()
 PICTURES = PPOConfig(
-    num_envs=4, steps_per_env=128, batch_size=128, epochs=4, convolutions=(8, 16, 32, 32), normalize_rewards=False
+    num_envs=4,
+    steps_per_env=128,
+    batch_size=128,
+    epochs=4,
+    network=PolicyValueNetwork(convolutions=(8, 16, 32, 32)),
+    normalize=Normalization(rewards=False),
 )
 
 
@@ -70,7 +77,7 @@ def ours(torch_threads: int, simulation_threads: int) -> Trial:
 def stable_baselines(kind: str, count: int) -> Trial:
     """Return a trial of Stable-Baselines3's PPO at the same hyper-parameters in one of its vector settings."""
     environments = vec_env.VecNormalize(getattr(vec_env, kind)([partial(gymnasium.make, TASK)] * count))
-    steps, size, network = CONFIG.rollout_size // count, CONFIG.batch_size, {"net_arch": [*CONFIG.hidden]}
+    steps, size, network = CONFIG.rollout_size // count, CONFIG.batch_size, {"net_arch": [*CONFIG.network.hidden]}
     model = SB3PPO(
         "MlpPolicy", environments, n_steps=steps, batch_size=size, n_epochs=CONFIG.epochs, policy_kwargs=network, device="cpu"
     )
@@ -87,7 +94,7 @@ def with_pictures(effort: Effort, stack: ExitStack, config: PPOConfig = PICTURES
         stack.callback(training.environments.close)
         return microseconds(advancing(training, config.rollout_size))
 
-    return {"ours": trial(config), "vectors alone": Bound(trial(replace(config, convolutions=())))}
+    return {"ours": trial(config), "vectors alone": Bound(trial(updated(config, network={"convolutions": ()})))}
 
 
 class Pictures(gymnasium.Env[Any, Any]):

@@ -26,7 +26,7 @@ import numpy as np
 from robo_bench.measurement import Case, Effort, Figures
 from robo_real.arm import ArmTarget
 from robo_real.audit_log import AuditLog
-from robo_real.control_loop import ControlLoop
+from robo_real.clock import ControlLoop
 from robo_real.drivers.fake import FakeArm
 from robo_real.guard import Guard
 from robo_real.limits import TWIN

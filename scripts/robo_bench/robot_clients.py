@@ -10,7 +10,7 @@ from typing import Any
 from typing_extensions import override
 
 from robo_bench.trainings import Silent
-from robo_real.control_loop import ControlLoop
+from robo_real.clock import ControlLoop
 from robo_real.remote_robot import RemoteRobot
 from robo_rl.entry_points import load
 from robo_rl.environments.make import make_environment

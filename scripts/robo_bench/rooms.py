@@ -26,6 +26,7 @@ from robo_rl.environments.levels import level_seed
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.statistics import pass_at_k
 from robo_rl.rollout.episode import rollout
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.system.durable_files import write_durably
 from robo_rl.types import Array, Episode
@@ -35,19 +36,21 @@ LEFT, RIGHT, FORWARD = range(3)
 ATTEMPTS, MOVED = 20, 10
 """Episodes of each layout that are judged: from its own start, and from starts in other rooms."""
 SETTINGS: dict[str, Any] = {
-    "hidden": (128, 128), "normalization_rows": 0, "lr": 2.5e-4, "epochs": 2, "discount": 0.99, "clip_high": 0.2,
-    "episodes": 36, "group": 9, "signature": ("room",), "resolution": 1.0, "set_size": 4, "sets": 8, "window": 5,
-    "clone_updates": 3000,
-}  # fmt: skip
+    "network": {"hidden": (128, 128), "normalization_rows": 0},
+    "advantages": {"signature": ("room",), "resolution": 1.0, "set_size": 4, "sets": 8, "window": 5},
+    "cloning": {"updates": 3000},
+    **{"lr": 2.5e-4, "epochs": 2, "discount": 0.99, "clip_high": 0.2, "episodes": 36, "group": 9},
+}
 KINDS: dict[str, dict[str, Any]] = {
-    "return": {"advantages": "critic"},
-    "sets": {"advantages": "set"},
-    "sets-reference": {"advantages": "set", "reference_weight": 0.05},
-    "sets-permuted": {"advantages": "set", "shuffles": True},
+    "return": {"advantages": {"kind": "critic"}},
+    "sets": {"advantages": {"kind": "set"}},
+    "sets-reference": {"advantages": {"kind": "set"}, "reference_weight": 0.05},
+    "sets-permuted": {"advantages": {"kind": "set"}, "shuffles": True},
 }
 """PPO, polychromic sets, these with a penalty of the distance to the clone, and a control: permuted within each episode."""
 IMITATES: dict[str, dict[str, Any]] = {
-    f"imitates-{kind}": {"advantages": "critic", "imitation": 0.1, "imitates": kind} for kind in ("always", "failed", "learned")
+    f"imitates-{kind}": {"advantages": {"kind": "critic"}, "imitation": 0.1, "imitates": kind}
+    for kind in ("always", "failed", "learned")
 }
 """PPO that goes on cloning the expert's episodes."""
 
@@ -159,7 +162,7 @@ def judged(policy: Any) -> dict[str, Any]:
 
 def trained(kind: str, seed: int, steps: int, each: int) -> dict[str, Any]:
     """Return the figures of a clone, and of the same after a training by one objective."""
-    config = GroupPPOConfig(**{**SETTINGS, **(KINDS | IMITATES)[kind]})
+    config = updated(GroupPPOConfig(), SETTINGS, (KINDS | IMITATES)[kind])
     shown = demonstrations(seed, each)
     training = config.training(FourRooms, steps=0, seed=seed, demonstrations=shown)
     training.run(Silent())  # no step, the clone alone

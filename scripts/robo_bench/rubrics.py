@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.judges.answer_cache import AnswerCache
-from robo_rl.rewards.judges.cached_judge import CachedJudge
-from robo_rl.rewards.judges.judge import Answer, Question, Terms
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import Answer, Question
+from robo_rl.rewards.chat.store import AnswerStore
 from robo_rl.rewards.judges.rubrics import Criterion, Rubric, RubricReward, Sample, rewritten
 
 Floats = npt.NDArray[np.float64]
@@ -67,7 +68,7 @@ class Rules:
             words = "\n".join(part for part in question.parts if isinstance(part, str))
             cells = [where(part) for part in question.parts if not isinstance(part, str)]
             found = self._content(question, words, cells)
-            yield number, Answer("ok", raw=found if isinstance(found, str) else json.dumps(found), model="rules")
+            yield number, Answer("ok", text=found if isinstance(found, str) else json.dumps(found), model="rules")
 
     def _content(self, question: Question, words: str, cells: list[tuple[int, int]]) -> Any:
         fields = question.schema.get("properties", {})
@@ -95,7 +96,7 @@ def levels_of(name: str, cells: list[tuple[int, int]]) -> int:
     return busy if name == BUSY.name else 3 - busy
 
 
-def scoring(asking: CachedJudge, rubric: Rubric, folder: Path) -> RubricReward:
+def scoring(asking: ModelClient, rubric: Rubric, folder: Path) -> RubricReward:
     """Return the reward of a rubric, kept in a folder."""
     path = folder / f"rubric-{rubric.version}.yaml"
     if not path.exists():
@@ -138,7 +139,7 @@ def learned(kind: str, seed: int, folder: Path) -> Progress:
     """
     random, logits, found = np.random.default_rng(seed), np.zeros((SIZE * SIZE, 5)), Progress()
     (folder / f"{kind}-{seed}").mkdir()
-    asking = CachedJudge(Rules(kind != "believes"), cache=AnswerCache(str(folder / f"{kind}-{seed}")))
+    asking = ModelClient(Rules(kind != "believes"), store=AnswerStore(str(folder / f"{kind}-{seed}")))
     rubric, samples = FIRST, list[Sample]()
     for update in range(UPDATES):
         reward = scoring(asking, rubric, folder / f"{kind}-{seed}")

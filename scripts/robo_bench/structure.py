@@ -15,14 +15,18 @@ import dataclasses
 import json
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from robo_rl.entry_points import known, load
+from robo_rl.settings import updated
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = (
@@ -58,11 +62,13 @@ def traced(action: Callable[[], object], within: tuple[str, ...]) -> tuple[int, 
             files.add(frame.f_code.co_filename)
             calls += 1
 
+    threading.setprofile(note)  # of threads that begin now
     sys.setprofile(note)
     try:
         action()
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     return len(files), calls
 
 
@@ -74,7 +80,8 @@ def sac_step(engine: str) -> tuple[int, int]:
     from robo_rl.training.off_policy import online_training
 
     environment = make_environment("gymnasium/HalfCheetah-v5")
-    config = SACConfig(hidden=(16, 16), learning_starts=20, batch_size=16, engine=engine, replay_capacity=1_000)  # type: ignore[arg-type]
+    network, replay = {"hidden": (16, 16), "engine": engine}, {"learning_starts": 20, "capacity": 1_000}
+    config = updated(SACConfig(), network=network, replay=replay, batch_size=16)
     learner = config.build(specification(environment), 0)
     training = online_training(environment, learner, config.sampling, steps=60, seed=0)
     nothing = lambda *_, **__: None  # noqa: E731
@@ -94,7 +101,8 @@ def robot_step() -> tuple[int, int]:
     from robo_rl.spec.environment import specification
 
     environment = fake_reach()
-    policy = SACConfig(hidden=(16, 16), replay_capacity=1_000).build(specification(environment), 0).policy
+    config = updated(SACConfig(), network={"hidden": (16, 16)}, replay={"capacity": 1_000})
+    policy = config.build(specification(environment), 0).policy
     episode = Rollout(environment, policy, seed=0)
     episode.step()
     found = traced(episode.step, HOMES)
@@ -118,6 +126,54 @@ def peer_step() -> tuple[int, int]:
     )
     algorithm.learn(60)
     return traced(lambda: algorithm.learn(1, reset_num_timesteps=False), (str(Path(stable_baselines3.__file__).parent),))
+
+
+class Completion(BaseHTTPRequestHandler):
+    """Answers every question of chat completions alike."""
+
+    REPLY = json.dumps({"model": "m", "choices": [{"message": {"content": '{"completion_progress": 0.5}'}}]}).encode()
+
+    def do_POST(self) -> None:
+        """Send the reply."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.REPLY)))
+        self.end_headers()
+        self.wfile.write(self.REPLY)
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+def judged_label() -> tuple[int, int]:
+    """Return files and calls from the first question about a recorded episode, over HTTP, to its labels in a label set."""
+    from robo_datasets.dataset import Dataset
+    from robo_datasets.labels import LabelSet
+    from robo_rl.environments.make import make_environment
+    from robo_rl.rewards.judges.rewards import JudgeProgress
+    from robo_rl.rollout.episode import RandomPolicy, rollout
+    from robo_rl.spec.environment import specification
+
+    environment = make_environment("robo/ArmReach-v0", cameras=["front"])
+    spec = specification(environment)
+    episode = rollout(environment, RandomPolicy(spec, 0), seed=0)
+    environment.close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Completion) as server, TemporaryDirectory() as folder:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        asked = {"model": "m", "base_url": f"http://127.0.0.1:{server.server_port}/v1", "terms": {"cache": f"{folder}/answers"}}
+        reward = JudgeProgress(camera="front", judge_settings=asked)
+        dataset = Dataset.create(Path(folder) / "data", spec)
+        with dataset.writer() as writer:
+            identity = writer.add(episode).identity
+        labels = LabelSet(dataset, "labels")
+
+        def label() -> None:
+            for found in reward.label_all([episode]):
+                labels.add(identity, found)
+
+        counted = traced(label, HOMES)
+        server.shutdown()
+    return counted
 
 
 def read_files(module: str, package: str = "robo_policies") -> set[Path]:
@@ -159,26 +215,16 @@ def heirs() -> tuple[list[str], list[str]]:
     return found[0], found[1]
 
 
-def field_counts() -> dict[str, int]:
-    """Return the number of settings of each learner, groups counted with their own."""
+def setting_counts(*, in_groups: bool) -> dict[str, int]:
+    """Return the number of settings of each learner, with or without those of its groups."""
 
     def count(kind: Any) -> int:
-        fields = dataclasses.fields(kind)
-        groups = [each.default if dataclasses.is_dataclass(each.default) else None for each in fields]
-        return sum(1 if group is None else count(group) for group in groups)
+        defaults = [each.default for each in dataclasses.fields(kind)]
+        groups = [each for each in defaults if dataclasses.is_dataclass(each)]
+        return len(defaults) - len(groups) + (sum(map(count, groups)) if in_groups else 0)
 
     kinds = {name: load("learners", name) for name in known("learners")}
     return {name: count(kind) for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
-
-
-def own_counts() -> dict[str, int]:
-    """Return the number of settings of each learner that are not in a group."""
-    kinds = {name: load("learners", name) for name in known("learners")}
-    return {
-        name: sum(not dataclasses.is_dataclass(each.default) for each in dataclasses.fields(kind))
-        for name, kind in kinds.items()
-        if dataclasses.is_dataclass(kind)
-    }
 
 
 def protocols() -> int:
@@ -213,6 +259,7 @@ def rows() -> Iterator[tuple[str, Any]]:
     for engine in ("reference", "accelerated"):
         yield f"SAC step and update, engine {engine}: files, calls", sac_step(engine)
     yield "the same of Stable-Baselines3: files, calls", peer_step()
+    yield "question of a judge to its labels: files, calls", judged_label()
     yield "policy to driver, arm in this process: files, calls", robot_step()
     for name, module in READ.items():
         yield f"files of {name} inside policies", len(read_files(module))
@@ -220,7 +267,7 @@ def rows() -> Iterator[tuple[str, Any]]:
     learners, settings = heirs()
     yield "learners that inherit from a learner", len(learners)
     yield "settings that inherit from those of a learner", len(settings)
-    counted, own = field_counts(), own_counts()
+    counted, own = setting_counts(in_groups=True), setting_counts(in_groups=False)
     yield f"learners with {MANY} settings or more", sum(count >= MANY for count in counted.values())
     yield "learners with more than 20 settings outside groups", sum(count > 20 for count in own.values())
     yield "most settings of a learner", max(counted.items(), key=lambda item: item[1])

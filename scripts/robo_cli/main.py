@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shlex
 import sys
 import traceback
 import warnings
@@ -30,7 +29,8 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "watch": ("Watch", "watch trainings in the browser: state, films, curves, interventions, errors"),
         "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
         "fit-encoder": ("FitEncoder", "fit a frozen encoder of pictures to objects and goals of a simulator"),
-        "learners": ("Learners", "tell which learner can be trained with a person, collectors, recorded data, pictures"),
+        "learners": ("Learners", "list learners, or tell which can be trained with a person, recorded data, pictures"),
+        "papers": ("Papers", "list papers: what each brings, its recipes, page and study"),
         "recipes": ("Recipes", "list recipes, or print one to start your own from"),
         "envs": ("Envs", "list environments, or describe one with units and frames"),
     },
@@ -65,8 +65,6 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 ROOMS = {name: group for group, commands in GROUPS.items() for name in commands}
 """Command -> package of its module."""
-RENAMED = {"study": "experiment", "race": "experiment"}
-"""Commands of before -> their names now."""
 START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd
@@ -127,9 +125,6 @@ def dispatch(arguments: list[str]) -> int:
         print(f"robo-rl {version('robo-rl')}")
         return 0
     name, rest = arguments[0], arguments[1:]
-    if name in RENAMED:
-        what, fix = f"robo-rl {name} is now called robo-rl {RENAMED[name]}.", f"robo-rl {RENAMED[name]} {shlex.join(rest)}"
-        raise RoboRLError(what, got=f"robo-rl {name}", fix=fix.strip())
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS)
     module: Any = importlib.import_module(f"robo_cli.{ROOMS[name]}.{name.replace('-', '_')}")

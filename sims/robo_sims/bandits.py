@@ -105,3 +105,4 @@ def _tasks() -> Iterable[str]:
 
 
 FAMILY = TaskFamily("bandits", _tasks, MapSimulation, drawing=("render_mode",))
+"""Arms of which one pays, and a map that says which."""

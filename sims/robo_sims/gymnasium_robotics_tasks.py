@@ -17,19 +17,16 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.errors import MissingExtra, UnknownName
+from robo_rl.errors import UnknownName
+from robo_rl.requirements import optional
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.simulation import Arrays, MujocoSimulation, Simulation, SimulationStep, VectorLayout, part, source_camera
 from robo_sims.task_family import TaskFamily
 
-try:
+with optional("Gymnasium-Robotics", "gymnasium_robotics", "gymnasium-robotics"):
     with contextlib.redirect_stderr(io.StringIO()):  # the import prints messages about other tasks
         import gymnasium_robotics
     from gymnasium_robotics.envs.franka_kitchen.kitchen_env import OBS_ELEMENT_GOALS
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "gymnasium_robotics":
-        raise  # installed but broken: keep the original error
-    raise MissingExtra("Gymnasium-Robotics", "gymnasium_robotics", "gymnasium-robotics") from error
 
 _INSTRUCTIONS = {
     "FetchReach": "move the gripper to the target",
@@ -221,3 +218,4 @@ def _simulate(task: str, goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS), detail
 
 
 FAMILY = TaskFamily("gymnasium_robotics", lambda: (*_FETCH, _KITCHEN), _simulate)
+"""Fetch and kitchen of Gymnasium-Robotics."""

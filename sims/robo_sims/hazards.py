@@ -392,3 +392,4 @@ def _batch(task: str, num_envs: int, threads: int, limit: float | str = 3.0) -> 
 
 
 FAMILY = TaskFamily("hazards", _tasks, _simulate, _batch, drawing=("render_mode",))
+"""A point mass and a car among hazards, with a constraint cost."""

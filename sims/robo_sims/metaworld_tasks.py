@@ -15,19 +15,16 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.errors import InvalidSetting, MissingExtra
+from robo_rl.errors import InvalidSetting
+from robo_rl.requirements import optional
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation
 from robo_sims.cameras import upright
 from robo_sims.simulation import Arrays, MujocoSimulation, SimulationStep, VectorLayout
 from robo_sims.task_family import TaskFamily
 
-try:
+with optional("Meta-World", "metaworld", "metaworld"):
     from metaworld.env_dict import ALL_V3_ENVIRONMENTS
     from metaworld.policies import ENV_POLICY_MAP
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "metaworld":
-        raise  # installed but broken: keep the original error
-    raise MissingExtra("Meta-World", "metaworld", "metaworld") from error
 
 Reward = Literal["dense", "sparse"]
 
@@ -150,3 +147,4 @@ def _observable_task(task: str) -> Any:
 
 
 FAMILY = TaskFamily("metaworld", lambda: ALL_V3_ENVIRONMENTS, MetaWorldSimulation)
+"""Fifty tasks of a tabletop arm."""

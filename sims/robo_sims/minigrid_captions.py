@@ -12,13 +12,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from minigrid.core.actions import Actions
-from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, OBJECT_TO_IDX, STATE_TO_IDX
 
 from robo_rl.errors import InvalidSetting
+from robo_rl.requirements import optional
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array
-from robo_sims.grids.cells import ONE_HOT, SEEN_KINDS, look_of
+
+with optional("MiniGrid", "minigrid", "minigrid"):
+    from minigrid.core.actions import Actions
+    from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, OBJECT_TO_IDX, STATE_TO_IDX
+
+    from robo_sims.grids.cells import ONE_HOT, SEEN_KINDS, look_of
 
 COLOURS, STATES = len(IDX_TO_COLOR), len(STATE_TO_IDX)
 PLACE_VALUES = (COLOURS * STATES, STATES, 1)

@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-import minigrid
 
+from robo_rl.requirements import optional
 from robo_sims.batched.environment import SimulationBatch
-from robo_sims.grids.batch import MiniGridBatch, is_batchable
-from robo_sims.grids.cells import Encoding
-from robo_sims.grids.simulation import MiniGridSimulation
 from robo_sims.simulation import Simulation
 from robo_sims.task_family import TaskFamily
+
+with optional("MiniGrid", "minigrid", "minigrid"):
+    import minigrid
+
+    from robo_sims.grids.batch import MiniGridBatch, is_batchable
+    from robo_sims.grids.cells import Encoding
+    from robo_sims.grids.simulation import MiniGridSimulation
 
 
 def _tasks() -> list[str]:
@@ -59,3 +63,4 @@ def _batch(
 
 
 FAMILY = TaskFamily("minigrid", _tasks, _simulate, _batch, drawing=("render_mode",))
+"""Grids with a mission in words."""

@@ -191,3 +191,4 @@ def _tasks() -> Iterable[str]:
 
 
 FAMILY = TaskFamily("questions", _tasks, FetchSimulation, drawing=("render_mode",))
+"""One of several things that look alike, with questions that cost something."""

@@ -20,8 +20,9 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.environments.wrapping import EnvironmentWrapper
-from robo_rl.errors import InvalidSetting, MissingExtra
+from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.measures import Measure, measures_of
+from robo_rl.requirements import optional
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import MEASURES
 
@@ -112,10 +113,8 @@ class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         for name, value in {"margin": margin, "error": error}.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1.0 < value < np.inf:
                 raise InvalidSetting(f"{name} of the filter is out of range.", got=value, allowed="a number above -1")
-        try:
+        with optional("The safety filter", "quadprog", "safety"):
             from quadprog import solve_qp
-        except ImportError:
-            raise MissingExtra("The safety filter", "quadprog", "safety") from None
         self._solve: Callable[..., Any] = solve_qp
         self._barriers: Callable[[], Barriers] = self._box or environment.get_wrapper_attr("barriers")
         self._margin, self._error, self._is_on = margin, error, is_on

@@ -218,3 +218,4 @@ def _tasks() -> tuple[str, ...]:
 
 
 FAMILY = TaskFamily("safety_gymnasium", _tasks, SafetySimulation)
+"""Navigation of Safety-Gymnasium, with constraint costs."""

@@ -174,3 +174,4 @@ def _tasks() -> Iterable[str]:
 
 
 FAMILY = TaskFamily("tabular", _tasks, TabularSimulation, drawing=("render_mode",))
+"""MDPs with a known model, for algorithms with guarantees."""

@@ -143,7 +143,7 @@ class Fitting:
         self.updates, self.trace = state["updates"], state["trace"]
 
 
-SAMPLING = Sampling(batch_size=32, learning_starts=30, replay_capacity=5000)
+SAMPLING = Sampling(batch_size=32, learning_starts=30, capacity=5000)
 
 
 class KeepingReader(StepReader):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from factories import axes, make_spec
-from robo_policies.learners.hil_serl import HILSERLConfig
+from robo_policies.learners.hil_serl import HILSERLConfig, HILSERLReplay
+from robo_policies.learners.rlpd import RLPDNetwork
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
@@ -27,7 +28,7 @@ from robo_rl.training.step_sources import EnvironmentSteps, Explorer
 from robo_rl.types import ActionSource, Array, Labels, Metrics, StateDict, StepRewards
 
 SPEC = make_spec("test/Line", ArraySpec("place", (2,)), action=axes("x", "y", unit="m"), max_steps=7)
-CONFIG = HILSERLConfig(hidden=(8,), batch_size=8, learning_starts=10, replay_capacity=500)
+CONFIG = HILSERLConfig(network=RLPDNetwork(hidden=(8,)), batch_size=8, replay=HILSERLReplay(learning_starts=10, capacity=500))
 STEPS = 60
 
 
@@ -160,7 +161,7 @@ def test_learning_from_the_log_is_learning_in_one_process(tmp_path: Path, has_mo
     log = StepLog(tmp_path, SPEC)
     logged = student(Logged, Halved() if has_model else None)
     logged.log = log
-    explorer = Explorer(logged.policy, seed=4, random_steps=CONFIG.learning_starts, stopwatch=logged.stopwatch)
+    explorer = Explorer(logged.policy, seed=4, random_steps=CONFIG.replay.learning_starts, stopwatch=logged.stopwatch)
     person: Any = PersonInTheLoop(EveryOther(), 0.1)  # type: ignore[arg-type]
     whole = OnlineTraining(EnvironmentSteps(Line(), explorer, seed=4, supervisor=person), logged, steps=STEPS)
     whole.run(Until(-1))  # type: ignore[arg-type]

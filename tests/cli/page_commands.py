@@ -11,7 +11,11 @@ from pathlib import Path
 from robo_app.recipes.recipe import read_recipe
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if ROOT / "docs" / "examples" not in page.parents),
+    *sorted((ROOT / "policies" / "robo_papers").glob("*/page.md")),
+]
 NOT_HERE = {
     r"\./scripts/|scripts/setup|\.venv-bench/": "installs packages",
     r"pip install|peers/|^python -m venv|ROBO_RL_PEERS|PYTHONPATH=.*peers": "installs packages",
@@ -34,14 +38,16 @@ NOT_HERE = {
     r"data critique |--labels criticised": "remarks of a person; tests/rewards/test_critiques.py writes some",
     r"--rater person|--human console|--shadow person|^robo-rl demo hil( --task peg)?$": "a person",
     r"my_package\.": "a package of the reader's own",
+    r"my-paper|my_paper|arm-reach-rwr": "the package of the template; scripts/try_paper installs it",
     r"--learner\.device cuda": "a GPU",
     r"hopper\.hdf5": "a file of D4RL, which is downloaded",
     r"convert so101": "a dataset of a robot's owner; tests/datasets/formats/test_adjustments.py adjusts some",
     r"data/cheetah": "a policy of HalfCheetah that earns 2,000, which takes an hour",
     r"carla-server --maps": "CARLA's maps, which are downloaded; tests/sims/standin/test_towns.py serves a folder",
     r"bench (all|drive|annotation|reward|data)\b": "minutes; tests/bench runs each bench",
-    r"robo_bench\.fidelities": "an hour; tests/policies/test_mfrl.py has smaller trainings",
-    r"robo_bench\.(correctors|continual|coverage|credit|curricula)": "minutes; tests have smaller ones",
+    r"robo_bench\.fidelities": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",
+    r"robo_bench\.(coverage|credit|curricula)": "minutes; tests have smaller ones",
+    r"robo_papers\.(gtr|oer)\.study": "minutes; tests of the papers have smaller ones",
     r"robo_bench\.(exploration|levels|machines|planner|rubrics)": "minutes; tests have smaller ones",
     r"robo_bench\.conservative": "minutes; tests/policies/test_conservative.py has smaller ones",
     r"driving-large-batch|'before/\*": "runs of hours",
@@ -125,8 +131,8 @@ FEW = {
 SEEDS = {"train": "0-1", "sweep": "0-0"}
 EVALUATION = "--evaluation.episodes 1 --evaluation.every 0 --evaluation.videos 0 --log-every 0 --checkpoint-every 0"
 TINY = {
-    "learning_starts": "20",
-    "hidden": "8",
+    "replay.learning_starts": "20",
+    "network.hidden": "8",
     "batch_size": "8",
     "num_envs": "2",
     "steps_per_env": "8",

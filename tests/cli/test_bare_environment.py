@@ -38,13 +38,14 @@ print(seen > 60)
 """
 """Asks each command, and each of its actions, for its help."""
 TINY = (
-    "--learner.hidden 8 --learner.batch-size 8 --log-every 0 --checkpoint-every 0 --evaluation.every 0 --evaluation.episodes 1"
+    "--learner.network.hidden 8 --learner.batch-size 8 --log-every 0 --checkpoint-every 0 "
+    "--evaluation.every 0 --evaluation.episodes 1"
 )
 CAMERAS = "--environment.arguments.cameras [front] --environment.arguments.image_size"
 FITS = "--settings.see-steps 4 --settings.read-steps 4"
 FITTED = "embedded-progress --reward.settings.folder rewards/pick"
 DRAWING = [
-    f"train arm-pick-rlpd --steps 40 --learner.learning-starts 20 --demonstrations.episodes 1 {TINY}",
+    f"train arm-pick-rlpd --steps 40 --learner.replay.learning-starts 20 --demonstrations.episodes 1 {TINY}",
     "evaluate latest --episodes 1 --videos 1",
     "evaluate latest --episodes 1 --perturb plan.yaml",
     "play latest --video pick.mp4 --episodes 1",
@@ -58,9 +59,9 @@ DRAWING = [
     f"label data/seen --reward {FITTED} --name mine",
     f"reward bench {FITTED} --environment robo/ArmPick-v0 --pictures 320 --each 2",
     "fit-encoder robo/ArmPick-v0 --out encoders/pick --settings.frames 1000 --settings.updates 2",
-    f"train arm-reach-drq --steps 30 --learner.learning-starts 20 {TINY}",
+    f"train arm-reach-drq --steps 30 --learner.replay.learning-starts 20 {TINY}",
     "play latest --video seen.mp4 --episodes 1",
-    f"train halfcheetah-sac --steps 40 --learner.learning-starts 20 {TINY}",
+    f"train halfcheetah-sac --steps 40 --learner.replay.learning-starts 20 {TINY}",
     "play latest --video cheetah.mp4 --episodes 1",
     "robot serve --driver twin --driver.settings.cameras [front] --port 0",
     "console --twin --no-browser --port 0",
@@ -105,7 +106,7 @@ def test_play_draws_without_a_display(tmp_path: Path) -> None:
     recipe = {
         "environment": {"name": "gymnasium/InvertedPendulum-v5"},
         "algorithm": "ppo",
-        "learner": {"hidden": [8], "batch_size": 5, "num_envs": 2, "steps_per_env": 5, "epochs": 1},
+        "learner": {"network": {"hidden": [8]}, "batch_size": 5, "num_envs": 2, "steps_per_env": 5, "epochs": 1},
         "evaluation": {"episodes": 1, "videos": 0},
     }
     trained = robo_rl.train({"name": "pendulum", **recipe}, steps=10, out=tmp_path)

@@ -19,10 +19,10 @@ from robo_rl.runs.run import find_run
 ARM = {"environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 7}}}
 GRID = {"environment": {"name": "minigrid/MiniGrid-Empty-5x5-v0", "arguments": {}}}
 DATA = {"demonstrations": {"episodes": 2}}
-SAC = {"hidden": [8], "batch_size": 8, "learning_starts": 5}
+SAC = {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 5}}
 THEIRS = {"learning_starts": 5, "batch_size": 8, "policy_kwargs": {"net_arch": [8]}, "device": "cpu"}
 EPISODES = {"train_freq": [1, "episode"], "gradient_steps": 1}
-ROLLOUTS = {"num_envs": 3, "steps_per_env": 5, "batch_size": 5, "epochs": 1, "hidden": [8]}
+ROLLOUTS = {"num_envs": 3, "steps_per_env": 5, "batch_size": 5, "epochs": 1, "network": {"hidden": [8]}}
 
 IN_PROCESS = {
     "steps": (40, 40, {**ARM, "algorithm": "sac", "learner": SAC}),
@@ -34,7 +34,7 @@ IN_PROCESS = {
             "environment": {"name": "robo/ArmReach-v0"},
             **DATA,
             "algorithm": "bc",
-            "learner": {"hidden": [8], "batch_size": 8},
+            "learner": {"network": {"hidden": [8]}, "batch_size": 8},
             "online": {"steps": 40},
             "steps": 5,
         },

@@ -27,7 +27,13 @@ RIGHT = [0.0, 0.5, 0.0, 0.0, 1.0]
 RECIPE = {
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 2, "max_steps": 28}},
     "algorithm": "rlpd",
-    "learner": {"hidden": [16, 16], "critics": 2, "updates_per_step": 1, "batch_size": 16, "learning_starts": 5},
+    "learner": {
+        "network": {"hidden": [16, 16]},
+        "critics": 2,
+        "updates_per_step": 1,
+        "batch_size": 16,
+        "replay": {"learning_starts": 5},
+    },
     "demonstrations": {"episodes": 1},
     "steps": 10,
     "threads": 1,

@@ -16,7 +16,7 @@ def recipe(**learner: Any) -> dict[str, Any]:
     return {
         "environment": {"name": "hazards/Point-v0"},
         "algorithm": "sac-lagrangian",
-        "learner": {"hidden": [8], "batch_size": 8, "learning_starts": 10, **learner},
+        "learner": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 10}, **learner},
         "steps": 40,
         "threads": 1,
         "evaluation": {"episodes": 2, "videos": 0, "every": 20, "episodes_during": 1},

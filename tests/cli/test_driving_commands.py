@@ -137,7 +137,7 @@ def test_driving_is_recorded_labelled_and_learned_offline(tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "more"),
     [
-        ("drive-rlpd", "--steps 200 --demonstrations.episodes 1 --learner.learning-starts 100"),
+        ("drive-rlpd", "--steps 200 --demonstrations.episodes 1 --learner.replay.learning-starts 100"),
         ("drive-sb3-ppo", "--steps 256 --learner.n-steps 128"),
         ("drive-sb3-sac", "--steps 200 --learner.learning-starts 100"),
     ],

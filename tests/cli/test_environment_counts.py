@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from robo_app.recipes.recipe import recipe_files
+from robo_app.recipes.files import recipe_files
 from robo_cli import main
 from robo_rl.entry_points import load
 from robo_rl.rewards.images.picture_reward import PictureReward
@@ -73,7 +73,7 @@ def load_brightness(group: Any, name: str) -> Any:
 def shortened(name: str, **changes: Any) -> Path:
     """Return a file of a recipe of ours, with small networks and few steps."""
     tree = yaml.safe_load(recipe_files()[name].read_text()) | SHORT | changes
-    tree["learner"] |= {"hidden": [8], "batch_size": 8, "learning_starts": 5, "offline_fraction": 0.0}
+    tree["learner"] |= {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 5, "offline_fraction": 0.0}}
     path = Path(f"{name}-short.yaml")
     path.write_text(yaml.safe_dump({key: value for key, value in tree.items() if key != "needs"}))
     return path

@@ -14,14 +14,14 @@ from robo_app.experiments.race import Race
 from robo_app.experiments.study import Study
 from robo_app.jobs.trainings import Training, changed_settings, flat, keep_settings
 from robo_cli.main import dispatch
-from robo_rl.errors import InvalidSetting, RoboRLError, RunError, UnknownName
+from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.runs.run import find_run
 
 PLANS = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[2] / "docs/experiments.md").read_text(), re.DOTALL)
 TINY: dict[str, Any] = {
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 10}},
     "algorithm": "sac",
-    "learner": {"hidden": [8, 8], "batch_size": 8, "learning_starts": 10},
+    "learner": {"network": {"hidden": [8, 8]}, "batch_size": 8, "replay": {"learning_starts": 10}},
     "steps": 20,
     "log_every": 0,
     "evaluation": {"episodes": 1, "every": 10, "episodes_during": 1, "videos": 0},
@@ -33,15 +33,6 @@ RACE = {"summary": "One.", "recipe_of_all": TINY, "methods": {"plain": {}}, "tas
 def test_the_page_shows_plans_that_can_be_read(text: str, kind: type) -> None:
     Path("plan.yaml").write_text(text)
     assert type(read_plan("plan.yaml")) is kind
-
-
-@pytest.mark.parametrize("name", ["study", "race"])
-def test_former_name_is_told_the_present_one(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = rf"robo-rl {name} is now called robo-rl experiment(.|\n)*do:      robo-rl experiment 'my plan.yaml' --table"
-    with pytest.raises(RoboRLError, match=told):
-        dispatch([name, "my plan.yaml", "--table"])
-    assert dispatch(["--help"]) == 0
-    assert f"  {name} " not in capsys.readouterr().out
 
 
 @pytest.mark.slow

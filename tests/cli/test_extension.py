@@ -21,18 +21,25 @@ RECIPES: dict[str, dict[str, Any]] = {
     "rlpd": REACH
     | {
         "algorithm": "rlpd",
-        "learner": {"hidden": [8, 8], "batch_size": 16, "critics": 2, "updates_per_step": 2, "learning_starts": 10},
+        "learner": {
+            "network": {"hidden": [8, 8]},
+            "batch_size": 16,
+            "critics": 2,
+            "updates_per_step": 2,
+            "replay": {"learning_starts": 10},
+        },
         "demonstrations": {"episodes": 2},
         "record_episodes": True,
     },
     "ppo": {
         "environment": {"name": "gymnasium/InvertedPendulum-v5"},
         "algorithm": "ppo",
-        "learner": {"num_envs": 3, "steps_per_env": 5, "batch_size": 5, "epochs": 2, "hidden": [8]},
+        "learner": {"num_envs": 3, "steps_per_env": 5, "batch_size": 5, "epochs": 2, "network": {"hidden": [8]}},
         "log_every": 10,
         "checkpoint_every": 20,
     },
-    "bc": REACH | {"algorithm": "bc", "learner": {"hidden": [8], "batch_size": 4}, "demonstrations": {"episodes": 2}},
+    "bc": REACH
+    | {"algorithm": "bc", "learner": {"network": {"hidden": [8]}, "batch_size": 4}, "demonstrations": {"episodes": 2}},
 }
 EVALUATION = {"episodes": 2, "every": 30, "episodes_during": 1, "videos": 0}
 

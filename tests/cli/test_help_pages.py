@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from robo_app.recipes.recipe import read_recipe, recipe_files
+from robo_app.recipes.files import recipe_files
+from robo_app.recipes.recipe import read_recipe
 from robo_cli.main import dispatch
 from robo_rl.errors import UnknownName
 

@@ -29,7 +29,7 @@ RECIPE: dict[str, Any] = {
     "name": "helped",
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 3, "max_steps": 15}},
     "algorithm": "hil-serl",
-    "learner": {"hidden": [8], "batch_size": 8, "learning_starts": 10, "gripper": "gripper_opening"},
+    "learner": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 10}, "gripper": "gripper_opening"},
     "demonstrations": {"episodes": 2},
     "human": {"kind": "delayed"},
     "steps": 90,
@@ -173,14 +173,19 @@ def test_hg_dagger_without_anybody_is_refused() -> None:
 
 def test_unknown_human_or_missing_expert_is_refused() -> None:
     with pytest.raises(UnknownName, match=r"Unknown kind of simulated human 'lasy'(.|\n)*'lazy'"):
-        built(human={"kind": "lasy"}, learner={"offline_fraction": 0.0})
-    alone = {"environment": {"name": "gymnasium/InvertedPendulum-v5"}, "learner": {"offline_fraction": 0.0}}
+        built(human={"kind": "lasy"}, learner={"replay": {"offline_fraction": 0.0}})
+    alone = {"environment": {"name": "gymnasium/InvertedPendulum-v5"}, "learner": {"replay": {"offline_fraction": 0.0}}}
     with pytest.raises(InvalidSetting, match=r"has no scripted expert(.|\n)*leave demonstrations.episodes and human out"):
         built(**alone)
 
 
 def test_hg_dagger_clones_first_and_then_what_the_person_does(tmp_path: Path) -> None:
-    changes = {"algorithm": "hg-dagger", "learner": {"hidden": [8], "batch_size": 8}, "steps": 20, "online": {"steps": 40}}
+    changes = {
+        "algorithm": "hg-dagger",
+        "learner": {"network": {"hidden": [8]}, "batch_size": 8},
+        "steps": 20,
+        "online": {"steps": 40},
+    }
     path = tmp_path / "dagger.yaml"
     path.write_text(yaml.safe_dump({**RECIPE, **changes, "human": {"kind": "perfect"}}))
     assert main.dispatch(["train", str(path), "--out", str(tmp_path / "runs")]) == 0

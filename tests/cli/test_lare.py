@@ -15,7 +15,7 @@ programs:
   verified: {environment: gymnasium/Reacher-v5, llm: "pack:lare-reacher", settings: {steps: 60}}
 settings:
   steps: 110
-  learner.learning-starts: 100
+  learner.replay.learning-starts: 100
   learner.batch-size: 16
   evaluation.episodes: 2
   evaluation.every: 100

@@ -35,7 +35,7 @@ RECIPE: dict[str, Any] = {
     "name": "apart",
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 3, "max_steps": 15}},
     "algorithm": "hil-serl",
-    "learner": {"hidden": [8], "batch_size": 8, "learning_starts": 10, "gripper": "gripper_opening"},
+    "learner": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 10}, "gripper": "gripper_opening"},
     "demonstrations": {"episodes": 2},
     "human": {"kind": "perfect"},
     "learner_process": "on",
@@ -120,7 +120,12 @@ def test_robot_lost_before_first_step_stops_learner(recipe: Path, tmp_path: Path
 @pytest.mark.slow
 def test_scorers_are_closed_and_control_loop_comes_first(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     robot = {"environment": {"name": "robot/Fake-v0", "arguments": {"max_steps": 12}}, "algorithm": "sac", "human": {}}
-    more = {"learner": {"hidden": [8], "batch_size": 8}, "demonstrations": {}, "steps": 20, "evaluation": {"before": True}}
+    more = {
+        "learner": {"network": {"hidden": [8]}, "batch_size": 8},
+        "demonstrations": {},
+        "steps": 20,
+        "evaluation": {"before": True},
+    }
     recipe.write_text(yaml.safe_dump({**RECIPE, **robot, **more}))
     is_first, seen, judging = False, [], []
 

@@ -18,15 +18,15 @@ from robo_rl.training.compatibility import Capabilities
 
 F = Feature
 SMALL: dict[str, dict[str, Any]] = {
-    "sac": {"hidden": [8], "batch_size": 8, "learning_starts": 5},
-    "rlpd": {"hidden": [8], "batch_size": 8, "learning_starts": 5},
-    "drq": {"hidden": [8], "batch_size": 8, "learning_starts": 5, "convolutions": [4]},
-    "hil-serl": {"hidden": [8], "batch_size": 8, "learning_starts": 5},
-    "ppo": {"num_envs": 2, "steps_per_env": 4, "batch_size": 4, "epochs": 1, "hidden": [8]},
-    "bc": {"hidden": [8], "batch_size": 8},
-    "hg-dagger": {"hidden": [8], "batch_size": 8},
-    "iql": {"hidden": [8], "batch_size": 8},
-    "dqn": {"hidden": [8], "batch_size": 8, "learning_starts": 5},
+    "sac": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 5}},
+    "rlpd": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 5}},
+    "drq": {"network": {"hidden": [8], "convolutions": [4]}, "batch_size": 8, "replay": {"learning_starts": 5}},
+    "hil-serl": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 5}},
+    "ppo": {"num_envs": 2, "steps_per_env": 4, "batch_size": 4, "epochs": 1, "network": {"hidden": [8]}},
+    "bc": {"network": {"hidden": [8]}, "batch_size": 8},
+    "hg-dagger": {"network": {"hidden": [8]}, "batch_size": 8},
+    "iql": {"network": {"hidden": [8]}, "batch_size": 8},
+    "dqn": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 5}},
     "sb3-sac": {"learning_starts": 5, "batch_size": 8, "device": "cpu", "policy_kwargs": {"net_arch": [8]}},
     "sb3-ppo": {"n_steps": 8, "batch_size": 8, "device": "cpu", "policy_kwargs": {"net_arch": [8]}},
     "sb3-dqn": {"learning_starts": 5, "batch_size": 8, "device": "cpu", "policy_kwargs": {"net_arch": [8]}},
@@ -99,6 +99,8 @@ def test_pictures_alone_are_refused_by_learners_of_vectors() -> None:
 
 def test_table_and_one_learner_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.dispatch(["learners"]) == 0
+    assert "\nsac                      Soft actor-critic: Haarnoja et al. 2018" in capsys.readouterr().out
+    assert main.dispatch(["learners", "--features"]) == 0
     lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
     assert lines["learner"][1:4] == ["person", "reward", "relabelled"] and lines["sac"][1] == "yes" and lines["ppo"][1] == "no"
     assert main.dispatch(["learners", "sb3-ppo"]) == 0

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from robo_app.listings import listing
-from robo_app.recipes.recipe import parse_recipe, read_recipe, recipe_files, to_yaml
+from robo_app.recipes.files import recipe_files
+from robo_app.recipes.recipe import parse_recipe, read_recipe, to_yaml
 from robo_cli import main
 from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, MissingExtra, SpecMismatch, UnknownName
@@ -20,7 +20,7 @@ TINY = {
     "name": "tiny",
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 5}},
     "algorithm": "sac",
-    "learner": {"hidden": [4], "batch_size": 4, "learning_starts": 2},
+    "learner": {"network": {"hidden": [4]}, "batch_size": 4, "replay": {"learning_starts": 2}},
     "steps": 10,
     "evaluation": {"episodes": 2},
 }
@@ -98,9 +98,9 @@ def test_a_wrong_recipe_is_one_clear_error(
         (["--evaluation.episodes", "0"], r"Setting 'episodes'(.|\n)*1 or more"),
         (["--demonstrations.noise", "-0.1"], r"Setting 'noise'(.|\n)*0 or more"),
         (["--learner.lr", "-1"], r"Setting 'lr'(.|\n)*above 0"),
-        (["--learner.hidden", "8", "-3"], r"Setting 'hidden'(.|\n)*1 or more units"),
+        (["--learner.network.hidden", "8", "-3"], r"Setting 'hidden'(.|\n)*1 or more units"),
         (["--learner.critics", "0"], r"Setting 'critics'(.|\n)*1 or more"),
-        (["--learner.learning-starts", "0"], r"Setting 'learning_starts'(.|\n)*1 or more"),
+        (["--learner.replay.learning-starts", "0"], r"Setting 'learning_starts'(.|\n)*1 or more"),
     ],
 )
 def test_a_value_out_of_range_is_refused_before_anything_is_done(tmp_path: Path, override: list[str], message: str) -> None:
@@ -184,7 +184,6 @@ def test_a_family_without_its_package_says_what_to_install(
         raise MissingExtra("Meta-World", "metaworld", "metaworld")
 
     monkeypatch.setattr(type(load("environments", "metaworld")), "names", missing)
-    monkeypatch.setattr(listing, "_version", lambda package: "")
     assert main.dispatch(["envs", "metaworld"]) == 0
     assert "not available: Meta-World needs the package" in capsys.readouterr().out
     with pytest.raises(MissingExtra, match=r'pip install "robo-rl\[metaworld\]"'):
@@ -207,8 +206,17 @@ def test_evaluation_is_refused_if_action_meaning_differs(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("algorithm", "learner"),
     [
-        ("rlpd", {"hidden": [4], "batch_size": 4, "critics": 2, "updates_per_step": 1, "learning_starts": 2}),
-        ("bc", {"hidden": [4], "batch_size": 4}),
+        (
+            "rlpd",
+            {
+                "network": {"hidden": [4]},
+                "batch_size": 4,
+                "critics": 2,
+                "updates_per_step": 1,
+                "replay": {"learning_starts": 2},
+            },
+        ),
+        ("bc", {"network": {"hidden": [4]}, "batch_size": 4}),
         pytest.param("sb3-ppo", {"n_steps": 10, "batch_size": 10, "clone_epochs": 1}, marks=pytest.mark.slow),
     ],
 )

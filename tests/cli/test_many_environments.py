@@ -17,12 +17,12 @@ from robo_rl.runs.run import find_run
 from robo_rl.training.vector_steps import VectorSteps
 from robo_sims.batched.environment import BatchedEnvironment
 
-SMALL = {"hidden": [8], "batch_size": 8, "learning_starts": 8}
+SMALL = {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 8}}
 SHORT: dict[str, Any] = {
     "name": "many",
     "environment": {"name": "robo/ArmPick-v0", "arguments": {"max_steps": 5}},
     "algorithm": "sac",
-    "learner": {**SMALL, "update_every": 4},
+    "learner": {**SMALL, "replay": {"learning_starts": 8, "update_every": 4}},
     "environments": 4,
     "steps": 42,
     "log_every": 8,
@@ -68,7 +68,7 @@ def test_a_run_of_many_resumes_exactly(tmp_path):
 
 
 def test_a_person_is_in_the_first_of_many(tmp_path, trainings):
-    learner = {**SMALL, "critics": 2, "offline_fraction": 0.5}
+    learner = {**SMALL, "critics": 2}
     changes = {"algorithm": "hil-serl", "learner": learner, "human": {"kind": "perfect"}, "demonstrations": {"episodes": 1}}
     environment = {"name": "robo/ArmPick-v0", "arguments": {"action_repeat": 3, "max_steps": 50}}
     run = robo_rl.train({**SHORT, **changes, "environment": environment, "steps": 200}, out=tmp_path)
@@ -82,7 +82,7 @@ def test_a_person_is_in_the_first_of_many(tmp_path, trainings):
 @pytest.mark.parametrize(
     ("algorithm", "learner", "setting"),
     [
-        ("ppo", {"steps_per_env": 4, "batch_size": 6, "hidden": [8]}, "num_envs"),
+        ("ppo", {"steps_per_env": 4, "batch_size": 6, "network": {"hidden": [8]}}, "num_envs"),
         ("sb3-ppo", {"n_steps": 4, "batch_size": 6}, "n_envs"),
     ],
 )

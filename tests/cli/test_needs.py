@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from factories import rest_slow
-from robo_app.recipes.recipe import read_recipe, recipe_files
+from robo_app.recipes.files import recipe_files
+from robo_app.recipes.recipe import read_recipe
 from robo_app.recipes.required_files import require_needs
 from robo_cli.main import dispatch
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting

@@ -156,7 +156,7 @@ REFUSED = {
     "no step to reward": (LEARNER, "algorithm: iql\n", r"iql needs an online phase"),
     "none in a call": ("every: 5", "every: 0", r"'every' is out of range"),
     "unknown key": ("every: 5", "evry: 5", r"did you mean 'every'"),
-    "scaled too early": (LEARNER, SCALED, r"set learner.normalize_rewards to false"),
+    "scaled too early": (LEARNER, SCALED, r"set learner.normalize.rewards to false"),
 }
 
 

@@ -11,8 +11,9 @@ import yaml
 from robo_app.arguments.options import as_flags, whole_numbers
 from robo_app.recipes.recipe import read_recipe
 from robo_cli.main import dispatch
+from robo_rl.entry_points import known
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.judges.judge import judge
+from robo_rl.rewards.chat.models import chat_model
 
 PICK = "train arm-pick-rlpd"
 WRONG = {
@@ -41,10 +42,10 @@ def test_wrong_options_are_errors_like_all_others(line: str, capsys: pytest.Capt
 
 
 def test_whole_numbers_may_be_written_with_an_exponent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--steps", "1e5", "--learner.replay-capacity=2.5e4", "--learner.lr", "1e-4", "--dry-run"]
+    words = ["--steps", "1e5", "--learner.replay.capacity=2.5e4", "--learner.lr", "1e-4", "--dry-run"]
     assert dispatch(["train", "halfcheetah-sac", *words]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)
-    assert (shown["steps"], shown["learner"]["replay_capacity"], shown["learner"]["lr"]) == (100_000, 25_000, 1e-4)
+    assert (shown["steps"], shown["learner"]["replay"]["capacity"], shown["learner"]["lr"]) == (100_000, 25_000, 1e-4)
     path = tmp_path / "mine.yaml"
     path.write_text("environment: {name: robo/ArmReach-v0}\nalgorithm: sac\nsteps: 1e5\n")
     assert read_recipe(str(path)).steps == 100_000
@@ -54,7 +55,8 @@ def test_whole_numbers_may_be_written_with_an_exponent(tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize(
-    "words", [["--learner.hidden", "[32, 16]"], ["--learner.hidden=[32,16]"], ["--learner.hidden", "32", "16"]]
+    "words",
+    [["--learner.network.hidden", "[32, 16]"], ["--learner.network.hidden=[32,16]"], ["--learner.network.hidden", "32", "16"]],
 )
 def test_a_list_may_be_written_as_in_yaml(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert dispatch(["train", "halfcheetah-sac", *words, "--steps", "50", "--dry-run"]) == 0
@@ -64,8 +66,8 @@ def test_a_list_may_be_written_as_in_yaml(words: list[str], capsys: pytest.Captu
 
 def test_a_model_whose_name_is_a_number() -> None:
     with pytest.raises(InvalidSetting, match=r"model has the wrong type(.|\n)*looks like a number is written in quotes.*'429'"):
-        judge("endpoint", {"model": 429})
-    assert judge("endpoint", {"model": "429"}).identity[0] == "endpoint 429"
+        chat_model("endpoint", {"model": 429})
+    assert chat_model("endpoint", {"model": "429"}).identity[0] == "endpoint 429"
 
 
 def test_names_that_look_like_numbers_stay_names() -> None:
@@ -103,10 +105,18 @@ def test_environments_are_found_by_a_part_of_their_name(capsys: pytest.CaptureFi
     assert "robot/Fake-v0" in listed(capsys, "robot"), "a test double is listed where its family is named"
 
 
-def test_the_list_of_environments_has_a_heading_for_each_family(capsys: pytest.CaptureFixture[str]) -> None:
+def test_families_are_listed_with_a_sentence_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert dispatch(["envs"]) == 0
     page = capsys.readouterr().out
-    assert "\n# robo: our own seven-axis arm\nrobo/ArmReach-v0\n" in page and "robot/Fake-v0" not in page
+    rows = {line[:20].strip(): line[20:].strip() for line in page.partition("\n\n")[0].splitlines()}
+    assert rows.keys() == known("environments").keys() and rows["robo"] == "Our own seven-axis arm."
+    assert all(text.endswith(".") for text in rows.values())
+
+
+def test_environments_stand_under_their_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dispatch(["envs", "arm"]) == 0
+    page = capsys.readouterr().out
+    assert "\n# robo\nrobo/ArmReach-v0\n" in page and "robot/Fake-v0" not in page
     assert page.count("\n# ") == len(
         {line.partition("/")[0] for line in page.splitlines() if "/" in line and line[0] != "#"} - {""}
     )

@@ -55,7 +55,10 @@ SMALL = {"hidden": [8], "batch_size": 8, "learning_starts": 20}
 run = robo_rl.train("sac", environment=Chase, steps=30, learner=SMALL, evaluation={"episodes": 2, "videos": 0}, out="mine")
 print(len(run.evaluate(episodes=3)), robo_rl.resume(run, steps=40).path == run.path)
 """
-SMALL = "--learner.hidden 8 --learner.batch-size 8 --learner.learning-starts 20 --evaluation.episodes 2 --evaluation.videos 1"
+SMALL = (
+    "--learner.network.hidden 8 --learner.batch-size 8 --learner.replay.learning-starts 20 "
+    "--evaluation.episodes 2 --evaluation.videos 1"
+)
 TRAIN = f"train sac --environment my_package.envs:Chase --environment.arguments.size 0.5 --steps 60 {SMALL}"
 
 

@@ -29,7 +29,9 @@ COMMANDS = [page for page in map(Page, PAGES) if page.commands]
 CHEAP = {"docs/first-hour.md": 1, "docs/learners/sac.md": 1, "docs/learners/hil-serl.md": 1, "docs/language-models.md": 2}
 """Page -> number of its blocks, from the first, that run with every test; 20 s in all on two slow cores."""
 TWIN = "http://127.0.0.1:5000"
-EXAMPLE_RUN = "train arm-pick-rlpd --steps 40 --learner.learning-starts 20 --learner.hidden 8 --learner.batch-size 8"
+EXAMPLE_RUN = (
+    "train arm-pick-rlpd --steps 40 --learner.replay.learning-starts 20 --learner.network.hidden 8 --learner.batch-size 8"
+)
 MAY_FAIL = ("doctor", "reward search")
 """Commands that end with 1 if this machine has a problem, such as a full disk, or if so short a training leads to no winner."""
 TOO_SHORT = "no update was made"

@@ -40,13 +40,13 @@ from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.spec.environment import ArraySpec
 
 COMMON = {"evaluation": {"episodes": 2, "videos": 0}}
-TINY = {"hidden": [8], "batch_size": 5}
+TINY = {"network": {"hidden": [8]}, "batch_size": 5}
 RECIPES: dict[str, dict[str, Any]] = {
     "sac": COMMON
     | {
         "environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 6, "action_repeat": 2}},
         "algorithm": "sac",
-        "learner": TINY | {"learning_starts": 10},
+        "learner": TINY | {"replay": {"learning_starts": 10}},
         "record_episodes": True,
     },
     "ppo": COMMON

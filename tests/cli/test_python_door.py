@@ -29,7 +29,13 @@ COMMON = {"log_every": 10, "checkpoint_every": 20, "evaluation": EVALUATION}
 RLPD: dict[str, Any] = COMMON | {
     "environment": REACH,
     "algorithm": "rlpd",
-    "learner": {"hidden": [8, 8], "batch_size": 16, "critics": 2, "updates_per_step": 2, "learning_starts": 10},
+    "learner": {
+        "network": {"hidden": [8, 8]},
+        "batch_size": 16,
+        "critics": 2,
+        "updates_per_step": 2,
+        "replay": {"learning_starts": 10},
+    },
     "demonstrations": {"episodes": 2},
 }
 PENDULUM = {"name": "gymnasium/InvertedPendulum-v5"}
@@ -39,14 +45,14 @@ LOOPS: dict[str, dict[str, Any]] = {
     | {
         "environment": REACH,
         "algorithm": "bc",
-        "learner": {"hidden": [8], "batch_size": 4},
+        "learner": {"network": {"hidden": [8]}, "batch_size": 4},
         "demonstrations": {"episodes": 2},
     },
     "offline then online": COMMON
     | {
         "environment": REACH,
         "algorithm": "iql",
-        "learner": {"hidden": [8], "batch_size": 4},
+        "learner": {"network": {"hidden": [8]}, "batch_size": 4},
         "demonstrations": {"episodes": 2},
         "online": {"steps": 20},
     },
@@ -54,7 +60,7 @@ LOOPS: dict[str, dict[str, Any]] = {
     | {
         "environment": PENDULUM,
         "algorithm": "ppo",
-        "learner": {"num_envs": 2, "steps_per_env": 5, "batch_size": 5, "epochs": 2, "hidden": [8]},
+        "learner": {"num_envs": 2, "steps_per_env": 5, "batch_size": 5, "epochs": 2, "network": {"hidden": [8]}},
     },
     "sb3": COMMON
     | {"environment": PENDULUM, "algorithm": "sb3-ppo", "learner": {"n_steps": 10, "batch_size": 5, "n_epochs": 2}},

@@ -23,7 +23,7 @@ RACE: dict[str, Any] = {
     "recipe_of_all": {
         "environment": {"arguments": {"encoding": "one-hot"}},
         "algorithm": "ppo",
-        "learner": {"num_envs": 4, "steps_per_env": 16, "batch_size": 32, "epochs": 1, "hidden": [8]},
+        "learner": {"num_envs": 4, "steps_per_env": 16, "batch_size": 32, "epochs": 1, "network": {"hidden": [8]}},
         "steps": 128,
         "log_every": 64,
         "checkpoint_every": 96,

@@ -29,11 +29,11 @@ from robo_rl.runs.run import Run, find_run
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
 from robo_rl.types import ActionSource
 
-SMALL = {"hidden": [16, 16], "critics": 2, "target_critics": 2, "updates_per_step": 1, "batch_size": 16}
+SMALL = {"network": {"hidden": [16, 16]}, "critics": 2, "target_critics": 2, "updates_per_step": 1, "batch_size": 16}
 RECIPE = {
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 2, "max_steps": 12}},
     "algorithm": "rlpd",
-    "learner": {**SMALL, "learning_starts": 10},
+    "learner": {**SMALL, "replay": {"learning_starts": 10}},
     "demonstrations": {"episodes": 1},
     "steps": 30,
     "threads": 1,
@@ -75,7 +75,7 @@ def test_a_run_of_the_simulation_is_refined_on_the_twin(trained, twin, capsys, t
     run, before = find_run("latest", tmp_path), source(trained)
     recipe = recipe_of(run)
     assert recipe.environment.name == f"robot:{twin}" and recipe.environment.arguments == {"action_repeat": 2, "max_steps": 12}
-    assert (recipe.algorithm, recipe.learner.gripper, recipe.learner.hidden) == ("hil-serl", "", (16, 16))
+    assert (recipe.algorithm, recipe.learner.gripper, recipe.learner.network.hidden) == ("hil-serl", "", (16, 16))
     assert run.spec.differences(before.spec) == []
 
     first, trained_parts = run.load(), before.load().parts["learner"]
@@ -109,7 +109,7 @@ def same(a, b) -> bool:
 FAKE = {
     "environment": {"name": "robot/Fake-v0", "arguments": {"max_steps": 12}},
     "algorithm": "sac",
-    "learner": {"hidden": [8, 8], "batch_size": 8, "learning_starts": 5},
+    "learner": {"network": {"hidden": [8, 8]}, "batch_size": 8, "replay": {"learning_starts": 5}},
     "steps": 60,
     "checkpoint_every": 10,
     "record_episodes": True,
@@ -267,7 +267,7 @@ def test_a_person_at_the_console_is_for_robots_alone(changes, said):
 
 
 def test_a_training_begins_only_with_a_learner_that_fits(trained, tmp_path):
-    recipe = {**RECIPE, "initial": {"run": str(source(trained).path)}, "learner": {**SMALL, "hidden": [8]}}
+    recipe = {**RECIPE, "initial": {"run": str(source(trained).path)}, "learner": {**SMALL, "network": {"hidden": [8]}}}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(recipe))
     with pytest.raises(InvalidSetting, match=r"differs from that of the recipe(.|\n)*robo-rl refine makes"):
         dispatch(["train", str(tmp_path / "other.yaml"), "--out", str(tmp_path)])

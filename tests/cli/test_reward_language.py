@@ -6,8 +6,8 @@ import pytest
 
 from robo_cli.main import dispatch
 from robo_rl.errors import JudgeError, UnknownName
-from robo_rl.rewards.language.conversation import prompt
-from robo_rl.rewards.language.factory import language_model
+from robo_rl.rewards.chat.opening import language_model
+from robo_rl.rewards.chat.question import prompt
 
 
 def test_the_calls_of_a_run_are_told(capsys):

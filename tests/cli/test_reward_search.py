@@ -13,7 +13,7 @@ from robo_app.rewards.search_trainer import term_traces
 from robo_app.training.finalisation import judge
 from robo_cli.main import dispatch
 from robo_rl.errors import InvalidProgram, InvalidSetting, JudgeError, RunError, UnknownName
-from robo_rl.rewards.language.call_log import read_log
+from robo_rl.rewards.chat.log import read_log
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.runs.observer import RunRecord
 

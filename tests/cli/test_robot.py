@@ -64,7 +64,7 @@ def test_sim_run_is_evaluated_on_twin_at_same_rate_only(capsys):
     recipe = {
         "environment": {"name": "robo/ArmReach-v0"},
         "algorithm": "bc",
-        "learner": {"hidden": [64, 64], "lr": 0.003},
+        "learner": {"network": {"hidden": [64, 64]}, "lr": 0.003},
         "demonstrations": {"episodes": 60},  # always succeeds in the simulation; one of 20 does in 6 of 10 there
         "steps": 2000,
         "evaluation": {"every": 0, "episodes_during": 1, "episodes": 1, "videos": 0},
@@ -85,7 +85,13 @@ def test_a_recipe_trains_evaluates_and_saves_on_the_twin(capsys):
         recipe = {
             "environment": {"name": f"robot:{url}?max_steps=20"},
             "algorithm": "rlpd",
-            "learner": {"hidden": [32, 32], "learning_starts": 10, "critics": 2, "target_critics": 2, "updates_per_step": 1},
+            "learner": {
+                "network": {"hidden": [32, 32]},
+                "replay": {"learning_starts": 10},
+                "critics": 2,
+                "target_critics": 2,
+                "updates_per_step": 1,
+            },
             "demonstrations": {"episodes": 1},
             "steps": 45,
             "checkpoint_every": 30,

@@ -30,7 +30,12 @@ RECIPE: dict[str, Any] = {
     "evaluation": {"episodes": 1, "videos": 0},
 }
 
-SEES = {"hidden": [8], "batch_size": 8, "learning_starts": 10, "convolutions": [4, 4], "privileged_critic": True}
+SEES = {
+    "network": {"hidden": [8], "convolutions": [4, 4]},
+    "batch_size": 8,
+    "replay": {"learning_starts": 10},
+    "privileged_critic": True,
+}
 HIL = {
     "algorithm": "hil-serl",
     "learner": SEES | {"gripper": "gripper_opening"},

@@ -15,7 +15,9 @@ ARGUMENTS = "{sees: wrist, image_size: 32, action_repeat: 3, max_steps: 10}"
 def test_policy_from_pictures_runs_on_twin(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     dispatch(["record", "robo/ArmReach-v0", "--episodes", "2", "--out", "data", "--environment.arguments", ARGUMENTS])
-    tiny = "--steps 5 --learner.hidden 8 --learner.convolutions 4 4 --evaluation.episodes 1 --evaluation.videos 0"
+    tiny = (
+        "--steps 5 --learner.network.hidden 8 --learner.network.convolutions 4 4 --evaluation.episodes 1 --evaluation.videos 0"
+    )
     dispatch(["train", "offline-bc", "--dataset", "data", "--out", "runs", *tiny.split()])
     twin = {"task": "robo/ArmReach-v0", "sees": "wrist", "image_size": 32, "speed": 2.0}
     command = ["evaluate", "latest", "--runs", "runs", "--episodes", "1", "--environment"]

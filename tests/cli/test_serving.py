@@ -17,10 +17,10 @@ from robo_rl.spec.environment import ObservationSpec, specification
 
 TASK, ARGUMENTS = "robo/ArmReach-v0", {"max_steps": 4, "action_repeat": 2}
 CAMERAS: dict[str, Any] = {"cameras": ["front", "wrist"], "image_size": 16}
-SMALL = {"hidden": [8], "batch_size": 4}
+SMALL = {"network": {"hidden": [8]}, "batch_size": 4}
 LEARNERS: dict[str, dict[str, Any]] = {
-    "sac": SMALL | {"learning_starts": 4},
-    "rlpd": SMALL | {"learning_starts": 4, "critics": 2, "target_critics": 2, "updates_per_step": 1},
+    "sac": SMALL | {"replay": {"learning_starts": 4}},
+    "rlpd": SMALL | {"replay": {"learning_starts": 4}, "critics": 2, "target_critics": 2, "updates_per_step": 1},
     "ppo": SMALL | {"num_envs": 2, "steps_per_env": 4, "epochs": 1},
     "sb3-ppo": {"n_steps": 8, "batch_size": 4, "n_epochs": 1},
     "iql": SMALL,
@@ -84,8 +84,8 @@ def test_other_pictures_are_refused_by_name(change: dict[str, Any], said: str) -
 
 @pytest.mark.slow
 def test_training_goes_on_with_the_camera_it_began_with(tmp_path: Path) -> None:
-    first = trained("rlpd", tmp_path, cameras=["wrist"], image_size=16, learner={"convolutions": [4]})
-    more = {"initial": {"run": str(first.path)}, "record_episodes": True, "learner": {"convolutions": [4]}}
+    first = trained("rlpd", tmp_path, cameras=["wrist"], image_size=16, learner={"network": {"convolutions": [4]}})
+    more = {"initial": {"run": str(first.path)}, "record_episodes": True, "learner": {"network": {"convolutions": [4]}}}
     second = trained("rlpd", tmp_path, cameras=["front", "wrist"], image_size=16, **more)
     assert second.policy().environment_spec.observation == first.policy().environment_spec.observation
     rows, before = second.load().parts["replay"]["rows"], first.load().parts["replay"]["rows"]

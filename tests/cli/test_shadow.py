@@ -25,7 +25,7 @@ def trained(tmp_path):
     recipe = {
         "environment": TASK,
         "algorithm": "rlpd",
-        "learner": {"hidden": [8], "learning_starts": 10, "batch_size": 8, "updates_per_step": 1},
+        "learner": {"network": {"hidden": [8]}, "replay": {"learning_starts": 10}, "batch_size": 8, "updates_per_step": 1},
         "demonstrations": {"episodes": 1},
         "steps": 12,
         "evaluation": {"every": 0, "episodes": 1, "videos": 0},

@@ -20,12 +20,12 @@ TASK, PLAIN = "robo/ArmReach-v0", {"max_steps": 4, "action_repeat": 2, "cameras"
 STACKS = [{"name": "frame_stack", "count": 3}]
 VECTORS = [{"name": "frame_stack", "count": 2, "stacks": "vectors"}]
 WORDS = [word for name, value in PLAIN.items() for word in (f"--environment.arguments.{name}", str(value))]
-SMALL = {"hidden": [8], "batch_size": 4, "convolutions": [4]}
-RLPD = SMALL | {"learning_starts": 4, "critics": 2, "target_critics": 2, "updates_per_step": 1}
+SMALL = {"network": {"hidden": [8], "convolutions": [4]}, "batch_size": 4}
+RLPD = SMALL | {"replay": {"learning_starts": 4}, "critics": 2, "target_critics": 2, "updates_per_step": 1}
 LEARNERS: dict[str, dict[str, Any]] = {
     "rlpd": RLPD,
     "ppo": SMALL | {"num_envs": 2, "steps_per_env": 4, "epochs": 1},
-    "act": {"batch_size": 4, "convolutions": [4]},
+    "act": {"batch_size": 4, "network": {"convolutions": [4]}},
 }
 
 
@@ -87,7 +87,11 @@ def test_memory_log_and_recording_hold_each_picture_once(process: str, tmp_path:
 def test_stack_is_added_to_the_environment_of_a_dataset(tmp_path: Path) -> None:
     order = ["record", "robo/ArmReach-v0", "--policy", "random", "--episodes", "1", "--out", str(tmp_path / "data")]
     assert dispatch([*order, "--environment.arguments.max_steps", "4"]) == 0
-    changes = {"environment": {"wrappers": VECTORS}, "demonstrations": {}, "learner": {"hidden": [8], "batch_size": 4}}
+    changes = {
+        "environment": {"wrappers": VECTORS},
+        "demonstrations": {},
+        "learner": {"network": {"hidden": [8]}, "batch_size": 4},
+    }
     run = robo_rl.train(recipe("act", **changes | {"algorithm": "bc"}), dataset=tmp_path / "data", out=tmp_path / "runs")
     assert run.recipe["environment"] == {"name": TASK, "arguments": {"max_steps": 4}, "wrappers": VECTORS}
     assert run.spec.observation["joint_position"].history == 2
@@ -167,8 +171,8 @@ def test_person_corrects_a_policy_with_stacks(tmp_path: Path, interrupted_at: An
 @pytest.mark.parametrize("algorithm", ["sac", "ppo"])
 def test_reward_programs_read_the_newest(algorithm: str, tmp_path: Path) -> None:
     program = files("robo_app") / "rewards" / "programs" / "arm_reach.py"
-    learner = {"hidden": [8], "batch_size": 4} | (
-        {"learning_starts": 4} if algorithm == "sac" else {"num_envs": 2, "steps_per_env": 4}
+    learner = {"network": {"hidden": [8]}, "batch_size": 4} | (
+        {"replay": {"learning_starts": 4}} if algorithm == "sac" else {"num_envs": 2, "steps_per_env": 4}
     )
     changes = {
         "environment": {"name": TASK, "arguments": {"max_steps": 4}, "wrappers": VECTORS},

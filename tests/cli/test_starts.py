@@ -33,7 +33,7 @@ def recipe(teacher, algorithm, **learner):
         "name": "starts",
         "environment": {"name": NAME, "wrappers": [starts]},
         "algorithm": algorithm,
-        "learner": {"hidden": [8], **learner},
+        "learner": {"network": {"hidden": [8]}, **learner},
         "steps": 64,
         "checkpoint_every": 32,
         "evaluation": {"episodes": 2, "videos": 0},

@@ -26,10 +26,9 @@ LISTING = [
     "reward show program:arm_push",
     "reward packs",
     "envs",
-    "envs pick",
+    "envs robo",
     "envs robo/ArmPik-v0",
     "learners",
-    "learners hil-serl",
     "--version",
     *(f"{name} --help" for name in COMMANDS if name not in ROBOTS),
 ]
@@ -38,7 +37,7 @@ WITH_SCIPY = [  # robots have poses
     "robot check 127.0.0.1:5000",
     *(f"{name} --help" for name in ROBOTS),
 ]
-NAMES = ["--help", "--version", "envs", "envs pick", "learners", "learners hil-serl", "reward", "bench --help"]
+NAMES = ["--help", "--version", "envs", "learners", "recipes", "reward", "reward list", "bench --help"]
 """Commands that need no environment at all."""
 HEAVY = ["torch", "stable_baselines3", "matplotlib", "optuna", "ray"]
 SIMULATORS = ["mujoco", "dm_control", "metaworld", "minigrid", "gymnasium_robotics", "carla"]
@@ -62,7 +61,7 @@ for line in sys.argv[2:]:
     [
         (LISTING, [*HEAVY, *SIMULATORS[1:-1], "scipy"]),
         (WITH_SCIPY, HEAVY),
-        (NAMES, [*HEAVY, *SIMULATORS, "scipy", "av", "cv2", "h5py"]),
+        (NAMES, [*HEAVY, *SIMULATORS, "scipy", "av", "cv2", "h5py", "gymnasium"]),
     ],
     ids=["all", "with scipy", "names"],
 )

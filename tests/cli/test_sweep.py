@@ -21,10 +21,10 @@ from robo_app.sweeps.space import read_space
 from robo_cli import main
 from robo_rl.errors import MissingExtra, RoboRLError, RunError
 
-SPACE = {"learner.lr": {"low": 1.0e-5, "high": 1.0e-1, "log": True}, "learner.hidden": {"choices": [[16], [32, 32]]}}
+SPACE = {"learner.lr": {"low": 1.0e-5, "high": 1.0e-1, "log": True}, "learner.network.hidden": {"choices": [[16], [32, 32]]}}
 SMALL = ["arm-reach-sac", "--steps", "100", "--evaluation.every", "20", "--jobs", "2"]
 REAL = [
-    *("arm-reach-sac", "--steps", "60", "--learner.learning-starts", "30", "--evaluation.every", "20"),
+    *("arm-reach-sac", "--steps", "60", "--learner.replay.learning-starts", "30", "--evaluation.every", "20"),
     *("--evaluation.episodes", "2", "--evaluation.episodes-during", "2", "--evaluation.videos", "0", "--name", "real"),
 ]
 
@@ -77,7 +77,7 @@ def facts(name="arm-reach-sac"):
         ({"learner.batch_size": {"low": 16, "high": 64, "step": 32}}, "a step above 0"),
         ({"learner.batch_size": {"choices": [16, "many"]}}, "refuses a value of learner.batch_size: 'many'"),
         ({"learner.batch_size": {"choices": [16, 16]}}, "all different"),
-        ({"learner.hidden": {"low": 16, "high": 64}}, "it is not a number"),
+        ({"learner.network.hidden": {"low": 16, "high": 64}}, "it is not a number"),
         ({"learner.discount": {"low": 0.9, "high": 1.5}}, "refuses a value of learner.discount: 1.5"),
         ({"learner": {"choices": [1, 2]}}, "Unknown setting"),
         ({"evaluation.episodes": {"low": 1, "high": 5}}, "cannot search"),

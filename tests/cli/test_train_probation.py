@@ -18,7 +18,7 @@ RECIPE = {
     "name": "tiny",
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 60, "action_repeat": 3}},
     "algorithm": "sac",
-    "learner": {"hidden": [8], "batch_size": 8, "learning_starts": 4},
+    "learner": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 4}},
     "steps": 10,
     "evaluation": {"episodes": 1, "videos": 0},
 }

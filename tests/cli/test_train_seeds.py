@@ -20,7 +20,7 @@ SHORT = [
         "arm-reach-sac",
         "--steps",
         "60",
-        "--learner.learning-starts",
+        "--learner.replay.learning-starts",
         "30",
         "--evaluation.every",
         "0",

@@ -18,7 +18,7 @@ REACH = ["record", "robo/ArmReach-v0", "--noise", "0.1", "--environment.argument
 
 def long(steps: int) -> list[str]:
     """Returns the words of a training of so many steps: a hundred or more of them take a second."""
-    words = ["arm-reach-sac", "--steps", str(steps), "--learner.learning-starts", "30", "--evaluation.every", "0"]
+    words = ["arm-reach-sac", "--steps", str(steps), "--learner.replay.learning-starts", "30", "--evaluation.every", "0"]
     return [*words, "--checkpoint-every", "100", "--evaluation.episodes", "2", "--evaluation.videos", "0"]
 
 

@@ -25,8 +25,8 @@ from robo_rl.cluster.task_pool import TaskPool
 from robo_rl.cluster.temp_folders import locked_folder
 from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import BudgetReached, ClusterUnavailable, InvalidSetting, MissingExtra, WorkerFailed
-from robo_rl.rewards.judges.answer_cache import AnswerCache
-from robo_rl.rewards.judges.random_judge import Chance
+from robo_rl.rewards.chat.chance import Chance
+from robo_rl.rewards.chat.store import AnswerStore
 from robo_rl.runs.checkpoints import checkpoint_steps
 
 pytestmark = pytest.mark.timeout(280)
@@ -34,7 +34,7 @@ SHORT = [
     "arm-reach-sac",
     "--steps",
     "60",
-    "--learner.learning-starts",
+    "--learner.replay.learning-starts",
     "30",
     "--evaluation.every",
     "0",
@@ -345,7 +345,7 @@ def test_a_budget_holds_for_all_workers_together(cluster):
     order = ["label", "seen", "--reward", "judge-progress", *settings, "--cache", "none", "--name", "mine"]
     with pytest.raises(BudgetReached, match="The budget is spent"):
         dispatch([*order, "--ray", "auto"])
-    with AnswerCache("answers").opened() as kept:
+    with AnswerStore("answers").opened() as kept:
         ((_, tokens),) = kept.spent(":".join(Chance().identity)).values()
     assert 200 <= tokens < 200 + LONGEST_GUESS
     assert len(LabelSet(Dataset(Path("seen")), "mine").labelled) < 4

@@ -25,8 +25,8 @@ from robo_rl.runs.run import Run, find_run
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 PENDULUM = {"name": "gymnasium/InvertedPendulum-v5"}
 USUAL: dict[str, Any] = {"environment": PENDULUM, "checkpoint_every": 64, "evaluation": {"episodes": 1, "videos": 0}}
-PPO = {"num_envs": 4, "steps_per_env": 8, "batch_size": 8, "epochs": 2, "hidden": [8]}
-SAC = {"hidden": [8], "batch_size": 8, "learning_starts": 20}
+PPO = {"num_envs": 4, "steps_per_env": 8, "batch_size": 8, "epochs": 2, "network": {"hidden": [8]}}
+SAC = {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 20}}
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,12 @@ from gymnasium.vector import AutoresetMode
 
 from factories import make_spec
 from robo_policies.learners.ppo import PPO, PPOConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_rl.cluster.local import InProcessEngine, InProcessWorker
 from robo_rl.environments.make import make_vector_environment
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.collectors.collector_pool import CollectorPool
 from robo_rl.training.collectors.rollouts import CollectedLearner, CollectedRollout, RolloutCollector
@@ -25,7 +27,7 @@ from robo_rl.training.on_policy import OnPolicyTraining
 from robo_rl.types import Array
 
 NAME = "gymnasium/InvertedPendulum-v5"
-CONFIG = PPOConfig(num_envs=4, steps_per_env=8, batch_size=8, epochs=2, hidden=(8,))
+CONFIG = PPOConfig(num_envs=4, steps_per_env=8, batch_size=8, epochs=2, network=PolicyValueNetwork(hidden=(8,)))
 
 
 class Observer:
@@ -103,7 +105,7 @@ def learner_of(training: Any) -> Any:
 @pytest.mark.parametrize("make", [pendulums, shorts])
 @pytest.mark.parametrize("policy", ["normal", "beta"])
 def test_the_bits_do_not_depend_on_the_number_of_collectors(make: Any, policy: Any) -> None:
-    config = PPOConfig(**{**vars(CONFIG), "policy": policy})
+    config = updated(PPOConfig(), {**vars(CONFIG), "policy": policy})
     found = []
     for collectors in (1, 2, 4):
         training, observer = training_of(collectors, config, make), Observer()
@@ -166,7 +168,7 @@ class Recorded(PPO):
 
 
 def test_collected_rollout_trains_like_a_local_one() -> None:
-    config = PPOConfig(**{**vars(CONFIG), "normalize_observations": False})
+    config = updated(CONFIG, normalize={"observations": False})
     own, other = Recorded(Short.environment_spec, config, 5), PPO(Short.environment_spec, config, 5)
     kept: list[CollectedRollout] = []
     update = own.update

@@ -35,7 +35,7 @@ SPEC = EnvironmentSpec(
     ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
     max_steps=11,
 )
-SAMPLING = Sampling(batch_size=16, learning_starts=30, replay_capacity=5000)
+SAMPLING = Sampling(batch_size=16, learning_starts=30, capacity=5000)
 PACE = Pace(segment=4, requests=2, every=5)
 
 

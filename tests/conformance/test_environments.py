@@ -11,25 +11,16 @@ from stable_baselines3.common.env_checker import check_env as stable_baselines_c
 
 from factories import axes, make_spec
 from robo_rl.conformance.environments import ENVIRONMENT_CHECKS, check_environment
-from robo_rl.environments.make import environment_names, make_environment
+from robo_rl.entry_points import known
+from robo_rl.environments.make import environment_names, make_environment, tasks_of
 from robo_rl.errors import ConformanceFailure
+from robo_rl.papers import papers
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
-FAMILIES = (
-    "robo",
-    "gymnasium",
-    "dm_control",
-    "metaworld",
-    "gymnasium_robotics",
-    "minigrid",
-    "hazards",
-    "safety_gymnasium",
-    "contact",
-    "quadrotor",
-    "tabular",
-    "questions",
-    "bandits",
-)
+SERVED = {"carla": "tests/sims/driving", "robot": "tests/real_robot"}
+"""Family at a server -> where its environments are checked."""
+OF_PAPERS = [family for paper in papers().values() for family in paper.components.get("environments", {})]
+FAMILIES = sorted({*known("environments")} - {*SERVED})
 REPRESENTATIVES = (
     "robo/ArmPick-v0",
     "gymnasium/HalfCheetah-v5",
@@ -57,9 +48,7 @@ REPRESENTATIVES = (
     "bandits/Map-v0",
     "hazards/Car-v0",
     "safety_gymnasium/SafetyCarGoal2-v0",
-    "contact/Mass-v0",
-    "contact/ArmWipe-v0",
-    "quadrotor/Waypoints-v0",
+    *(task for family in OF_PAPERS for task in tasks_of(family)),
 )
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from factories import axes, choices, make_spec, picture_spec
+from robo_papers.arsq.learner import ARSQConfig
+from robo_papers.fisor.learner import FISORConfig
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.adversarial import RowTemperatures, with_temperature
-from robo_policies.learners.arsq import ARSQConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -20,7 +21,6 @@ from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.dqn import DQNConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
-from robo_policies.learners.fisor import FISORConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.gail import GAILConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig
@@ -43,6 +43,7 @@ from robo_policies.learners.xql import XQLConfig
 from robo_policies.sb3.hil import SB3SACHILConfig
 from robo_rl.conformance.learners import LEARNER_CHECKS, batches, check_learner, check_policy
 from robo_rl.errors import ConformanceFailure
+from robo_rl.settings import updated
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ActionSpec, ArraySpec
 
@@ -62,48 +63,61 @@ COSTLY = make_spec("costly", *ARRAYS, ArraySpec("budget_zone", (1,)), action=axe
 COSTLY_GRID = make_spec("costly-grid", *ARRAYS, action=choices("left", "right", "forward"), costs=COSTS)
 GRID = make_spec("grid", *ARRAYS, action=choices("left", "right", "forward"))
 
-SMALL_ACT = {"hidden": (8,), "batch_size": 8, "chunk": 4, "token_size": 8, "heads": 2, "latent": 3, "encoder_layers": 1}
-SEES = {"hidden": (8,), "batch_size": 4, "convolutions": (4,), "crop_padding": 1}
+SMALL_ACT = {
+    "network": {"hidden": (8,), "token_size": 8, "heads": 2, "latent": 3, "encoder_layers": 1},
+    "batch_size": 8,
+    "chunk": 4,
+}
+SEES = {"network": {"hidden": (8,), "convolutions": (4,), "crop_padding": 1}, "batch_size": 4}
 
 LEARNERS = {
-    "sac": (SACConfig(hidden=(8,), batch_size=8), ARM),
-    "sac-normalised": (SACConfig(hidden=(8,), batch_size=8, normalization_rows=20), ARM),
-    "sac-asymmetric": (SACConfig(hidden=(8,), batch_size=8, privileged_critic=True, normalization_rows=20), KNOWN),
-    "rarl": (RARLConfig(hidden=(8,), batch_size=8), with_temperature(ARM)),
-    "qarl": (QARLConfig(hidden=(8,), batch_size=8), with_temperature(ARM)),
-    "dqn": (DQNConfig(hidden=(8,), batch_size=8, exploration_updates=4), GRID),
-    "drq": (DrQConfig(**SEES), ARM),
-    "drq-asymmetric": (DrQConfig(**SEES, privileged_critic=True, normalization_rows=20), KNOWN),
-    "sac-lagrangian": (SACLagrangianConfig(hidden=(8,), batch_size=8, multiplier="pid", initial_multiplier=0.5), COSTLY),
-    "rlpd": (RLPDConfig(hidden=(8,), batch_size=4, critics=3, updates_per_step=2), ARM),
-    "rlpd-pictures": (RLPDConfig(**SEES, critics=3, updates_per_step=2, normalization_rows=20), ARM),
-    "hil-serl": (HILSERLConfig(hidden=(8,), batch_size=4), ARM),
-    "hil-serl-pictures": (HILSERLConfig(**SEES, gripper="opening"), GRIPPER),
-    "hil-serl-asymmetric": (HILSERLConfig(**SEES, gripper="opening", privileged_critic=True), KNOWN_GRIPPER),
-    "hil-serl-gripper": (HILSERLConfig(hidden=(8,), batch_size=4, gripper="opening"), GRIPPER),
+    "sac": (updated(SACConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
+    "sac-normalised": (updated(SACConfig(), network={"hidden": (8,), "normalization_rows": 20}, batch_size=8), ARM),
+    "sac-asymmetric": (
+        updated(SACConfig(), network={"hidden": (8,), "normalization_rows": 20}, batch_size=8, privileged_critic=True),
+        KNOWN,
+    ),
+    "rarl": (updated(RARLConfig(), network={"hidden": (8,)}, batch_size=8), with_temperature(ARM)),
+    "qarl": (updated(QARLConfig(), network={"hidden": (8,)}, batch_size=8), with_temperature(ARM)),
+    "dqn": (updated(DQNConfig(), network={"hidden": (8,)}, batch_size=8, exploration_updates=4), GRID),
+    "drq": (updated(DrQConfig(), SEES), ARM),
+    "drq-asymmetric": (updated(DrQConfig(), SEES, privileged_critic=True, network={"normalization_rows": 20}), KNOWN),
+    "sac-lagrangian": (
+        updated(SACLagrangianConfig(), network={"hidden": (8,)}, batch_size=8, multiplier={"kind": "pid", "initial": 0.5}),
+        COSTLY,
+    ),
+    "rlpd": (updated(RLPDConfig(), network={"hidden": (8,)}, batch_size=4, critics=3, updates_per_step=2), ARM),
+    "rlpd-pictures": (updated(RLPDConfig(), SEES, critics=3, updates_per_step=2, network={"normalization_rows": 20}), ARM),
+    "hil-serl": (updated(HILSERLConfig(), network={"hidden": (8,)}, batch_size=4), ARM),
+    "hil-serl-pictures": (updated(HILSERLConfig(), SEES, gripper="opening"), GRIPPER),
+    "hil-serl-asymmetric": (updated(HILSERLConfig(), SEES, gripper="opening", privileged_critic=True), KNOWN_GRIPPER),
+    "hil-serl-gripper": (updated(HILSERLConfig(), network={"hidden": (8,)}, batch_size=4, gripper="opening"), GRIPPER),
     "sb3-sac-hil": (SB3SACHILConfig(policy_kwargs={"net_arch": [8]}, batch_size=4, gradient_steps=2, device="cpu"), ARM),
-    "hg-dagger": (HGDAggerConfig(hidden=(8,), batch_size=8), ARM),
-    "bc": (BCConfig(hidden=(8,), batch_size=8), ARM),
-    "bc-choices": (BCConfig(hidden=(8,), batch_size=8), GRID),
-    "iql": (IQLConfig(hidden=(8,), batch_size=8, actor_dropout=0.5, actor_decay_updates=10), ARM),
-    "recoil": (ReCOILConfig(hidden=(8,), batch_size=8, experts="return 0"), ARM),
-    "gail": (GAILConfig(hidden=(8,), batch_size=8, discriminator_hidden=(8,), experts="return 0"), ARM),
-    "arsq": (ARSQConfig(hidden=(8,), batch_size=8, levels=2, bins=3, experts="return 0"), ARM),
-    "iq-learn": (IQLearnConfig(hidden=(8,), batch_size=8, experts="return 0"), ARM),
-    "xql": (XQLConfig(hidden=(8,), batch_size=8), ARM),
-    "f-dvl": (FDVLConfig(hidden=(8,), batch_size=8), ARM),
-    "td3-bc": (TD3BCConfig(hidden=(8,), batch_size=8), ARM),
-    "rebrac": (ReBRACConfig(hidden=(8,), batch_size=8), ARM),
-    "awac": (AWACConfig(hidden=(8,), batch_size=8), ARM),
-    "diffusion-bc": (DiffusionBCConfig(hidden=(8,), batch_size=8, chunk=4, executed=2, noise_levels=3), ARM),
-    "fisor": (FISORConfig(hidden=(8,), batch_size=8, noise_levels=2, candidates=3), COSTLY),
-    "flow-bc": (FlowBCConfig(hidden=(8,), batch_size=8, chunk=4, executed=2, integration_steps=3), ARM),
-    "act": (ACTConfig(**SMALL_ACT), ARM),
-    "act-pictures": (ACTConfig(**SMALL_ACT | SEES, executed=2), ARM),
-    "bc-pictures": (BCConfig(**SEES), ARM),
-    "iql-pictures": (IQLConfig(**SEES), ARM),
-    "cal-ql": (CalQLConfig(hidden=(8,), batch_size=8, actions_sampled=2), ARM),
-    "cql": (CQLConfig(hidden=(8,), batch_size=8, actions_sampled=2), ARM),
+    "hg-dagger": (updated(HGDAggerConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
+    "bc": (updated(BCConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
+    "bc-choices": (updated(BCConfig(), network={"hidden": (8,)}, batch_size=8), GRID),
+    "iql": (updated(IQLConfig(), network={"hidden": (8,)}, batch_size=8, actor_dropout=0.5, actor_decay_updates=10), ARM),
+    "recoil": (updated(ReCOILConfig(), network={"hidden": (8,)}, batch_size=8, experts="return 0"), ARM),
+    "gail": (updated(GAILConfig(), network={"hidden": (8,)}, batch_size=8, discriminator_hidden=(8,), experts="return 0"), ARM),
+    "arsq": (updated(ARSQConfig(), network={"hidden": (8,)}, batch_size=8, levels=2, bins=3, experts="return 0"), ARM),
+    "iq-learn": (updated(IQLearnConfig(), network={"hidden": (8,)}, batch_size=8, experts="return 0"), ARM),
+    "xql": (updated(XQLConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
+    "f-dvl": (updated(FDVLConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
+    "td3-bc": (updated(TD3BCConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
+    "rebrac": (updated(ReBRACConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
+    "awac": (updated(AWACConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
+    "diffusion-bc": (
+        updated(DiffusionBCConfig(), network={"hidden": (8,)}, batch_size=8, chunk=4, executed=2, noise_levels=3),
+        ARM,
+    ),
+    "fisor": (updated(FISORConfig(), network={"hidden": (8,)}, batch_size=8, noise_levels=2, candidates=3), COSTLY),
+    "flow-bc": (updated(FlowBCConfig(), network={"hidden": (8,)}, batch_size=8, chunk=4, executed=2, integration_steps=3), ARM),
+    "act": (updated(ACTConfig(), SMALL_ACT), ARM),
+    "act-pictures": (updated(ACTConfig(), SMALL_ACT, SEES, executed=2), ARM),
+    "bc-pictures": (updated(BCConfig(), SEES), ARM),
+    "iql-pictures": (updated(IQLConfig(), SEES), ARM),
+    "cal-ql": (updated(CalQLConfig(), network={"hidden": (8,)}, batch_size=8, actions_sampled=2), ARM),
+    "cql": (updated(CQLConfig(), network={"hidden": (8,)}, batch_size=8, actions_sampled=2), ARM),
 }
 
 
@@ -117,7 +131,7 @@ def test_learner_keeps_the_rule(name, check):
 
 @pytest.mark.parametrize("check", LEARNER_CHECKS, ids=lambda check: check.__name__)
 def test_adversary_of_row_temperatures_keeps_the_rule(check):
-    config, spec = QARLConfig(hidden=(8,), batch_size=8), with_temperature(ARM)
+    config, spec = updated(QARLConfig(), network={"hidden": (8,)}, batch_size=8), with_temperature(ARM)
     plain = batches(spec, 8, ())
 
     def tempered(seed):
@@ -128,20 +142,39 @@ def test_adversary_of_row_temperatures_keeps_the_rule(check):
 
 
 ON_POLICY = {
-    "ppo": (PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), ARM),
+    "ppo": (updated(PPOConfig(), num_envs=2, steps_per_env=4, batch_size=4, network={"hidden": (8,)}), ARM),
     "ppo-beta-pictures": (
-        PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,), policy="beta", convolutions=(4,)),
+        updated(
+            PPOConfig(),
+            num_envs=2,
+            steps_per_env=4,
+            batch_size=4,
+            network={"hidden": (8,), "distribution": "beta", "convolutions": (4,)},
+        ),
         ARM,
     ),
     "ppo-asymmetric-pictures": (
-        PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,), privileged_critic=True, convolutions=(4,)),
+        updated(
+            PPOConfig(),
+            num_envs=2,
+            steps_per_env=4,
+            batch_size=4,
+            network={"hidden": (8,), "convolutions": (4,)},
+            privileged_critic=True,
+        ),
         KNOWN,
     ),
-    "ppo-lagrangian": (PPOLagrangianConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), COSTLY),
-    "ppo-lagrangian-choices": (PPOLagrangianConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), COSTLY_GRID),
-    "cpo": (CPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), COSTLY),
-    "ppo-saute": (PPOSauteConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), COSTLY),
-    "ppo-choices": (PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), GRID),
+    "ppo-lagrangian": (
+        updated(PPOLagrangianConfig(), num_envs=2, steps_per_env=4, batch_size=4, network={"hidden": (8,)}),
+        COSTLY,
+    ),
+    "ppo-lagrangian-choices": (
+        updated(PPOLagrangianConfig(), num_envs=2, steps_per_env=4, batch_size=4, network={"hidden": (8,)}),
+        COSTLY_GRID,
+    ),
+    "cpo": (updated(CPOConfig(), num_envs=2, steps_per_env=4, batch_size=4, network={"hidden": (8,)}), COSTLY),
+    "ppo-saute": (updated(PPOSauteConfig(), num_envs=2, steps_per_env=4, batch_size=4, network={"hidden": (8,)}), COSTLY),
+    "ppo-choices": (updated(PPOConfig(), num_envs=2, steps_per_env=4, batch_size=4, network={"hidden": (8,)}), GRID),
 }
 """They learn from their own actions, not from batches; what else is checked of the others stands in their own tests."""
 
@@ -205,7 +238,7 @@ class ReusesItsOutput(ActorPolicy):
 )
 def test_broken_learner_is_found(broken, words):
     with pytest.raises(ConformanceFailure, match=words):
-        check_learner(lambda seed: broken(ARM, SACConfig(hidden=(8,), batch_size=8), seed), ARM, 8)
+        check_learner(lambda seed: broken(ARM, updated(SACConfig(), network={"hidden": (8,)}, batch_size=8), seed), ARM, 8)
 
 
 class ReadsWhatIsPrivileged(ActorPolicy):
@@ -215,7 +248,7 @@ class ReadsWhatIsPrivileged(ActorPolicy):
 
 
 def test_policy_of_privileged_entries_is_found():
-    learner = SACConfig(hidden=(8,), privileged_critic=True).build(KNOWN, 0)
+    learner = updated(SACConfig(), network={"hidden": (8,)}, privileged_critic=True).build(KNOWN, 0)
     with pytest.raises(ConformanceFailure, match="depends on privileged entries"):
         check_policy(ReadsWhatIsPrivileged(learner.parts, learner.actor), KNOWN)
 
@@ -224,7 +257,7 @@ def test_policy_of_privileged_entries_is_found():
     ("broken", "words"), [(ActsInDoublePrecision, "wrong type"), (ReusesItsOutput, "changes when the next")]
 )
 def test_broken_policy_is_found(broken, words):
-    learner = SACConfig(hidden=(8,)).build(ARM, 0)
+    learner = updated(SACConfig(), network={"hidden": (8,)}).build(ARM, 0)
     policy = broken(learner.parts, learner.actor)
     with pytest.raises(ConformanceFailure, match=words):
         check_policy(policy, ARM)

@@ -8,47 +8,49 @@ import functools
 import mujoco
 import pytest
 
+from robo_app.papers.checks import environment_of, rows_of
+from robo_app.papers.trials import STEPS, run_learner
 from robo_policies.learners.prior import PriorEnv
 from robo_rl.conformance.corrector import Corrector
 from robo_rl.conformance.swerving import Swerving
-from robo_rl.conformance.trainings import TRAINING_CHECKS, check_training, run_trial
+from robo_rl.conformance.trainings import TRAINING_CHECKS, check_training
 from robo_rl.entry_points import known, load
 from robo_rl.errors import ConformanceFailure
+from robo_rl.papers import papers
 from robo_rl.protocols.contract import (
-    DATA,
-    OFFLINE_THEN_CORRECTED,
-    OFFLINE_THEN_ONLINE,
     ONLINE,
     ONLINE_IN_MANY,
-    ROLLOUTS,
     Feature,
 )
 from robo_rl.replay.buffer import ReplayBuffer
-from robo_rl.rollout.episode import rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
-from robo_rl.rollout.running_episodes import RunningEpisodes
-from robo_rl.rollout.vector import VectorRollout
+from robo_rl.rollout.vector import RunningEpisodes, VectorRollout
+from robo_rl.settings import updated
 from robo_rl.training.compatibility import Capabilities, learners
 from robo_rl.training.episode_reports import EpisodeReports, report_episode
 from robo_rl.training.off_policy import StepLoop
-from robo_rl.training.plan import OnlinePhase, TrainingPlan
+from robo_rl.training.plan import TrainingPlan
 from robo_rl.types import ActionSource
 
-STEPS, UPDATES = 123, 3
-"""The first is no multiple of an episode, and of no rollout."""
+OF_PAPERS = {
+    name: (paper, row)
+    for paper in papers().values()
+    for name, row in rows_of(paper).items()
+    if name in paper.components.get("learners", {})
+}
+"""Learner of a paper -> paper, and the row that its folder declares."""
 ELSEWHERE = {
-    "mfrl": "its environment is a planner of flights (tests/policies/test_mfrl.py)",
     "stepmix": "its environments are tables (tests/policies/test_conservative.py)",
     "epsmix": "as stepmix",
-    "oer": "it learns from recorded episodes alone (tests/policies/test_oer.py)",
     "ppo-saute": "it needs a budget in the observation (tests/policies/test_constrained_learners.py)",
+    **{name: row.elsewhere for name, (_, row) in OF_PAPERS.items() if row.elsewhere},
 }
 """Learners that cannot act in the suite's environment."""
 SMALL = {
-    "hidden": (8,),
+    "network": {"hidden": (8,)},
     "batch_size": 8,
+    "replay": {"learning_starts": 16, "capacity": 1_000},
     "learning_starts": 16,
-    "replay_capacity": 1_000,
     "num_envs": 2,
     "steps_per_env": 8,
     "policy_kwargs": {"net_arch": [8]},
@@ -60,9 +62,7 @@ SMALL = {
     "worst_return": 0.0,
 }
 OWN = {
-    "drq": {"convolutions": (4,), "crop_padding": 1},
-    "bresa": {"risk_threshold": 1.0, "reflex_starts": 10_000},
-    "barfi": {"auxiliary": "hint", "alpha": 1e-3},
+    "drq": {"network": {"convolutions": (4,), "crop_padding": 1}},
     **{name: {"n_steps": 8} for name in ("sb3-ppo", "sb3-a2c", "sb3-recurrent-ppo")},
 }
 
@@ -82,6 +82,7 @@ ENVIRONMENTS = {
     "sac-average": functools.partial(Swerving, terminates=False),
     "rarl": WithBody,
     "qarl": WithBody,
+    **{name: environment_of(paper, row) for name, (paper, row) in OF_PAPERS.items()},
 }
 LEARNERS = sorted(set(known("learners")) - set(ELSEWHERE))
 ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "rarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}
@@ -94,42 +95,32 @@ ROWS_OF_MANY = [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.s
 
 
 def small(name):
-    kind = load("learners", name)
-    fields = {item.name for item in dataclasses.fields(kind)}
-    return kind(**{key: value for key, value in (SMALL | OWN.get(name, {})).items() if key in fields})
+    own = OF_PAPERS[name][1].settings if name in OF_PAPERS else OWN.get(name, {})
+    return updated(load("learners", name)(), known_of(load("learners", name), SMALL), own)
+
+
+def known_of(kind, settings):
+    """Return those settings that a dataclass has, also in its groups."""
+    own = {item.name: item.default for item in dataclasses.fields(kind)}
+    return {
+        key: known_of(own[key], value) if dataclasses.is_dataclass(own[key]) else value
+        for key, value in settings.items()
+        if key in own
+    }
 
 
 @functools.cache
 def trial_of(name, count=1, corrected=False):
     """Return the trial of a learner in `count` environments. corrected: a person takes over now and then."""
-    config = small(name)
-    able = Capabilities.of(config)
-    environment = ENVIRONMENTS.get(name, functools.partial(Swerving, is_discrete=Feature.CONTINUOUS not in able.spaces))
-    loop = next((each for each in able.loops if each in (OFFLINE_THEN_ONLINE, OFFLINE_THEN_CORRECTED)), able.loops[0])
-    loop = ONLINE_IN_MANY if count > 1 else loop
-    corrected |= loop is OFFLINE_THEN_CORRECTED
-    has_data = any(each in able.loops for each in DATA)
-    is_offline_first = (loop not in (ONLINE, ONLINE_IN_MANY) and has_data) or loop is OFFLINE_THEN_CORRECTED
-    needs_data = is_offline_first or Feature.DEMONSTRATIONS in able.requires
-    updates = UPDATES if is_offline_first else 0
-
-    def make(factory, steps):
-        source = environment()
-        data = [rollout(source, source.scripted_policy(0), seed=seed) for seed in range(30)] if needs_data else []
-        made = factory
-        if name == "sac-prior":
-            made = lambda: PriorEnv(factory(), source.scripted_policy)  # noqa: E731
-        online = OnlinePhase(steps, replay_capacity=1_000) if updates else OnlinePhase()
-        is_accompanied = corrected or (name == "hil-serl" and count > 1)
-        person = (lambda inner: (inner, PersonInTheLoop(Corrector(), None))) if is_accompanied else None
-        spec = made().environment_spec
-        factory.made.clear()
-        plan = TrainingPlan(config, loop, spec, made, updates or steps, 0, demonstrations=data, online=online, person=person)
-        return dataclasses.replace(plan, count=count).training()
-
-    # rollouts are resumed exactly where environments can be saved; those of the suite cannot
-    resume = "warm" if loop is ROLLOUTS else "exact" if loop is ONLINE_IN_MANY else loop.resume
-    return run_trial(make, environment=environment, steps=STEPS, updates=updates, resume=resume, corrected=corrected)
+    wrap = (lambda inner: PriorEnv(inner, Swerving().scripted_policy)) if name == "sac-prior" else (lambda inner: inner)
+    return run_learner(
+        small(name),
+        environment=ENVIRONMENTS.get(name),
+        wrap=wrap,
+        count=count,
+        corrected=corrected,
+        accompanied=name == "hil-serl" and count > 1,
+    )
 
 
 def takes_corrections(name):
@@ -196,7 +187,7 @@ def reports(monkeypatch, **changes):
     def broken(observer, step, episode):
         report_episode(observer, step, dataclasses.replace(episode, **{name: of(episode) for name, of in changes.items()}))
 
-    monkeypatch.setattr("robo_rl.training.step_sources.report_episode", broken)
+    monkeypatch.setattr("robo_rl.training.episode_reports.report_episode", broken)
 
 
 def forgets_the_person(monkeypatch):

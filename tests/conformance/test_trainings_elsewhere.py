@@ -10,11 +10,14 @@ import pytest
 
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
+from robo_policies.networks.settings import Network
 from robo_rl.cluster.local import InProcessEngine
 from robo_rl.conformance.corrector import Corrector
 from robo_rl.conformance.swerving import Swerving
 from robo_rl.conformance.trainings import TRAINING_CHECKS, run_trial
 from robo_rl.environments.vector import SequentialEnvironments
+from robo_rl.protocols.sampling import Replay
 from robo_rl.rollout.intervention import PersonInTheLoop
 from robo_rl.rollout.step_log import StepLog, StepReader
 from robo_rl.runs.checkpoints import unpacked
@@ -30,8 +33,8 @@ from robo_rl.training.collectors.segments import SegmentCollector
 from robo_rl.training.collectors.synchronous import SynchronousTraining
 from robo_rl.training.replay_learning import ReplayLearner
 
-SAC = SACConfig(hidden=(8,), batch_size=8, learning_starts=16, replay_capacity=1_000)
-PPO = PPOConfig(hidden=(8,), num_envs=4, steps_per_env=8, batch_size=8)
+SAC = SACConfig(network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=16, capacity=1_000))
+PPO = PPOConfig(network=PolicyValueNetwork(hidden=(8,)), num_envs=4, steps_per_env=8, batch_size=8)
 STEPS = 123
 
 

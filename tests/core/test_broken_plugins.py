@@ -12,9 +12,10 @@ import pytest
 from robo_app.machine.plugin_checks import plugins
 from robo_cli.main import dispatch
 from robo_datasets.conversion import formats
-from robo_rl.entry_points import Group, load
+from robo_rl.entry_points import load
 from robo_rl.environments.make import environment_names, make_environment
 from robo_rl.errors import BrokenPlugin, UnknownName
+from robo_rl.papers import Group
 
 GROUPS = get_args(Group)
 FAULTS = {
@@ -76,13 +77,15 @@ def test_other_environments_are_listed_beside_broken_ones(lab: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["envs"], ["envs", "robo"], ["envs", "raises"], ["reward", "list"], ["recipes"]], ids=" ".join
+    "words", [["envs"], ["envs", "ai"], ["envs", "raises"], ["learners"], ["reward", "list"], ["recipes"]], ids=" ".join
 )
 def test_lists_of_commands_go_on_beside_broken_ones(lab: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert dispatch(words) == 0
     page = capsys.readouterr().out
     if words == ["envs"]:
-        assert "robo/ArmPick-v0\n" in page and "raises/*  not available: The plug-in 'raises' of the package" in page
+        assert "\nraises               not available: The plug-in 'raises' of the package" in page
+    if words == ["envs", "ai"]:
+        assert "minigrid/BabyAI-GoToObj-v0\n" in page and "raises/*  not available: The plug-in 'raises' of the package" in page
     if words == ["reward", "list"]:
         assert "\noracle " in page and "division by zero" in page
 

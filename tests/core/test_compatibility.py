@@ -12,6 +12,7 @@ from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3.algorithms import PPOConfig as SB3PPOConfig
+from robo_policies.sb3.algorithms import SB3Normalization
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import contract
 from robo_rl.protocols.contract import (
@@ -23,7 +24,7 @@ from robo_rl.protocols.contract import (
     ROLLOUTS,
     Feature,
 )
-from robo_rl.protocols.sampling import Sampling
+from robo_rl.protocols.sampling import Replay, Sampling
 from robo_rl.training.compatibility import Capabilities, learners, needs_of, require_loop
 
 F = Feature
@@ -61,9 +62,9 @@ def test_loop_supports_all_that_is_asked(config, asked, loop):
         (BCConfig(), {F.DEMONSTRATIONS, F.PERSON}, ["needs an online phase", "set online.steps"]),
         (HGDAggerConfig(), {F.DEMONSTRATIONS, F.ONLINE_PHASE}, ["needs a person who corrects", "set human.kind"]),
         (SACConfig(), {F.COLLECTORS, F.PERSON}, ["all of these at once", "--collectors, human.kind", "leave one"]),
-        (SACConfig(n_step=3), {F.RELABELLED}, ["changes as it is learned", "change n_step"]),
+        (SACConfig(replay=Replay(n_step=3)), {F.RELABELLED}, ["changes as it is learned", "change n_step"]),
         (SB3PPOConfig(), {F.DEMONSTRATIONS}, ["recorded episodes", "set learner.clone_epochs"]),
-        (SB3PPOConfig(normalize_rewards=True), {F.REWARD}, ["set learner.normalize_rewards to false"]),
+        (SB3PPOConfig(normalize=SB3Normalization(rewards=True)), {F.REWARD}, ["set learner.normalize.rewards to false"]),
     ],
 )
 def test_error_names_learner_feature_and_alternatives(config, asked, words):
@@ -76,7 +77,7 @@ def test_error_names_learner_feature_and_alternatives(config, asked, words):
 class Foreign:
     """A third party's settings that declare nothing."""
 
-    sampling: Sampling = Sampling(learning_starts=1)  # noqa: RUF009
+    sampling: Sampling = Sampling(learning_starts=1)
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,7 @@ def test_state_leads_to_the_same_task(tasks):
 RECIPE = {
     "environment": {"name": REACH, "arguments": {"action_repeat": 3, "max_steps": 8}},
     "algorithm": "sac",
-    "learner": {"hidden": [8], "learning_starts": 10, "batch_size": 8},
+    "learner": {"network": {"hidden": [8]}, "replay": {"learning_starts": 10}, "batch_size": 8},
     "curriculum": {"sampler": "replay", "levels": 24, "uniform_share": 0.0},
     "evaluation": {"episodes": 2, "videos": 0},
     "checkpoint_every": 77,

@@ -385,7 +385,7 @@ class Halved(DelayedRewards):
         self.waiting, self.told = list(state["waiting"]), state["told"]
 
 
-SAMPLING = Sampling(batch_size=8, n_step=2, learning_starts=9, replay_capacity=40, extras=(*EXTRAS, Column("cost")))
+SAMPLING = Sampling(batch_size=8, n_step=2, learning_starts=9, capacity=40, extras=(*EXTRAS, Column("cost")))
 
 
 class Until:

@@ -11,7 +11,9 @@ import pytest
 
 from factories import axes, make_spec, rest_slow
 from robo_policies.learners.hg_dagger import HGDAggerConfig
-from robo_policies.learners.hil_serl import HILSERLConfig
+from robo_policies.learners.hil_serl import HILSERLConfig, HILSERLReplay
+from robo_policies.learners.offline import OfflineNetwork
+from robo_policies.learners.rlpd import RLPDNetwork
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.sampling import StepMemory
@@ -302,7 +304,12 @@ def picking(config: Any, habits: Habits = CLUMSY, **changes: Any) -> OnlineTrain
     return online_training(environment, config.build(spec, 4), sampling, **settings)
 
 
-HIL = HILSERLConfig(hidden=(8, 8), batch_size=8, learning_starts=5, gripper="gripper_opening", normalization_rows=40)
+HIL = HILSERLConfig(
+    network=RLPDNetwork(hidden=(8, 8), normalization_rows=40),
+    batch_size=8,
+    replay=HILSERLReplay(learning_starts=5),
+    gripper="gripper_opening",
+)
 
 
 def bits(state: Any) -> bytes:
@@ -321,7 +328,9 @@ def everything(training: OnlineTraining[EnvironmentSteps]) -> bytes:
     )
 
 
-@pytest.mark.parametrize("config", rest_slow([HIL, HGDAggerConfig(hidden=(8,), batch_size=8)]), ids=["hil-serl", "hg-dagger"])
+@pytest.mark.parametrize(
+    "config", rest_slow([HIL, HGDAggerConfig(network=OfflineNetwork(hidden=(8,)), batch_size=8)]), ids=["hil-serl", "hg-dagger"]
+)
 def test_resume_inside_intervention_is_exact(config: Any, tmp_path: Path) -> None:
     whole = picking(config)
     acting: list[int] = []
@@ -369,7 +378,7 @@ def test_executed_action_is_learned_also_if_person_errs() -> None:
 
 
 def test_hg_dagger_uses_only_demonstrations_and_corrections() -> None:
-    training = picking(HGDAggerConfig(hidden=(8,), batch_size=8))
+    training = picking(HGDAggerConfig(network=OfflineNetwork(hidden=(8,)), batch_size=8))
     seen: list[Any] = []
     update = training.learner.update
     training.learner.update = lambda batch: seen.append(batch) or update(batch)  # type: ignore[method-assign, func-returns-value]

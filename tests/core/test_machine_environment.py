@@ -10,9 +10,11 @@ import pytest
 from factories import axes, make_spec
 from robo_bench.machines import KINDS, MOST, steps_to_solve
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.settings import Network
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.objectives.machine import LABELS, STATE, MachineEnv
+from robo_rl.protocols.sampling import Replay
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import ArraySpec, specification
@@ -204,7 +206,7 @@ def test_told_episodes_enter_the_memory_of_a_learner():
     sizes = []
     for tells in (False, True):
         environment = MachineEnv(Line(), BOTH, counterfactual=tells)
-        config = SACConfig(hidden=(8,), batch_size=8, learning_starts=10)
+        config = SACConfig(network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=10))
         learner = config.build(environment.environment_spec, 0)
         training = online_training(environment, learner, config.sampling, steps=30, seed=0)
         training.run(Silent())
@@ -221,7 +223,7 @@ def test_a_frame_stack_is_refused_with_them(tmp_path):
     task = {"name": "reward_machine", "machine": str(tmp_path / "task.yaml"), "counterfactual": True}
     around = [task, {"name": "frame_stack", "count": 2, "stacks": "vectors"}]
     environment = make_environment("robo/ArmReach-v0", max_steps=3, wrappers=around)
-    config = SACConfig(hidden=(8,), batch_size=8, learning_starts=100)
+    config = SACConfig(network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=100))
     training = online_training(environment, config.build(specification(environment), 0), config.sampling, steps=9, seed=0)
     with pytest.raises(InvalidSetting, match="counterfactual: false"):
         training.run(type("Silent", (), {name: lambda *_, **__: None for name in ("on_step", "on_episode", "on_metrics")})())

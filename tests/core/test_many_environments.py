@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from factories import axes, make_spec, picture_spec
 from robo_policies.learners.dqn import DQNConfig
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.settings import Network
 from robo_rl.conformance.learners import different_leaves
 from robo_rl.conformance.swerving import Swerving
 from robo_rl.environments.make import make_environment, make_vector_environment
@@ -23,13 +24,13 @@ from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import EnvironmentFailed, InvalidEpisode, InvalidSetting
 from robo_rl.extras import Chunks, FutureGoals, NextActions, ReturnsToGo
 from robo_rl.protocols.contract import ONLINE_IN_MANY
-from robo_rl.protocols.sampling import Sampling
+from robo_rl.protocols.sampling import Replay, Sampling
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.rollout.vector import VectorRollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ArraySpec
-from robo_rl.training.off_policy import vector_training
+from robo_rl.training.off_policy import online_training
 from robo_rl.training.plan import TrainingPlan
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import ActionSource, VectorTransition
@@ -200,13 +201,15 @@ def test_a_memory_needs_two_rows_for_each_environment():
 
 @pytest.mark.parametrize(("every", "starts", "steps"), [(1, 10, 40), (16, 10, 64), (5, 1, 23), (3, 30, 40)])
 def test_updates_are_counted_over_all_environments(every, starts, steps):
-    config = SACConfig(hidden=(8,), batch_size=8, learning_starts=starts, replay_capacity=100, update_every=every)
+    config = SACConfig(
+        network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=starts, capacity=100, update_every=every)
+    )
     assert config.sampling.update_every == every
     counts = []
     for count in (1, 4):
         learner = config.build(Swerving().environment_spec, 0)
         environments = SequentialEnvironments(Swerving, count, autoreset_mode=AutoresetMode.SAME_STEP)
-        training = vector_training(environments, learner, config.sampling, steps=steps // 4 * 4, seed=0)
+        training = online_training(environments, learner, config.sampling, steps=steps // 4 * 4, seed=0)
         training.run(Observer())
         counts.append(learner.parts.updates)
     expected = sum(step >= starts and step % every == 0 for step in range(1, steps // 4 * 4 + 1))
@@ -229,7 +232,7 @@ def test_random_actions_of_many_are_drawn_at_once():
     assert RandomPolicy(Swerving(is_discrete=True).environment_spec, 0).act_all({"x": np.zeros((5, 1))}).shape == (5,)
 
 
-@pytest.mark.parametrize("config", [SACConfig(hidden=(8,)), DQNConfig(hidden=(8,))])
+@pytest.mark.parametrize("config", [SACConfig(network=Network(hidden=(8,))), DQNConfig(network=Network(hidden=(8,)))])
 def test_a_policy_acts_in_many_as_in_each(config):
     is_discrete, random = isinstance(config, DQNConfig), np.random.default_rng(0)
     learners = [config.build(Swerving(is_discrete=is_discrete).environment_spec, 3) for _ in range(2)]
@@ -280,16 +283,16 @@ def test_wrong_rewards_and_actions_are_refused_in_many():
 
 
 def test_a_policy_with_a_memory_is_refused():
-    learner = SACConfig(hidden=(8,)).build(Swerving().environment_spec, 0)
+    learner = SACConfig(network=Network(hidden=(8,))).build(Swerving().environment_spec, 0)
     learner.policy.replan = lambda: None
     environments = SequentialEnvironments(Swerving, 2, autoreset_mode=AutoresetMode.SAME_STEP)
     with pytest.raises(
         InvalidSetting, match=r"many environments at once(.|\n)*ActorPolicy(.|\n)*act_all(.|\n)*environments to 1"
     ):
-        vector_training(environments, learner, Sampling(), steps=10, seed=0)
+        online_training(environments, learner, Sampling(), steps=10, seed=0)
     with pytest.raises(InvalidSetting, match=r"shorter than one step of all(.|\n)*3 steps, 4 environments"):
         environments = SequentialEnvironments(Swerving, 4, autoreset_mode=AutoresetMode.SAME_STEP)
-        vector_training(environments, learner, Sampling(), steps=3, seed=0)
+        online_training(environments, learner, Sampling(), steps=3, seed=0)
 
 
 # saving
@@ -334,7 +337,7 @@ class Robot(Swerving):
 @pytest.mark.parametrize(("make", "resumed"), [(Swerving, "exact"), (Forgetful, "warm"), (Robot, "warm")])
 def test_resume_in_many_says_whether_it_is_exact(make, resumed):
     def made():
-        config = SACConfig(hidden=(8,), batch_size=8, learning_starts=16, replay_capacity=100)
+        config = SACConfig(network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=16, capacity=100))
         return TrainingPlan(config, ONLINE_IN_MANY, Swerving().environment_spec, make, 60, 0, count=3).training()
 
     observer = Observer(at=31)
@@ -358,7 +361,9 @@ class Cheetahs:
 
 def test_sac_in_batched_simulation_resumes_exactly(tmp_path):
     def made():
-        config = SACConfig(hidden=(16,), batch_size=16, learning_starts=64, replay_capacity=4_000, update_every=4)
+        config = SACConfig(
+            network=Network(hidden=(16,)), batch_size=16, replay=Replay(learning_starts=64, capacity=4_000, update_every=4)
+        )
         return TrainingPlan(config, ONLINE_IN_MANY, Cheetahs()().environment_spec, Cheetahs(), 4_400, 0, count=4).training()
 
     whole, observer = made(), Observer(at=3_990)  # episodes end at step 4,000; the ring is full then

@@ -96,7 +96,7 @@ def test_buffer_larger_than_ram_is_refused_before_allocation(monkeypatch):
         "The replay memory does not fit.\n"
         "  got:     21.2 GB for 1000000 rows of 21195 bytes\n"
         "  allowed: 10.0 GB, the free memory of this machine: 471809 rows\n"
-        "  do:      lower learner.replay_capacity, or set learner.replay_folder to a folder on a disk with room"
+        "  do:      lower learner.replay.capacity, or set learner.replay.folder to a folder on a disk with room"
     )
 
 
@@ -108,7 +108,7 @@ def test_what_no_machine_can_hold_is_refused_here_too(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
-    with pytest.raises(InvalidSetting, match=r"cannot be mapped there(.|\n)*nowhere\n(.|\n)*learner.replay_folder"):
+    with pytest.raises(InvalidSetting, match=r"cannot be mapped there(.|\n)*nowhere\n(.|\n)*learner.replay.folder"):
         ReplayBuffer(PIXELS, 10, 0, storage_in(str(tmp_path / "nowhere")))
 
 

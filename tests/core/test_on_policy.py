@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.protocols.components import Training, VectorFactory
@@ -22,7 +23,7 @@ from robo_rl.training.compatibility import Capabilities, needs_of
 from robo_rl.training.on_policy import OnPolicyTraining, VectorStep
 
 NAME = "gymnasium/InvertedPendulum-v5"
-SMALL = PPOConfig(num_envs=3, steps_per_env=8, batch_size=8, epochs=2, hidden=(8,))
+SMALL = PPOConfig(num_envs=3, steps_per_env=8, batch_size=8, epochs=2, network=PolicyValueNetwork(hidden=(8,)))
 
 
 class Observer:
@@ -214,7 +215,7 @@ def test_no_step_is_taken_beyond_the_budget(steps: int) -> None:
 
 
 def test_a_single_row_is_not_learnt_from() -> None:
-    config = PPOConfig(num_envs=1, steps_per_env=8, batch_size=8, epochs=2, hidden=(8,))
+    config = PPOConfig(num_envs=1, steps_per_env=8, batch_size=8, epochs=2, network=PolicyValueNetwork(hidden=(8,)))
     training = config.training(Pendulums(), steps=9, seed=0)
     training.run(Observer())
     assert (training.step, training.learner.updates) == (9, 2), "advantages of one row cannot be normalised"

@@ -8,8 +8,8 @@ import pytest
 
 from robo_policies.sb3.zoo import read_zoo
 from robo_rl.errors import InvalidSetting, RoboRLError
-from robo_rl.rewards.language.call_log import CallLog, read_log
-from robo_rl.rewards.language.factory import language_model, require_task
+from robo_rl.rewards.chat.log import CallLog, read_log
+from robo_rl.rewards.chat.opening import language_model, require_task
 from robo_rl.rewards.search.rule_writer import read_rule
 from robo_rl.rollout.step_log import StepReader
 from robo_rl.runs.run import Run

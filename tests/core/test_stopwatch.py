@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.settings import Network
 from robo_rl import stopwatch as module
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.protocols.sampling import Replay
 from robo_rl.report.reading import ACTIVITIES, read_runs
 from robo_rl.runs.observer import Cadence, RunRecord
 from robo_rl.runs.run import Run
@@ -99,7 +101,7 @@ def test_the_activities_of_a_training_add_up_to_its_wall_clock(monkeypatch, tmp_
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: float(next(readings))))
     environment = make_environment("robo/ArmReach-v0", cameras=["front"], image_size=16, max_steps=10)
     spec = specification(environment)
-    config = SACConfig(hidden=(8,), batch_size=4, learning_starts=5)
+    config = SACConfig(network=Network(hidden=(8,)), batch_size=4, replay=Replay(learning_starts=5))
     training = online_training(environment, config.build(spec, 0), config.sampling, steps=20, seed=0)
     with Run.create(tmp_path, recipe_name="timed", seed=0, recipe="{}", spec=spec) as run:
         record = RunRecord(

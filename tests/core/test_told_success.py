@@ -13,7 +13,8 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from factories import axes, make_spec
-from robo_policies.learners.bresa import BresaConfig
+from robo_papers.bresa.learner import BresaConfig
+from robo_policies.networks.settings import Network
 from robo_policies.sb3.algorithms import PPOConfig as SB3PPOConfig
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.runs.observer import Cadence, RunRecord
@@ -127,7 +128,7 @@ def test_a_record_goes_on_with_what_it_had_heard(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: BresaConfig(hidden=(4,), hold=2).training(Passing, steps=LONG, seed=0),
+        lambda: BresaConfig(network=Network(hidden=(4,)), hold=2).training(Passing, steps=LONG, seed=0),
         lambda: SB3PPOConfig(n_steps=LONG, batch_size=LONG, n_epochs=1, device="cpu").training(Passing, steps=LONG, seed=0),
     ],
     ids=["bresa", "sb3"],

@@ -17,12 +17,13 @@ from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 from robo_rl.training.off_policy import OfflineTraining, OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps, episode_seed
 from robo_rl.types import Metrics
 
-SMALL: dict[str, Any] = {"hidden": (8, 8), "batch_size": 8, "learning_starts": 5}
+SMALL: dict[str, Any] = {"network": {"hidden": (8, 8)}, "batch_size": 8, "replay": {"learning_starts": 5}}
 STEPS = 60
 
 
@@ -46,14 +47,16 @@ class Silent:
 
 def sac_on_mujoco() -> OnlineTraining[EnvironmentSteps]:
     environment = make_environment("gymnasium/InvertedPendulum-v5")
-    config = SACConfig(**SMALL)
+    config = updated(SACConfig(), SMALL)
     learner = config.build(specification(environment), 3)
     return online_training(environment, learner, config.sampling, steps=STEPS, seed=3)
 
 
 def rlpd_on_the_arm() -> OnlineTraining[EnvironmentSteps]:
     environment = make_environment("robo/ArmReach-v0", max_steps=15)
-    config = RLPDConfig(**SMALL, critics=3, updates_per_step=2, n_step=2, normalization_rows=50)
+    config = updated(
+        RLPDConfig(), SMALL, critics=3, updates_per_step=2, replay={"n_step": 2}, network={"normalization_rows": 50}
+    )
     expert = environment.get_wrapper_attr("scripted_policy")
     demonstrations = [rollout(environment, expert(seed), seed=seed) for seed in (1, 2)]
     learner = config.build(specification(environment), 4)
@@ -63,9 +66,9 @@ def rlpd_on_the_arm() -> OnlineTraining[EnvironmentSteps]:
 def bc_on_minigrid() -> OnlineTraining[EnvironmentSteps]:
     """Cloning itself is no method, but exercises everything that a discrete learner saves."""
     environment = make_environment("minigrid/MiniGrid-Empty-Random-5x5-v0")
-    config = BCConfig(hidden=(8,), batch_size=8)
+    config = updated(BCConfig(), network={"hidden": (8,)}, batch_size=8)
     learner = config.build(specification(environment), 5)
-    sampling = SACConfig(**SMALL).sampling
+    sampling = updated(SACConfig(), SMALL).sampling
     return online_training(environment, learner, sampling, steps=STEPS, seed=5)
 
 
@@ -100,7 +103,7 @@ def test_resumed_anywhere_equals_uninterrupted(make: Callable[[], OnlineTraining
 def test_mapping_the_replay_changes_nothing(tmp_path: Path) -> None:
     def mapped() -> OnlineTraining[EnvironmentSteps]:
         environment = make_environment("gymnasium/InvertedPendulum-v5")
-        config = SACConfig(**SMALL, replay_folder=str(tmp_path))
+        config = updated(SACConfig(), SMALL, replay={"folder": str(tmp_path)})
         return online_training(environment, config.build(specification(environment), 3), config.sampling, steps=STEPS, seed=3)
 
     expected, _ = finished(sac_on_mujoco())
@@ -166,7 +169,7 @@ def test_offline_training_without_episodes_says_so() -> None:
 def test_demonstrations_beyond_the_capacity_are_refused() -> None:
     environment = make_environment("gymnasium/InvertedPendulum-v5")
     spec = specification(environment)
-    config = SACConfig(**SMALL, replay_capacity=10)
+    config = updated(SACConfig(), SMALL, replay={"capacity": 10})
     episodes = [rollout(environment, RandomPolicy(spec, seed), seed=seed) for seed in range(5)]
-    with pytest.raises(InvalidSetting, match=r"do not fit into the replay memory(.|\n)*raise learner.replay_capacity"):
+    with pytest.raises(InvalidSetting, match=r"do not fit into the replay memory(.|\n)*raise learner.replay.capacity"):
         online_training(environment, config.build(spec, 0), config.sampling, steps=1, seed=0, demonstrations=episodes)

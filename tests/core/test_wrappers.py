@@ -14,15 +14,15 @@ import robo_rl
 from robo_app.arguments.free_settings import EnvironmentArguments, gather, groups_of
 from robo_app.recipes.environments import RecipeEnvironments
 from robo_app.recipes.overrides import recipe_from
-from robo_app.recipes.recipe import parse_recipe, recorded_recipe, to_yaml
+from robo_app.recipes.recipe import parse_recipe, to_yaml
 from robo_app.training.assembly import judged_environment_of
 from robo_app.training.train_options import recipe_of
 from robo_datasets.dataset import card_as_recorded
+from robo_datasets.recorded_environment import PREFIXES, environment_as_recorded
 from robo_rl.conformance.rules import ConformanceFailure
 from robo_rl.conformance.wrappers import check_wrapper
 from robo_rl.environments import wrapping
 from robo_rl.environments.make import make_environment, make_vector_environment
-from robo_rl.environments.recorded import PREFIXES, environment_as_recorded
 from robo_rl.environments.wrapping import EnvironmentWrapper, changed, read_wrappers
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import specification
@@ -287,32 +287,6 @@ def test_environments_open_as_they_were_recorded(recorded):
     assert (card["environment"], card["arguments"]) == BEFORE[recorded]
 
 
-def test_a_recipe_opens_as_it_was_recorded():
-    before = {
-        "name": "old",
-        "algorithm": "sac",
-        "steps": 5,
-        "environment": {"name": f"constrained:{POINT}", "arguments": {"penalties": {"hazard": 2.0}, "frame_stack": 2}},
-        "objective": {"name": "maximum", "settings": {"start": -1.0}},
-        "starts": {"dataset": "data/teacher", "every": 2},
-        "evaluation": {"films": 3, "arguments": {"penalties": {}}},
-    }
-    found = parse_recipe(recorded_recipe(before), source="an old run")
-    assert found.environment.name == POINT and [each["name"] for each in found.environment.wrappers] == [
-        "constrained",
-        "maximum",
-        "frame_stack",
-        "teacher_starts",
-    ]
-    assert found.environment.wrappers[-1] == {"name": "teacher_starts", "dataset": "data/teacher", "every": 2}
-    assert found.evaluation.videos == 3 and found.evaluation.wrappers == ({"name": "constrained", "penalties": {}},)
-    now = robo_rl_yaml(found)
-    assert parse_recipe(recorded_recipe(now), source="a run") == found
-    without = {**before, "environment": {"name": POINT}, "objective": {"name": "", "settings": {}}, "evaluation": {}}
-    without["starts"] = {"dataset": "", "every": 10}
-    assert parse_recipe(recorded_recipe(without), source="an old run").environment.wrappers == ()
-
-
 def test_every_prefix_of_before_is_a_wrapper():
     points: list[EntryPoint] = [*entry_points(group="robo_rl.wrappers")]
     assert {*PREFIXES} <= {point.name for point in points}
@@ -323,7 +297,7 @@ def test_wrappers_are_in_runs_that_go_on_and_are_judged(tmp_path):
     made = {
         "environment": {"name": POINT, "wrappers": [{"name": "maximum"}, {"name": "time_limit", "steps": 6}]},
         "algorithm": "sac",
-        "learner": {"hidden": [8], "batch_size": 8, "learning_starts": 10},
+        "learner": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 10}},
         "evaluation": {"episodes": 2, "videos": 0},
     }
     run = robo_rl.train(made, steps=20, out=tmp_path)

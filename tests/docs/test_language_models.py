@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from robo_rl.rewards.judges.judge import Status
-from robo_rl.rewards.language.packs import read_pack
+from robo_rl.rewards.chat.packs import read_pack
+from robo_rl.rewards.chat.question import Status
 
 PAGE = (Path(__file__).parents[2] / "docs/language-models.md").read_text()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from dataclasses import replace
 
 import pytest
 import torch
@@ -21,11 +20,13 @@ from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
-from robo_policies.networks.accelerated import products
+from robo_policies.networks.accelerated import mlp
 from robo_policies.networks.accelerated.mlp import AcceleratedMLP
 from robo_policies.networks.actor_critic import MLPEnsemble
+from robo_policies.networks.settings import Network
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 
 SIZES = {"values": (5, 32, 16, 1), "several outputs": (5, 16, 24, 3), "one hidden layer": (5, 8, 1)}
@@ -130,15 +131,15 @@ def test_a_gradient_that_is_kept_is_not_overwritten():
 @pytest.mark.parametrize("has_onednn", [True, False])
 @pytest.mark.parametrize("rows", [1, 256])
 def test_products_are_the_same_by_every_library(rows, has_onednn, monkeypatch):
-    if has_onednn and not products.HAS_ONEDNN:
+    if has_onednn and not mlp.HAS_ONEDNN:
         pytest.skip("no AVX-512 here")
-    monkeypatch.setattr(products, "HAS_ONEDNN", has_onednn)
+    monkeypatch.setattr(mlp, "HAS_ONEDNN", has_onednn)
     inputs, weight, bias = random(rows, 72, seed=0), random(72, 64, seed=1), random(64, seed=2)
     for left, right in itertools.product((inputs, inputs.mT.contiguous().mT), (weight.mT, weight.mT.contiguous())):
         expected = torch.nn.functional.linear(left, right, bias)
-        torch.testing.assert_close(products.linear(left, right), expected - bias, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(products.linear(left, right, bias), expected, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(products.linear(left, right, bias, relu=True), expected.relu(), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(mlp.linear(left, right), expected - bias, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(mlp.linear(left, right, bias), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(mlp.linear(left, right, bias, relu=True), expected.relu(), rtol=1e-4, atol=1e-4)
 
 
 def test_parameters_changed_after_the_forward_pass_are_refused():
@@ -168,7 +169,7 @@ def test_states_move_between_engines_and_copies_are_apart():
 
 ARM = make_spec("arm", ArraySpec("state", (3,)), ArraySpec("opening", (1,)), action=axes("x", "opening"))
 LEARNERS = {
-    "sac": SACConfig(critics=3, layer_norm=True),
+    "sac": SACConfig(critics=3, network=Network(layer_norm=True)),
     "rlpd": RLPDConfig(critics=5, updates_per_step=2),
     "hil-serl": HILSERLConfig(gripper="opening"),
     "bc": BCConfig(),
@@ -184,8 +185,8 @@ LEARNERS = {
 
 @pytest.mark.parametrize("config", LEARNERS.values(), ids=LEARNERS)
 def test_ten_updates_equal_those_of_the_reference(config, leaves):
-    config = replace(config, hidden=(16, 16), batch_size=16, lr=1e-3)
-    reference, made = (replace(config, engine=engine).build(ARM, 0) for engine in ("reference", "accelerated"))
+    config = updated(config, network={"hidden": (16, 16)}, batch_size=16, lr=1e-3)
+    reference, made = (updated(config, network={"engine": engine}).build(ARM, 0) for engine in ("reference", "accelerated"))
     rows = config.batch_size * config.sampling.updates_per_step
     for seed in range(10):
         if seed == 5:  # a checkpoint moves between engines
@@ -200,8 +201,12 @@ def test_ten_updates_equal_those_of_the_reference(config, leaves):
 
 @pytest.mark.parametrize(
     "change",
-    [{"precision": "bfloat16"}, {"actor_network": "collections:OrderedDict"}, {"critic_network": "collections:OrderedDict"}],
+    [
+        {"network": {"precision": "bfloat16"}},
+        {"network": {"actor": "collections:OrderedDict"}},
+        {"network": {"critic": "collections:OrderedDict"}},
+    ],
 )
 def test_networks_that_cannot_be_accelerated_are_refused(change):
     with pytest.raises(InvalidSetting, match=r"The accelerated engine cannot compute(.*\n)*.*set engine to auto"):
-        SACConfig(engine="accelerated", **change).build(ARM, 0)
+        updated(SACConfig(), change, network={"engine": "accelerated"}).build(ARM, 0)

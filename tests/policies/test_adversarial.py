@@ -21,22 +21,21 @@ from robo_rl.environments.forces import Forces, OpposedEnv
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, packed, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 from robo_rl.training.off_policy import online_training
 
 PENDULUM = "gymnasium/InvertedPendulum-v5"
 SMALL = {
-    "hidden": (8,),
+    "network": {"hidden": (8,)},
     "batch_size": 8,
-    "learning_starts": 20,
-    "replay_capacity": 1000,
+    "replay": {"learning_starts": 20, "capacity": 1000},
     "phase": 3,
-    "adversary_phase": 2,
-    "axes": "x",
+    "adversary": {"phase": 2, "axes": "x"},
 }
 
 
-SHARED = ("hidden", "batch_size", "learning_starts", "replay_capacity")
+SHARED = ("network", "batch_size", "replay")
 
 
 class Observer:
@@ -256,7 +255,7 @@ def test_adversary_earns_the_opposite_and_acts_by_forces():
 
 
 def test_the_adversary_is_paid_the_opposite_of_each_step():
-    training, steps, opposed = RARLConfig(**SMALL).training(make, steps=60, seed=0), [], []
+    training, steps, opposed = updated(RARLConfig(), SMALL).training(make, steps=60, seed=0), [], []
     for replay, seen in ((training.replay, steps), (training.opposed_replay, opposed)):
         add = replay.add
         replay.add = lambda step, seen=seen, add=add: seen.append(step) or add(step)
@@ -268,7 +267,7 @@ def test_the_adversary_is_paid_the_opposite_of_each_step():
 
 
 def test_one_learns_at_a_time():
-    training, seen = RARLConfig(**SMALL).training(make, steps=400, seed=0), []
+    training, seen = updated(RARLConfig(), SMALL).training(make, steps=400, seed=0), []
     update, oppose = training.learner.update, training.adversary.update
     training.learner.update = lambda batch: seen.append((training.episodes, "policy")) or update(batch)
     training.adversary.update = lambda batch: seen.append((training.episodes, "adversary")) or oppose(batch)
@@ -278,7 +277,7 @@ def test_one_learns_at_a_time():
 
 
 def test_without_force_nothing_pushes_and_only_the_policy_learns():
-    training = RARLConfig(**SMALL, force=0.0).training(make, steps=150, seed=0)
+    training = updated(RARLConfig(), SMALL, adversary={"force": 0.0}).training(make, steps=150, seed=0)
     before = training.adversary.state_dict()["updates"]
     training.run(Observer())
     assert training.adversary.state_dict()["updates"] == before == 0 and training.learner.parts.updates > 100
@@ -286,12 +285,14 @@ def test_without_force_nothing_pushes_and_only_the_policy_learns():
 
 
 @pytest.mark.parametrize(
-    "config", rest_slow([QARLConfig(**SMALL, force=0.0), RARLConfig(**SMALL, force=0.0)]), ids=["qarl", "rarl"]
+    "config",
+    rest_slow([updated(QARLConfig(), SMALL, adversary={"force": 0.0}), updated(RARLConfig(), SMALL, adversary={"force": 0.0})]),
+    ids=["qarl", "rarl"],
 )
 def test_without_force_it_is_plain_sac_bit_for_bit(config):
     opposed, plain = config.training(make, steps=150, seed=3), Observer()
     opposed.run(seen := Observer())
-    environment, learner = make(), SACConfig(**{name: SMALL[name] for name in SHARED}).build(specification(make()), 3)
+    environment, learner = make(), updated(SACConfig(), {name: SMALL[name] for name in SHARED}).build(specification(make()), 3)
     online_training(environment, learner, learner.config.sampling, steps=150, seed=3).run(plain)
     assert seen.returns == plain.returns and len(seen.returns) > 5
     mine, other = packed(opposed.learner.state_dict()), packed(learner.state_dict())
@@ -300,7 +301,7 @@ def test_without_force_it_is_plain_sac_bit_for_bit(config):
 
 @pytest.mark.slow
 def test_policy_is_asked_for_the_temperature_of_the_curriculum():
-    config = QARLConfig(**SMALL, rollouts=2, return_bound=1.0)
+    config = updated(QARLConfig(), SMALL, rollouts=2, return_bound=1.0)
     training = config.training(make, steps=200, seed=0)
     assert training.policy.temperature == pytest.approx(1.0)
     training.run(Observer())
@@ -311,13 +312,13 @@ def test_policy_is_asked_for_the_temperature_of_the_curriculum():
     again = config.training(make, steps=200, seed=0)
     again.load_state_dict(training.state_dict())
     assert again.policy.temperature == pytest.approx(relative)
-    ramp = RARLConfig(**SMALL, schedule="temperature").training(make, steps=200, seed=0)
+    ramp = updated(RARLConfig(), SMALL, schedule="temperature").training(make, steps=200, seed=0)
     ramp.run(Observer())
     assert ramp.policy.temperature == pytest.approx(ramp.curriculum.mean / 0.05)
 
 
 def test_temperature_of_each_row_counts():
-    training = QARLConfig(**SMALL, first_temperature=0.5).training(make, steps=150, seed=0)
+    training = updated(QARLConfig(), SMALL, first_temperature=0.5).training(make, steps=150, seed=0)
     training.run(Observer())
     batch = training.opposed_replay.sample(8)
     relative = batch.observations[TEMPERATURE][:, 0]
@@ -337,7 +338,9 @@ def test_temperature_of_each_row_counts():
         assert mixed[row] != targets(np.full(8, alpha + 1.0))[row] or batch.masks[row] == 0
 
 
-@pytest.mark.parametrize("config", [RARLConfig(**SMALL), QARLConfig(**SMALL, rollouts=2)], ids=["rarl", "qarl"])
+@pytest.mark.parametrize(
+    "config", [updated(RARLConfig(), SMALL), updated(QARLConfig(), SMALL, rollouts=2)], ids=["rarl", "qarl"]
+)
 def test_policy_conforms_and_is_restored(config, tmp_path):
     training = config.training(make, steps=120, seed=0)
     training.run(Observer())
@@ -359,7 +362,7 @@ def test_policy_conforms_and_is_restored(config, tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"force": -1.0},
+        {"adversary": {"force": -1.0}},
         {"phase": 0},
         {"last_temperature": 1.0},
         {"last_temperature": 0.0},
@@ -369,7 +372,7 @@ def test_policy_conforms_and_is_restored(config, tmp_path):
 )
 def test_wrong_settings_are_one_error(settings):
     with pytest.raises(InvalidSetting):
-        QARLConfig(**SMALL | settings)
+        updated(QARLConfig(), SMALL, settings)
 
 
 def test_environments_end_where_steps_do():
@@ -380,13 +383,13 @@ def test_environments_end_where_steps_do():
             Counted.steps += 1
             return self.env.step(action)
 
-    RARLConfig(**SMALL).training(lambda: Counted(make()), steps=77, seed=0).run(Observer())
+    updated(RARLConfig(), SMALL).training(lambda: Counted(make()), steps=77, seed=0).run(Observer())
     assert Counted.steps == 77
 
 
 def test_an_episode_cut_by_the_last_step_is_not_reported():
     training, seen = (
-        RARLConfig(**SMALL).training(lambda: make_environment("gymnasium/Pusher-v5"), steps=150, seed=0),
+        updated(RARLConfig(), SMALL).training(lambda: make_environment("gymnasium/Pusher-v5"), steps=150, seed=0),
         Observer(),
     )
     training.run(seen)  # episodes of 100 steps

@@ -11,6 +11,7 @@ from robo_app.recipes.environments import RecipeEnvironments, spec_of
 from robo_app.recipes.recipe import Recipe, read_recipe
 from robo_app.training.assembly import Evaluator, demonstrations_of, plan_of, record_demonstrations
 from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.settings import updated
 from robo_rl.types import Metrics
 
 SEEDS = (0, 1, 2)
@@ -62,7 +63,7 @@ def test_sac_without_demonstrations_does_not(rlpd: Recipe) -> None:
 def test_without_its_demonstrations_rlpd_does_not(rlpd: Recipe) -> None:
     bare = replace(
         rlpd,
-        learner=replace(rlpd.learner, offline_fraction=0.0),
+        learner=updated(rlpd.learner, replay={"offline_fraction": 0.0}),
         demonstrations=replace(rlpd.demonstrations, episodes=0),
     )
     assert max(success(bare, seed) for seed in SEEDS) < 0.2
@@ -75,7 +76,7 @@ def value_of_own_actions(recipe: Recipe, *, layer_norm: bool) -> float:
     replay = ReplayBuffer(spec, 10_000, seed=0)
     for episode in demonstrations:
         replay.add_episode(episode)
-    config = replace(recipe.learner, critics=2, layer_norm=layer_norm)
+    config = updated(recipe.learner, critics=2, network={"layer_norm": layer_norm})
     learner, value = config.build(spec, seed=0), 0.0
     for _ in range(1500):
         metrics = learner.update(replay.sample(128, 1, config.discount))

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from robo_policies.learners.bc import BCConfig
+from robo_policies.learners.offline import OfflineNetwork
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 
-SMALL = BCConfig(hidden=(16,))
+SMALL = BCConfig(network=OfflineNetwork(hidden=(16,)))
 
 
 def output_by_hand(actor, observations):
@@ -46,7 +47,7 @@ def test_continuous_actions_are_learnt_up_to_the_limits(spec, make_batch):
     position = batch.observations["joint_position"]
     actions = np.clip(np.stack((2 * position[:, 0], -position[:, 1]), axis=1), -1, 1)
     batch = make_batch(spec, 256, actions=actions.astype(np.float32))
-    learner = BCConfig(hidden=(64, 64)).build(spec, 0)
+    learner = BCConfig(network=OfflineNetwork(hidden=(64, 64))).build(spec, 0)
     for _ in range(300):
         learner.update(batch)
     rows = [{name: value[k] for name, value in batch.observations.items()} for k in range(50)]
@@ -60,7 +61,7 @@ def test_choices_are_learnt_and_drawn(discrete_spec, make_batch):
     position = batch.observations["joint_position"]
     choices = np.argmax(np.column_stack((position, np.full(256, 0.3))), axis=1)
     batch = make_batch(discrete_spec, 256, actions=choices)
-    learner = BCConfig(hidden=(64, 64)).build(discrete_spec, 0)
+    learner = BCConfig(network=OfflineNetwork(hidden=(64, 64))).build(discrete_spec, 0)
     for _ in range(200):
         learner.update(batch)
     rows = [{name: value[k] for name, value in batch.observations.items()} for k in range(100)]

@@ -12,7 +12,7 @@ from torch.distributions import AffineTransform, TransformedDistribution
 from torch.nn.functional import softplus
 
 from robo_policies.learners.ppo import PPOConfig
-from robo_policies.networks.policy_value import EDGE, Beta
+from robo_policies.networks.policy_value import EDGE, Beta, PolicyValueNetwork
 from robo_rl.errors import InvalidSetting
 
 FLOAT = np.float32
@@ -83,9 +83,9 @@ def test_choices_have_no_beta_distribution(discrete_spec):
     with pytest.raises(
         InvalidSetting, match=r"'choice-test' are choices, which have no beta distribution(.|\n)*leave policy out"
     ):
-        PPOConfig(policy="beta").build(discrete_spec, 0)
+        PPOConfig(network=PolicyValueNetwork(distribution="beta")).build(discrete_spec, 0)
 
 
 def test_beta_refuses_deviation_of_normal_distribution():
     with pytest.raises(InvalidSetting, match=r"'initial_log_std' is out of range(.|\n)*0 unless policy is normal"):
-        PPOConfig(policy="beta", initial_log_std=-0.5)
+        PPOConfig(network=PolicyValueNetwork(distribution="beta", initial_log_std=-0.5))

@@ -11,28 +11,29 @@ import torch
 from scipy.optimize import minimize
 
 from factories import choices, make_spec
-from robo_policies.learners.constrained import ConstrainedSettings, CostRollout
-from robo_policies.learners.cpo import CPOConfig, TrustRegion, actor_of, solve, step_within
-from robo_policies.learners.multipliers import PIDMultiplier, relative_violation
+from robo_policies.learners.constrained import CostRollout
+from robo_policies.learners.cpo import CPOConfig, TrustRegion, TrustRegionSettings, actor_of, solve, step_within
+from robo_policies.learners.multipliers import MultiplierSettings, PIDMultiplier, relative_violation
 from robo_policies.learners.ppo_lagrangian import Lagrangian, PPOLagrangianConfig
 from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_rl.errors import InvalidEpisode, InvalidSetting, UnknownName
-from robo_rl.rollout.running_episodes import costs_in
+from robo_rl.rollout.vector import costs_in
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.on_policy import VectorStep
 
-SMALL = {"num_envs": 4, "steps_per_env": 8, "batch_size": 16, "epochs": 2, "hidden": (8, 6)}
+SMALL = {"num_envs": 4, "steps_per_env": 8, "batch_size": 16, "epochs": 2, "network": {"hidden": (8, 6)}}
 STATE = ArraySpec("state", (2,))
 BUDGETS = (ArraySpec("budget_a", (1,)), ArraySpec("budget_b", (1,)))
 COSTS = (CostSpec("b", 4.0), CostSpec("a", 2.0, "N"))
 SPEC = make_spec("costly", STATE, *BUDGETS, costs=COSTS)
 CONFIGS = {
-    "adam": PPOLagrangianConfig(**SMALL),
-    "pid": PPOLagrangianConfig(**SMALL, multiplier="pid"),
-    "cpo": CPOConfig(**SMALL),
-    "saute": PPOSauteConfig(**SMALL),
+    "adam": updated(PPOLagrangianConfig(), SMALL),
+    "pid": updated(PPOLagrangianConfig(), SMALL, multiplier={"kind": "pid"}),
+    "cpo": updated(CPOConfig(), SMALL),
+    "saute": updated(PPOSauteConfig(), SMALL),
 }
 
 
@@ -110,7 +111,7 @@ def test_costs_that_are_missing_or_none_are_refused(infos, kind, said):
 
 def test_cost_advantages_by_hand():
     config = replace(CONFIGS["adam"], num_envs=1, steps_per_env=3, batch_size=3, discount=0.5, cost_gae_lambda=0.5)
-    rollout = CostRollout(replace(config, normalize_costs=False), 2)
+    rollout = CostRollout(updated(config, normalize={"costs": False}), 2)
     rollout.costs[:, 0] = [[1, 0], [2, 0], [3, 0]]
     rollout.final_values[:, 0] = [[0, 0], [8, 0], [0, 0]]
     values = np.array([[[1, 0]], [[2, 0]], [[7, 0]], [[4, 0]]], np.float32)
@@ -158,7 +159,7 @@ def test_multiplier_grows_only_beyond_the_limit():
 
 def overshoot(**gains):
     """Return how far below the limit 1 a cost falls that follows the multiplier slowly."""
-    multiplier = PIDMultiplier(PPOLagrangianConfig(multiplier="pid", smoothing=0.0, delay=1, **gains))
+    multiplier = PIDMultiplier(MultiplierSettings(kind="pid", smoothing=0.0, delay=1, **gains))
     cost, seen = 3.0, []
     for _ in range(400):
         multiplier.update(cost - 1.0)
@@ -203,8 +204,8 @@ def probabilities(policy):
 
 
 EXACT = {
-    **{"num_envs": 16, "steps_per_env": 32, "batch_size": 128, "epochs": 4, "hidden": (8,), "lr": 2e-3},
-    **{"entropy_coefficient": 0.05, "normalize_observations": False, "normalize_rewards": False, "normalize_costs": False},
+    **{"num_envs": 16, "steps_per_env": 32, "batch_size": 128, "epochs": 4, "network": {"hidden": (8,)}, "lr": 2e-3},
+    **{"entropy_coefficient": 0.05, "normalize": {"observations": False, "rewards": False, "costs": False}},
 }
 
 
@@ -222,7 +223,7 @@ def trained(config, steps=60_000):
 @pytest.mark.slow
 def test_pid_lagrangian_finds_mix_and_multiplier_of_a_known_cmdp():
     means, (first, second) = trained(
-        PPOLagrangianConfig(**EXACT, multiplier="pid", initial_multiplier=0.3, kp=0.15, ki=0.03, kd=0.15)
+        updated(PPOLagrangianConfig(), EXACT, multiplier={"kind": "pid", "initial": 0.3, "kp": 0.15, "ki": 0.03, "kd": 0.15})
     )
     assert means["cost"] == pytest.approx(0.6, rel=0.05)
     assert means["train/multiplier_c"] == pytest.approx(0.5, rel=0.1)
@@ -231,14 +232,14 @@ def test_pid_lagrangian_finds_mix_and_multiplier_of_a_known_cmdp():
 
 @pytest.mark.slow
 def test_adam_lagrangian_keeps_the_limit_of_a_known_cmdp():
-    means, (first, second) = trained(PPOLagrangianConfig(**EXACT, multiplier_lr=0.01, initial_multiplier=0.3))
+    means, (first, second) = trained(updated(PPOLagrangianConfig(), EXACT, multiplier={"lr": 0.01, "initial": 0.3}))
     assert 0.4 < means["cost"] < 0.7  # it swings around the limit
     assert first > 0.9 and second < 0.9
 
 
 @pytest.mark.slow
 def test_frozen_multiplier_violates_a_known_cmdp():
-    means, _ = trained(PPOLagrangianConfig(**EXACT, multiplier_lr=0.0), 20_000)
+    means, _ = trained(updated(PPOLagrangianConfig(), EXACT, multiplier={"lr": 0.0}), 20_000)
     assert means["cost"] > 0.9
 
 
@@ -246,13 +247,13 @@ def test_frozen_multiplier_violates_a_known_cmdp():
 def test_flipped_cost_violates_a_known_cmdp(monkeypatch):
     plain = Lagrangian.weighed
     monkeypatch.setattr(Lagrangian, "weighed", lambda self, gains, costs: plain(self, gains, -costs))
-    means, _ = trained(PPOLagrangianConfig(**EXACT, multiplier_lr=0.01, initial_multiplier=0.3), 20_000)
+    means, _ = trained(updated(PPOLagrangianConfig(), EXACT, multiplier={"lr": 0.01, "initial": 0.3}), 20_000)
     assert means["cost"] > 0.9
 
 
 @pytest.mark.slow
 def test_cpo_keeps_the_limit_of_a_known_cmdp():
-    means, (first, second) = trained(CPOConfig(**EXACT, max_kl=0.005))
+    means, (first, second) = trained(updated(CPOConfig(), EXACT, trust_region={"max_kl": 0.005}))
     assert means["cost"] == pytest.approx(0.6, rel=0.1)
     assert first > 0.9 and second == pytest.approx(0.2, abs=0.15)
 
@@ -318,8 +319,8 @@ def test_conjugate_gradients_solve():
 def stepped(horizon, cost, *, reward=float, mean_cost=10.5, **settings):
     """Return CPO after a rollout of episodes of some length with a cost of each step for positive actions."""
     spec = replace(SPEC, costs=(CostSpec("a", 10.0),))
-    plain = {"normalize_costs": False, "discount": 0.0, **settings}
-    config = CPOConfig(num_envs=4, steps_per_env=32, batch_size=128, epochs=1, hidden=(8,), **plain)
+    plain = {"normalize": {"costs": False}, "discount": 0.0, **settings}
+    config = updated(CPOConfig(), plain, num_envs=4, steps_per_env=32, batch_size=128, epochs=1, network={"hidden": (8,)})
     learner = config.build(spec, 0)
     costs_of = learner.constraint.costs
     costs_of.critic.weight.detach().zero_()  # no values, so that advantages are costs
@@ -355,7 +356,7 @@ def test_above_the_limit_a_step_may_cost_reward():
 
 
 def test_margin_of_standard_errors_tightens_the_constraint():
-    region = CPOConfig(**SMALL, standard_errors=2.0).constraint(SPEC, 0)
+    region = updated(CPOConfig(), SMALL, standard_errors=2.0).constraint(SPEC, 0)
     assert np.isneginf(region.violations).all(), "no episode has ended"
     region.costs.rollout.finished = np.array([[1.0, 4.0], [3.0, 4.0], [2.0, 4.0], [2.0, 4.0]])
     region.adapt()
@@ -370,7 +371,7 @@ def test_margin_of_standard_errors_tightens_the_constraint():
 
 
 def test_saute_replaces_rewards_once_the_budget_is_spent():
-    config = replace(CONFIGS["saute"], normalize_rewards=False, unsafe_reward=-3.0)
+    config = updated(CONFIGS["saute"], normalize={"rewards": False}, unsafe_reward=-3.0)
     learner, random = config.build(SPEC, 0), np.random.default_rng(0)
     learner.begin(step_of(random).observations)
     for number in range(8):
@@ -423,7 +424,7 @@ def test_saved_and_loaded_gives_the_same_next_update(name, length, tmp_path):
     ],
 )
 def test_limits_that_are_none_are_refused(changes, costs, kind, said):
-    config = replace(CONFIGS["adam"], **changes)
+    config = updated(CONFIGS["adam"], changes)
     with pytest.raises(kind, match=said):
         config.build(replace(SPEC, costs=costs), 0)
 
@@ -437,16 +438,20 @@ def test_limits_of_the_learner_replace_those_of_the_environment():
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"cost_lr": 0.0}, "cost_lr"), ({"cost_gae_lambda": 2.0}, "cost_gae_lambda"), ({"convolutions": (4,)}, "convolutions")],
+    [
+        ({"cost_lr": 0.0}, "cost_lr"),
+        ({"cost_gae_lambda": 2.0}, "cost_gae_lambda"),
+        ({"network": {"convolutions": (4,)}}, "convolutions"),
+    ],
 )
 def test_settings_out_of_range_are_named(settings, said):
     with pytest.raises(InvalidSetting, match=said):
-        ConstrainedSettings.__post_init__(replace(CONFIGS["adam"], **settings))
+        updated(CONFIGS["adam"], settings)
 
 
 def test_cpo_settings_out_of_range_are_named():
     with pytest.raises(InvalidSetting, match="shrink"):
-        CPOConfig(shrink=1.0)
+        CPOConfig(trust_region=TrustRegionSettings(shrink=1.0))
     assert isinstance(CONFIGS["cpo"].build(SPEC, 0).constraint, TrustRegion)
 
 

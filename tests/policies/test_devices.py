@@ -11,9 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from factories import axes, make_spec, picture_spec
+from robo_papers.arsq.learner import ARSQConfig
+from robo_papers.fisor.learner import FISORConfig
 from robo_policies.learners import parts
 from robo_policies.learners.act import ACTConfig
-from robo_policies.learners.arsq import ARSQConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -21,7 +22,6 @@ from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
-from robo_policies.learners.fisor import FISORConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.gail import GAILConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
@@ -40,6 +40,7 @@ from robo_policies.networks.settings import resolve_device
 from robo_rl import metrics
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting, RunError
+from robo_rl.settings import updated
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ArraySpec
 
@@ -56,14 +57,14 @@ ARM = make_spec(
 )
 LEARNERS = {
     "sac": SACConfig(),
-    "drq": DrQConfig(convolutions=(4,), privileged_critic=True),
-    "rlpd": RLPDConfig(updates_per_step=2, critics=3, convolutions=(4,)),
-    "hil-serl": HILSERLConfig(gripper="opening", convolutions=(4,)),
+    "drq": updated(DrQConfig(), network={"convolutions": (4,)}, privileged_critic=True),
+    "rlpd": updated(RLPDConfig(), updates_per_step=2, critics=3, network={"convolutions": (4,)}),
+    "hil-serl": updated(HILSERLConfig(), gripper="opening", network={"convolutions": (4,)}),
     "bc": BCConfig(),
     "diffusion-bc": DiffusionBCConfig(chunk=4),
-    "flow-bc": FlowBCConfig(chunk=4, convolutions=(4,)),
-    "act": ACTConfig(chunk=4, token_size=8, heads=2, convolutions=(4,)),
-    "bc-pictures": BCConfig(convolutions=(4,)),
+    "flow-bc": updated(FlowBCConfig(), chunk=4, network={"convolutions": (4,)}),
+    "act": updated(ACTConfig(), chunk=4, network={"token_size": 8, "heads": 2, "convolutions": (4,)}),
+    "bc-pictures": updated(BCConfig(), network={"convolutions": (4,)}),
     "iql": IQLConfig(actor_dropout=0.1),
     "xql": XQLConfig(),
     "f-dvl": FDVLConfig(),
@@ -82,7 +83,7 @@ LEARNERS = {
     "rebrac": ReBRACConfig(actor_every=1),
 }
 ALL = pytest.mark.parametrize(
-    "config", [replace(config, hidden=(8,), batch_size=4) for config in LEARNERS.values()], ids=LEARNERS
+    "config", [updated(config, network={"hidden": (8,)}, batch_size=4) for config in LEARNERS.values()], ids=LEARNERS
 )
 TRANSFERS = ("aten._to_copy", "aten.copy_")
 
@@ -142,7 +143,10 @@ def test_update_mixes_no_devices(config, pretended):
 
 
 def test_mixing_and_implicit_transfers_are_found(pretended, monkeypatch):
-    learner, batch = replace(LEARNERS["rlpd"], hidden=(8,), batch_size=4).build(ARM, 0), random_batch(ARM, 8, seed=0)
+    learner, batch = (
+        updated(LEARNERS["rlpd"], network={"hidden": (8,)}, batch_size=4).build(ARM, 0),
+        random_batch(ARM, 8, seed=0),
+    )
     loss = RLPD.critic_loss
     monkeypatch.setattr(RLPD, "critic_loss", lambda self, q, y, w: loss(self, q, y, torch.ones(len(w))))
     with pytest.raises((AssertionError, RuntimeError), match=r"mixes|device"), NoMixing():
@@ -164,7 +168,7 @@ def test_automatic_device_is_the_first_that_is_present():
 
 
 def test_checkpoint_of_an_earlier_version_is_refused():
-    learner = replace(LEARNERS["sac"], hidden=(8,)).build(ARM, 0)
+    learner = updated(LEARNERS["sac"], network={"hidden": (8,)}).build(ARM, 0)
     state = learner.state_dict()
     del state["format"]
     with pytest.raises(RunError, match=r"made by a version of robo-rl with other networks: train again, or use that version"):
@@ -174,7 +178,7 @@ def test_checkpoint_of_an_earlier_version_is_refused():
 @pytest.mark.gpu
 @ALL
 def test_checkpoints_move_between_devices(config):
-    there, here = (replace(config, device=device, acting_device="cpu").build(ARM, 0) for device in ("cuda", "cpu"))
+    there, here = (updated(config, device=device, network={"acting_device": "cpu"}).build(ARM, 0) for device in ("cuda", "cpu"))
     rows = config.batch_size * config.sampling.updates_per_step
     for seed in range(3):
         for learner in (there, here):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,9 @@ import torch
 import robo_rl
 from factories import axes, choices, make_spec
 from robo_policies.learners.dqn import DQN, DQNConfig
+from robo_policies.networks.settings import Network
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
@@ -38,7 +39,7 @@ def chain() -> Batch:
 
 
 def test_target_takes_the_online_choice_and_the_slow_value(monkeypatch):
-    learner = DQN(SPEC, DQNConfig(hidden=(8,)), 0)
+    learner = DQN(SPEC, DQNConfig(network=Network(hidden=(8,))), 0)
     online, slow = torch.tensor([[1.0, 2.0], [5.0, 0.0], [0.0, 0.1]]), torch.tensor([[7.0, -3.0], [2.0, 9.0], [4.0, 6.0]])
     monkeypatch.setattr(learner.actor, "values", lambda _: online)
     monkeypatch.setattr(learner.target, "values", lambda _: slow)
@@ -52,7 +53,7 @@ def test_target_takes_the_online_choice_and_the_slow_value(monkeypatch):
 
 
 def test_values_are_those_of_the_chain():
-    learner = DQN(SPEC, DQNConfig(hidden=(32,), lr=3e-3, tau=0.05), 0)
+    learner = DQN(SPEC, DQNConfig(network=Network(hidden=(32,)), lr=3e-3, tau=0.05), 0)
     data = chain()
     for _ in range(800):
         metrics = learner.update(data)
@@ -66,7 +67,7 @@ def test_values_are_those_of_the_chain():
 
 
 def test_random_choices_become_rare():
-    learner = DQN(SPEC, DQNConfig(hidden=(8,), exploration_updates=4, exploration=0.25), 0)
+    learner = DQN(SPEC, DQNConfig(network=Network(hidden=(8,)), exploration_updates=4, exploration=0.25), 0)
     found = [float(learner.actor.epsilon)]
     for _ in range(5):
         learner.update(chain())
@@ -85,7 +86,7 @@ def test_continuous_actions_and_wrong_settings_are_refused():
         DQN(make_spec("arm", ArraySpec("place", (4,)), action=axes("a")), DQNConfig(), 0)
     for wrong in ({"exploration": 1.5}, {"exploration_updates": 0}, {"lr": 0.0}, {"discount": 2.0}):
         with pytest.raises(InvalidSetting):
-            replace(DQNConfig(), **wrong)
+            updated(DQNConfig(), wrong)
 
 
 def test_a_run_with_a_machine_is_made_and_goes_on(tmp_path):
@@ -97,7 +98,7 @@ def test_a_run_with_a_machine_is_made_and_goes_on(tmp_path):
             "wrappers": [{"name": "reward_machine", "machine": machine, "counterfactual": True}],
         },
         "algorithm": "dqn",
-        "learner": {"hidden": [8], "batch_size": 8, "learning_starts": 50},
+        "learner": {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 50}},
         "evaluation": {"episodes": 1, "videos": 0},
     }
     run = robo_rl.train(recipe, steps=600, out=tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,15 +9,18 @@ import pytest
 import torch
 
 from factories import axes, make_spec, picture_spec
-from robo_policies.learners.drq import DrQ, DrQConfig
+from robo_policies.learners.drq import DrQ, DrQConfig, DrQNetwork
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
 STATE = ArraySpec("state", (2,))
 ARM = make_spec("arm", STATE, picture_spec("front", (6, 8, 3)), picture_spec("wrist", (8, 6, 3)), action=axes("x", "y"))
-SMALL = DrQConfig(hidden=(8,), batch_size=8, convolutions=(4, 5), crop_padding=2, tau=0.25, initial_temperature=0.3)
+SMALL = DrQConfig(
+    network=DrQNetwork(hidden=(8,), convolutions=(4, 5), crop_padding=2), batch_size=8, tau=0.25, initial_temperature=0.3
+)
 
 
 def filled(seed: int = 0) -> Batch:
@@ -74,7 +76,7 @@ def test_loss_is_the_mean_over_shifts_and_reaches_the_encoder():
 
 
 def test_shifts_are_drawn_for_each_view_and_moments_are_not():
-    learner, batch = replace(SMALL, shifts=3, normalization_rows=100).build(ARM, 0), filled()
+    learner, batch = updated(SMALL, shifts=3, network={"normalization_rows": 100}).build(ARM, 0), filled()
     views = learner.views(batch)
     assert int(learner.parts.encoder.rows) == 8, "a batch is seen once"
     for name in ("front", "wrist"):
@@ -105,7 +107,7 @@ def test_critics_train_the_encoder_and_the_actor_follows_later(monkeypatch):
 
 
 def test_one_shift_every_update_is_sac_with_an_encoder():
-    one, batch = replace(SMALL, shifts=1, actor_every=1, crop_padding=0).build(ARM, 0), filled()
+    one, batch = updated(SMALL, shifts=1, actor_every=1, network={"crop_padding": 0}).build(ARM, 0), filled()
     data = one.parts.batch(batch)
     (view,) = one.views(batch)
     assert torch.equal(view.observations["front"], data.observations["front"])
@@ -125,11 +127,11 @@ def test_pictures_alone_are_enough():
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"convolutions": ()}, "convolutions"), ({"shifts": 0}, "shifts"), ({"actor_every": 0}, "actor_every")],
+    [({"network": {"convolutions": ()}}, "convolutions"), ({"shifts": 0}, "shifts"), ({"actor_every": 0}, "actor_every")],
 )
 def test_settings_out_of_range_are_refused(change, words):
     with pytest.raises(InvalidSetting, match=words):
-        replace(SMALL, **change)
+        updated(SMALL, change)
 
 
 def test_environment_without_pictures_is_refused():

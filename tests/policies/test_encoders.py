@@ -20,7 +20,7 @@ from robo_policies.encoders.fitted import FEATURES, FittedEncoder
 from robo_policies.encoders.fitting import TargetError, collect, fit_encoder
 from robo_policies.encoders.pretrained import PretrainedEncoder
 from robo_policies.encoders.settings import EncoderFit
-from robo_policies.learners.rlpd import RLPDConfig
+from robo_policies.learners.rlpd import RLPDConfig, RLPDNetwork
 from robo_rl.conformance.environments import check_environment
 from robo_rl.environments.encoded import EncodedEnv, load_encoder
 from robo_rl.environments.make import make_environment
@@ -196,7 +196,7 @@ def test_environment_without_pictures_is_refused(folder: Path) -> None:
 
 def test_learner_reads_features_and_stores_no_pictures(folder: Path) -> None:
     spec = specification(encoded(folder))
-    learner = RLPDConfig(hidden=(8,), updates_per_step=1, batch_size=8).build(spec, 0)
+    learner = RLPDConfig(network=RLPDNetwork(hidden=(8,)), updates_per_step=1, batch_size=8).build(spec, 0)
     assert list(learner.policy.environment_spec.observation) == ["camera_place", "dot_position", "picture_features"]
 
 

@@ -8,12 +8,13 @@ import torch
 
 from factories import make_episode
 from robo_bench.exploration import SETTINGS, Chain, successes
-from robo_policies.learners.explors import ExploRSConfig, accumulated, centred
+from robo_policies.learners.explors import ExploRSConfig, ExploRSNetwork, accumulated, centred
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 
 
 def learner(**settings):
-    return ExploRSConfig(**SETTINGS | settings).build(Chain.environment_spec, 0)
+    return updated(ExploRSConfig(), SETTINGS, settings).build(Chain.environment_spec, 0)
 
 
 def episode(places, actions, rewards):
@@ -90,7 +91,7 @@ def test_a_reward_against_the_gradient_does_not(monkeypatch):
 
 def test_bad_settings_have_one_clear_error():
     with pytest.raises(InvalidSetting, match="engine"):
-        ExploRSConfig(engine="accelerated")
+        ExploRSConfig(network=ExploRSNetwork(engine="accelerated"))
     for settings in ({"cell": 0.0}, {"bonus": -1.0}, {"reward_limit": 0.0}):
         with pytest.raises(InvalidSetting):
-            ExploRSConfig(**settings)
+            updated(ExploRSConfig(), settings)

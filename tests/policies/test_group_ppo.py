@@ -22,10 +22,11 @@ from robo_rl.environments.make import make_environment
 from robo_rl.environments.starts import BranchingEnv
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 
 KINDS = ("group", "anchor", "graph", "credit", "critic", "macro", "prover", "set")
-SMALL = GroupPPOConfig(**SETTINGS | {"group": 4})
+SMALL = updated(GroupPPOConfig(), SETTINGS, {"group": 4})
 
 
 def test_group_advantages_by_hand():
@@ -90,7 +91,7 @@ class Kept(Silent):
 
 
 def test_groups_of_sets_begin_in_a_state_of_their_first_episode():
-    config, kept = replace(SMALL, advantages="set", set_size=2), Kept()
+    config, kept = updated(SMALL, advantages={"kind": "set", "set_size": 2}), Kept()
     config.training(Walled, steps=2 * 8 * 24, seed=0).run(kept)
     for first in range(0, 16, 4):
         seeded, *vines = kept.episodes[first : first + 4]
@@ -108,7 +109,7 @@ def walked(*rewards):
 
 
 def test_anchors_are_added_to_the_episodes_advantage():
-    learner = replace(SMALL, advantages="anchor", step_weight=0.5, episodes=4).build(Walled.environment_spec, 0)
+    learner = updated(SMALL, advantages={"kind": "anchor", "step_weight": 0.5}, episodes=4).build(Walled.environment_spec, 0)
     episodes, returns = walked(1.0, 0.0, 0.0, 0.0), np.array([1.0, 0.0, 0.0, 0.0])
     found, figures = learner.rule.kind.of(episodes, returns)
     np.testing.assert_allclose(found, 1.5 * np.repeat(group_advantages(returns, 4), 8), atol=1e-6)  # all visit the same states
@@ -116,7 +117,9 @@ def test_anchors_are_added_to_the_episodes_advantage():
 
 
 def test_sets_count_in_the_window_of_all_but_the_first(monkeypatch):
-    learner = replace(SMALL, advantages="set", set_size=2, window=3, episodes=4).build(Walled.environment_spec, 0)
+    learner = updated(SMALL, advantages={"kind": "set", "set_size": 2, "window": 3}, episodes=4).build(
+        Walled.environment_spec, 0
+    )
     monkeypatch.setattr(learner.rule.kind.critic, "estimates", lambda episodes: (np.arange(32.0), 0.0))
     critic = (np.arange(32.0) - 15.5) / np.arange(32.0).std()
     episodes = walked(1.0, 1.0, 0.0, 0.0)
@@ -136,7 +139,7 @@ MIXED = {"self_imitation": 0.5, "kept_episodes": 1, "reference_weight": 0.5, "se
     [*((kind, {}) for kind in KINDS), ("group", {**MIXED, "imitates": "learned"}), ("group", {**MIXED, "imitates": "failed"})],
 )
 def test_state_goes_on_as_before(kind, more):
-    config = replace(SMALL, advantages=kind, set_size=2, clone_updates=5, **more)
+    config = updated(SMALL, more, advantages={"kind": kind, "set_size": 2}, cloning={"updates": 5})
     spec, random = Walled.environment_spec, RandomPolicy(Walled.environment_spec, 0)
     episodes = [rollout(Walled(), random, seed=seed) for seed in range(8)]
     episodes[0] = replace(episodes[0], rewards=episodes[0].rewards + 1.0)
@@ -153,7 +156,7 @@ def test_state_goes_on_as_before(kind, more):
 
 
 def test_contributions_sum_to_returns():
-    config = replace(SMALL, advantages="credit", discount=1.0)
+    config = updated(SMALL, advantages={"kind": "credit"}, discount=1.0)
     learner = config.build(Walled.environment_spec, 0)
     observations = {"place": np.eye(36, dtype=np.float32)}
     good = make_episode(observations, rewards=np.eye(35)[-1], actions=np.arange(35) % 4)
@@ -167,7 +170,7 @@ def test_contributions_sum_to_returns():
 
 def test_stretches_are_actions_of_the_upper_level():
     """Five steps in stretches of two: the last has one step, and nothing after it counts, since the episode terminated."""
-    learner = replace(SMALL, advantages="macro", macro_steps=2, discount=0.5).build(Walled.environment_spec, 0)
+    learner = updated(SMALL, advantages={"kind": "macro", "macro_steps": 2}, discount=0.5).build(Walled.environment_spec, 0)
     places = {"place": np.eye(36, dtype=np.float32)[:6]}
     actions = np.array([0, 1, 2, 3, 1])
     episode = make_episode(places, rewards=np.arange(1.0, 6.0), actions=actions, terminated=True)
@@ -185,7 +188,9 @@ def test_stretches_are_actions_of_the_upper_level():
 @pytest.mark.slow
 def test_macro_critic_finds_values_and_the_better_stretch():
     """Two stretches: the first action of the second one decides. V of the start is 0.9^4 times one half."""
-    config = replace(SMALL, advantages="macro", macro_steps=4, discount=0.9, critic_lr=1e-2, hidden=(32,))
+    config = updated(
+        SMALL, advantages={"kind": "macro", "macro_steps": 4, "critic_lr": 1e-2}, discount=0.9, network={"hidden": (32,)}
+    )
     learner = config.build(Walled.environment_spec, 0)
     good, poor = (replace(each, terminated=True, truncated=False) for each in walked(1.0, 0.0))
     poor = replace(poor, actions=np.where(np.arange(8) == 4, 1, poor.actions))
@@ -200,7 +205,7 @@ def test_macro_critic_finds_values_and_the_better_stretch():
 
 
 def test_the_prover_ends_the_last_episode_of_each_group():
-    config, kept = replace(SMALL, advantages="prover", lr=1.0), Kept()
+    config, kept = updated(SMALL, advantages={"kind": "prover"}, lr=1.0), Kept()
     training = config.training(Walled, steps=6 * 8 * 24, seed=0)
     prover = training.learner.rule.kind.policy
     first = prover.act({"place": np.eye(36, dtype=np.float32)[0]}, deterministic=True)
@@ -228,7 +233,7 @@ def test_the_prover_ends_the_last_episode_of_each_group():
 
 def test_progress_is_the_gain_in_the_provers_chance():
     """The prover succeeds from the second half of the places alone: the step between the halves gains, no other does."""
-    config = replace(SMALL, advantages="prover", prover_tries=1, step_weight=2.0, episodes=4)
+    config = updated(SMALL, advantages={"kind": "prover", "prover_tries": 1, "step_weight": 2.0}, episodes=4)
     learner = config.build(Walled.environment_spec, 0)
     prover = learner.rule.kind
 
@@ -247,7 +252,7 @@ def test_progress_is_the_gain_in_the_provers_chance():
     expected = np.repeat(whole, 8) + 2.0 * (steps - steps.mean()) / steps.std()
     np.testing.assert_allclose(found[:24], expected, atol=0.2)
     assert figures["prover_success"] == pytest.approx(30 / 61)
-    twice = replace(config, prover_tries=2).build(Walled.environment_spec, 0)
+    twice = updated(config, advantages={"prover_tries": 2}).build(Walled.environment_spec, 0)
     twice.load_state_dict(learner.state_dict())
     values = prover.value(learner.actor.features(episodes[0])).detach().numpy().reshape(-1).clip(0, 1)
     np.testing.assert_allclose(twice.rule.kind.gains(episodes[0])[:-1], np.diff(1 - (1 - values) ** 2)[:-1], atol=1e-5)
@@ -261,7 +266,7 @@ def at_place(first, success, advantage_action=0):
 
 
 def test_demonstrations_near_the_tasks_that_fail_are_imitated():
-    config = replace(SMALL, imitation=0.3, imitates="failed", clone_updates=0, episodes=8)
+    config = updated(SMALL, imitation=0.3, imitates="failed", cloning={"updates": 0}, episodes=8)
     learner = config.build(Walled.environment_spec, 0)
     demonstrations = [at_place(first, 1) for first in (0, 10, 20)]
     learner.prepare(demonstrations)
@@ -284,7 +289,9 @@ def test_imitation_without_demonstrations_is_refused():
 
 def test_learned_weight_follows_what_imitation_would_do():
     """Advantages for the demonstrated actions raise the weight, those against lower it, and none leave it."""
-    learner = replace(SMALL, imitation=0.4, imitates="learned", clone_updates=0, episodes=4).build(Walled.environment_spec, 0)
+    learner = updated(SMALL, imitation=0.4, imitates="learned", cloning={"updates": 0}, episodes=4).build(
+        Walled.environment_spec, 0
+    )
     learner.prepare([at_place(0, 1, 2)])
     mixed = term_of(learner, MixedImitation)
     taken, others = [at_place(0, 1, 2)] * 4, [at_place(0, 0, 1)] * 4
@@ -378,7 +385,7 @@ def test_loss_is_that_of_cloning_them():
 
 def test_distance_to_the_clone_by_hand_and_its_pull():
     episodes = [rollout(Walled(), RandomPolicy(Walled.environment_spec, seed), seed=seed) for seed in range(8)]
-    learner = replace(SMALL, reference_weight=5.0, clone_updates=50).build(Walled.environment_spec, 0)
+    learner = updated(SMALL, reference_weight=5.0, cloning={"updates": 50}).build(Walled.environment_spec, 0)
     learner.prepare(episodes[:4])
     features, actions = learner.actor.inputs(episodes)
     clone = learner.actor.log_densities(features, actions).detach()
@@ -394,7 +401,7 @@ def test_distance_to_the_clone_by_hand_and_its_pull():
     now, found = distance()
     ratio = torch.exp(clone - now)
     assert found == pytest.approx(5.0 * float((ratio - 1 - (clone - now)).mean()), rel=1e-4) and found > 0.0
-    free = replace(SMALL, clone_updates=50).build(Walled.environment_spec, 0)
+    free = updated(SMALL, cloning={"updates": 50}).build(Walled.environment_spec, 0)
     free.prepare(episodes[:4])
     for _ in range(20):
         free.learn(moved)
@@ -404,36 +411,36 @@ def test_distance_to_the_clone_by_hand_and_its_pull():
 
 @pytest.mark.slow
 def test_self_imitation_finds_the_way_sooner():
-    shares = [np.mean(successes(0, advantages="group", **more)) for more in ({}, {"self_imitation": 0.1})]
-    newest = np.mean(successes(0, advantages="group", self_imitation=0.1, newest=True))
+    shares = [np.mean(successes(0, advantages={"kind": "group"}, **more)) for more in ({}, {"self_imitation": 0.1})]
+    newest = np.mean(successes(0, advantages={"kind": "group"}, self_imitation=0.1, newest=True))
     assert shares[1] > shares[0] + 0.2 > newest + 0.2
 
 
 def test_bad_settings_are_refused():
     for changes in (
         {"imitates": "sometimes"},
-        {"advantages": "prover", "group": 2},
+        {"advantages": {"kind": "prover"}, "group": 2},
         {"imitation": -1.0},
-        {"macro_steps": 0},
+        {"advantages": {"macro_steps": 0}},
         {"self_imitation_rise": -1},
         {"group": 1, "episodes": 8},
-        {"advantages": "set", "set_size": 4},
-        {"resolution": 0.0},
-        {"window": 0},
-        {"advantages": "q"},
+        {"advantages": {"kind": "set", "set_size": 4}},
+        {"advantages": {"resolution": 0.0}},
+        {"advantages": {"window": 0}},
+        {"advantages": {"kind": "q"}},
         {"self_imitation": -0.1},
         {"kept_episodes": 0},
         {"reference_weight": -1.0},
     ):
         with pytest.raises(InvalidSetting):
-            replace(SMALL, **changes)
-    replace(SMALL, advantages="critic", group=1)
+            updated(SMALL, changes)
+    updated(SMALL, advantages={"kind": "critic"}, group=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["group", "anchor", "graph"])
 def test_groups_find_the_way_between_walls(kind):
-    found = successes(1, advantages=kind)
+    found = successes(1, advantages={"kind": kind})
     assert np.mean(found[:100]) < 0.1 and np.mean(found[-100:]) > 0.9
 
 

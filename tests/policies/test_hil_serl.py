@@ -10,9 +10,10 @@ import torch
 
 from factories import make_spec
 from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
-from robo_policies.learners.rlpd import RLPD
+from robo_policies.learners.rlpd import RLPD, RLPDNetwork
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.types import Batch
 
@@ -22,11 +23,11 @@ ARM = make_spec(
     ArraySpec("opening", (1,), unit="m"),
     action=ActionSpec(("x", "opening", "y"), (-1.0, 0.0, -1.0), (1.0, 0.08, 1.0), ("m", "m", "m")),
 )
-SMALL = HILSERLConfig(hidden=(8,), batch_size=4, gripper="opening", lr=1e-2)
+SMALL = HILSERLConfig(network=RLPDNetwork(hidden=(8,)), batch_size=4, gripper="opening", lr=1e-2)
 
 
 def learner(**changes) -> HILSERL:
-    built = replace(SMALL, **changes).build(ARM, 0)
+    built = updated(SMALL, changes).build(ARM, 0)
     assert isinstance(built, HILSERL)
     return built
 

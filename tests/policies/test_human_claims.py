@@ -11,7 +11,9 @@ import pytest
 
 from factories import axes, make_spec
 from robo_policies.learners.hg_dagger import HGDAggerConfig
-from robo_policies.learners.hil_serl import HILSERLConfig
+from robo_policies.learners.hil_serl import HILSERLConfig, HILSERLReplay
+from robo_policies.learners.offline import OfflineNetwork
+from robo_policies.learners.rlpd import RLPDNetwork
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import rollout
 from robo_rl.rollout.intervention import PersonInTheLoop
@@ -100,9 +102,14 @@ class Silent:
     def on_step(self, step: int, training: Any) -> None: ...
 
 
-CLONING = HGDAggerConfig(hidden=(64, 64), batch_size=64)
+CLONING = HGDAggerConfig(network=OfflineNetwork(hidden=(64, 64)), batch_size=64)
 HIL = HILSERLConfig(
-    hidden=(64, 64), batch_size=64, lr=1e-3, tau=0.01, discount=0.95, learning_starts=100, replay_capacity=10_000
+    network=RLPDNetwork(hidden=(64, 64)),
+    batch_size=64,
+    lr=1e-3,
+    tau=0.01,
+    discount=0.95,
+    replay=HILSERLReplay(learning_starts=100, capacity=10_000),
 )
 
 

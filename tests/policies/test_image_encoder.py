@@ -15,11 +15,12 @@ from torch.nn.functional import conv2d, layer_norm, linear, relu
 from factories import axes, make_spec, picture_spec
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
-from robo_policies.learners.rlpd import RLPD, RLPDConfig
+from robo_policies.learners.rlpd import RLPD, RLPDConfig, RLPDNetwork
 from robo_policies.networks.convolutions import FEATURES
 from robo_policies.networks.image_encoder import ImageEncoder, crop
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.types import Batch
 
@@ -28,12 +29,16 @@ FRONT, WRIST = (picture_spec(f"camera_{name}", (6, 8, 3)) for name in ("front", 
 MOVES = ActionSpec(("x", "opening"), (-1.0, 0.0), (1.0, 0.08), ("m", "m"))
 ARM = make_spec("arm", STATE, OPENING, FRONT, WRIST, action=MOVES)
 BLIND = make_spec("blind", STATE, OPENING, action=MOVES)
-SMALL = RLPDConfig(hidden=(8,), critics=3, updates_per_step=1, batch_size=8, convolutions=(4, 5), crop_padding=2, tau=0.25)
-GRIPPER = HILSERLConfig(hidden=(8,), updates_per_step=1, batch_size=8, gripper="opening", convolutions=(4, 5))
+SMALL = RLPDConfig(
+    network=RLPDNetwork(hidden=(8,), convolutions=(4, 5), crop_padding=2), critics=3, updates_per_step=1, batch_size=8, tau=0.25
+)
+GRIPPER = HILSERLConfig(
+    network=RLPDNetwork(hidden=(8,), convolutions=(4, 5)), updates_per_step=1, batch_size=8, gripper="opening"
+)
 
 
 def learner(**changes) -> RLPD:
-    built = replace(SMALL, **changes).build(ARM, 0)
+    built = updated(SMALL, changes).build(ARM, 0)
     assert isinstance(built.parts.encoder.network, ImageEncoder)
     return built
 
@@ -98,15 +103,15 @@ def test_constant_and_unpadded_pictures_are_unchanged():
     constant = torch.tensor([7, 8, 9], dtype=torch.uint8).expand(5, 6, 8, 3)
     assert torch.equal(crop(constant, torch.randint(9, (5, 2), generator=torch.Generator()), 4), constant)
     data = batch()
-    found = encoded(learner(crop_padding=0), data).next_observations["camera_wrist"]
+    found = encoded(learner(network={"crop_padding": 0}), data).next_observations["camera_wrist"]
     np.testing.assert_array_equal(found, data.next_observations["camera_wrist"])
 
 
 @torch.no_grad()
 def test_policy_acts_on_the_whole_picture():
-    built, data = learner(crop_padding=2), batch()
+    built, data = learner(network={"crop_padding": 2}), batch()
     observation = {name: values[3] for name, values in data.observations.items()}
-    features = built.parts.encoder(encoded(learner(crop_padding=0), data).observations)[3:4]
+    features = built.parts.encoder(encoded(learner(network={"crop_padding": 0}), data).observations)[3:4]
     expected = built.actor.mode(features)[0]
     for _ in range(2):
         np.testing.assert_allclose(built.policy.act(observation, deterministic=True), expected, rtol=1e-4, atol=1e-6)
@@ -140,7 +145,7 @@ def flat(network):
 
 @pytest.mark.parametrize("engine", ["reference", "accelerated"])
 def test_gradient_of_the_critics_loss_reaches_the_convolutions(engine):
-    built = learner(engine=engine)
+    built = learner(network={"engine": engine})
     data, parts = encoded(built, batch()), built.parts
     targets = torch.randn(8, generator=torch.Generator().manual_seed(1))
     values = built.critic(parts.encoder(data.observations), data.actions)
@@ -171,7 +176,7 @@ def test_critics_train_the_encoder_and_the_actor_does_not(monkeypatch):
 
 
 def test_actor_learns_from_features_after_the_critics_steps(monkeypatch):
-    built, seen = learner(updates_per_step=2, crop_padding=0), []
+    built, seen = learner(updates_per_step=2, network={"crop_padding": 0}), []
     actor_loss = built.actor_loss
     monkeypatch.setattr(built, "actor_loss", lambda inputs, *rest: seen.append(inputs.clone()) or actor_loss(inputs, *rest))
     data = batch(rows=16)
@@ -229,7 +234,7 @@ def weights() -> dict[str, np.ndarray]:
 def test_frozen_convolutions_stay_while_head_learns(tmp_path):
     path = str(tmp_path / "weights.safetensors")
     save_file(weights(), path)
-    built = learner(frozen_convolutions=path)
+    built = learner(network={"frozen_convolutions": path})
     before = {name: value.clone() for name, value in built.parts.encoder.network.state_dict().items()}
     for seed in range(2):
         built.update(batch(seed))
@@ -240,7 +245,7 @@ def test_frozen_convolutions_stay_while_head_learns(tmp_path):
                 np.testing.assert_array_equal(value, weights()[f"{int(layer) // 2}.{kind}"])
             else:
                 assert (value != before[name]).float().mean() > 0.9, camera
-    again = learner(frozen_convolutions=path, lr=1e-2)
+    again = learner(network={"frozen_convolutions": path}, lr=1e-2)
     again.load_state_dict(built.state_dict())
     assert torch.equal(flat(again.parts.encoder), flat(built.parts.encoder))
 
@@ -258,13 +263,13 @@ def test_weights_that_do_not_fit_are_refused(changes, words, tmp_path):
     if changes is not None:
         save_file({name: value for name, value in (weights() | changes).items() if value is not None}, str(path))
     with pytest.raises(InvalidSetting, match=rf"weights of frozen convolutions(.*\n)*.*{words}"):
-        learner(frozen_convolutions=str(path))
+        learner(network={"frozen_convolutions": str(path)})
 
 
 def test_a_file_that_holds_no_weights_is_refused(tmp_path):
     (tmp_path / "weights").write_bytes(b"no weights")
     with pytest.raises(InvalidSetting, match=r"weights of frozen convolutions(.*\n)*.*got:     .*[Hh]eader"):
-        learner(frozen_convolutions=str(tmp_path / "weights"))
+        learner(network={"frozen_convolutions": str(tmp_path / "weights")})
 
 
 # what is refused, and what stays as it is
@@ -281,19 +286,28 @@ def test_pictures_that_are_too_small_are_refused():
     with pytest.raises(
         InvalidSetting, match=r"'camera_front' is not a picture that(.*\n)*.*6, 8, 3\], 4 conv(.*\n)*.*9 pixels"
     ):
-        learner(convolutions=(4, 4, 4, 4))
+        learner(network={"convolutions": (4, 4, 4, 4)})
 
 
 @pytest.mark.parametrize(
-    "change", [{"crop_padding": -1}, {"convolutions": (4, 0)}, {"frozen_convolutions": "a.safetensors", "convolutions": ()}]
+    "change",
+    [
+        {"network": {"crop_padding": -1}},
+        {"network": {"convolutions": (4, 0)}},
+        {"network": {"frozen_convolutions": "a.safetensors", "convolutions": ()}},
+    ],
 )
 def test_settings_out_of_range_are_refused(change):
     with pytest.raises(InvalidSetting, match=next(iter(change))):
-        replace(SMALL, **change)
+        updated(SMALL, change)
 
 
 @pytest.mark.parametrize(
-    "config", [RLPDConfig(hidden=(8,), batch_size=8, updates_per_step=1), replace(GRIPPER, convolutions=())]
+    "config",
+    [
+        RLPDConfig(network=RLPDNetwork(hidden=(8,)), batch_size=8, updates_per_step=1),
+        updated(GRIPPER, network={"convolutions": ()}),
+    ],
 )
 def test_without_convolutions_pictures_change_nothing(config, leaves):
     states = []
@@ -321,10 +335,10 @@ def bars(places, *, shown: bool):
 
 
 SEES: dict[str, Any] = {
-    "hidden": (32,), "batch_size": 32, "lr": 3e-3, "tau": 0.05, "initial_temperature": 0.02,
-    "target_entropy_per_action": -1.5, "convolutions": (8, 8), "crop_padding": 1,
-}  # fmt: skip
-LOOKING = {"rlpd": RLPDConfig(**SEES, critics=2, updates_per_step=1), "drq": DrQConfig(**SEES)}
+    "network": {"hidden": (32,), "convolutions": (8, 8), "crop_padding": 1},
+    **{"batch_size": 32, "lr": 3e-3, "tau": 0.05, "initial_temperature": 0.02, "target_entropy_per_action": -1.5},
+}
+LOOKING = {"rlpd": updated(RLPDConfig(), SEES, critics=2, updates_per_step=1), "drq": updated(DrQConfig(), SEES)}
 
 
 def error_after(updates: int, config: RLPDConfig | DrQConfig, *, shown: bool) -> float:

@@ -13,11 +13,14 @@ from torch import nn
 from factories import make_episode, make_spec
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.gail import GAIL, GAILConfig, Kinds, absorbing
+from robo_policies.learners.imitation import ImitationNetwork
 from robo_policies.learners.iq_learn import IQLearnConfig
+from robo_policies.learners.offline import OfflineNetwork
 from robo_policies.learners.recoil import ExpertTargets, ReCOILConfig
 from robo_policies.networks.actor_critic import Network
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import OfflineTraining, online_training
 
@@ -86,7 +89,14 @@ def tensors(masks=(1, 1, 1, 1), from_expert=(True, True, False, False)):
     return TensorBatch(states, actions, ones, masks, 0.9 * ones, states, ones, {"from_expert": torch.tensor(from_expert)})
 
 
-RECOIL = ReCOILConfig(hidden=(32,), batch_size=64, lr=3e-3, tau=0.05, normalization_rows=0, expert_value=10.0, step_value=-0.1)
+RECOIL = ReCOILConfig(
+    network=OfflineNetwork(hidden=(32,), normalization_rows=0),
+    batch_size=64,
+    lr=3e-3,
+    tau=0.05,
+    expert_value=10.0,
+    step_value=-0.1,
+)
 
 
 def test_recoil_pulls_the_expert_up_and_backs_others_up():
@@ -106,7 +116,7 @@ def offline_error(config, episodes, updates=600):
 @pytest.mark.slow
 def test_recoil_follows_few_of_an_expert_among_many_others():
     episodes = recorded(5, is_expert=True) + recorded(95, is_expert=False, seed=1)
-    bc = BCConfig(hidden=(32,), batch_size=64, lr=3e-3, normalization_rows=0)
+    bc = BCConfig(network=OfflineNetwork(hidden=(32,), normalization_rows=0), batch_size=64, lr=3e-3)
     assert offline_error(RECOIL, episodes) < 0.1 < offline_error(bc, episodes)
 
 
@@ -139,7 +149,7 @@ def test_data_of_one_kind_are_refused(is_expert):
         OfflineTraining(SPEC, learner, RECOIL.sampling, steps=1, seed=0, demonstrations=recorded(3, is_expert=is_expert))
 
 
-SMALL = GAILConfig(hidden=(8,), batch_size=4, discriminator_hidden=(8,), normalization_rows=0)
+SMALL = GAILConfig(network=ImitationNetwork(hidden=(8,), normalization_rows=0), batch_size=4, discriminator_hidden=(8,))
 
 
 class Linear(Network):
@@ -158,7 +168,7 @@ def kinds(data):
 
 
 def linear_gail(**changes):
-    learner = replace(SMALL, **changes).build(SPEC, 0)
+    learner = updated(SMALL, changes).build(SPEC, 0)
     learner.discriminator = learner.parts.add("discriminator", Linear(), 1e-3)
     return learner
 
@@ -216,11 +226,17 @@ def test_penalty_keeps_the_discriminator_smooth():
     assert found[0.0] > 5.0
 
 
-FAST = {"hidden": (32,), "batch_size": 64, "lr": 3e-3, "tau": 0.05, "learning_starts": 100, "replay_capacity": 5000}
-FAST |= {"discount": 0.5, "initial_temperature": 0.05, "normalization_rows": 0}
+FAST = {
+    "network": {"hidden": (32,)},
+    "batch_size": 64,
+    "lr": 3e-3,
+    "tau": 0.05,
+    "replay": {"learning_starts": 100, "capacity": 5000},
+}
+FAST |= {"discount": 0.5, "initial_temperature": 0.05, "network": {"normalization_rows": 0}}
 LEARNERS = {
-    "gail": GAILConfig(**FAST, discriminator_lr=3e-3, discriminator_hidden=(32,), target_entropy_per_action=-2.0),
-    "iq-learn": IQLearnConfig(**FAST, actor_lr=3e-3),
+    "gail": updated(GAILConfig(), FAST, discriminator_lr=3e-3, discriminator_hidden=(32,), target_entropy_per_action=-2.0),
+    "iq-learn": updated(IQLearnConfig(), FAST, actor_lr=3e-3),
 }
 
 
@@ -244,7 +260,7 @@ def test_gail_learns_nothing_from_a_discriminator_that_does_not(monkeypatch):
 
 
 def test_iq_loss_by_hand():
-    learner = IQLearnConfig(hidden=(8,), batch_size=4, divergence_weight=0.5).build(SPEC, 0)
+    learner = IQLearnConfig(network=ImitationNetwork(hidden=(8,)), batch_size=4, divergence_weight=0.5).build(SPEC, 0)
     values, states = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([[0.5, 0.5, 1.5, 1.5]])
     following = torch.tensor([0.1, 0.2, 0.3, 0.4])
     rewards = np.array([0.9, 1.8, 2.7, 3.6])
@@ -260,11 +276,11 @@ def test_iq_loss_by_hand():
         (RECOIL, {"experts": "return high"}, "return X"),
         (RECOIL, {"reward_scale": 2.0}, "not read"),
         (RECOIL, {"expert_value": 0.0}, "above 0"),
-        (SMALL, {"n_step": 3}, "single steps"),
-        (SMALL, {"offline_fraction": 1.0}, "between 0 and 1"),
+        (SMALL, {"replay": {"n_step": 3}}, "single steps"),
+        (SMALL, {"replay": {"offline_fraction": 1.0}}, "between 0 and 1"),
         (SMALL, {"label_smoothing": (1.2, 0.7)}, "lower first"),
         (LEARNERS["iq-learn"], {"divergence_weight": 0.0}, "above 0"),
-        (LEARNERS["iq-learn"], {"offline_fraction": 0.0}, "between 0 and 1"),
+        (LEARNERS["iq-learn"], {"replay": {"offline_fraction": 0.0}}, "between 0 and 1"),
     ],
 )
 def test_wrong_settings_are_one_error(config, changes, said):

@@ -16,6 +16,7 @@ from robo_policies.networks.accelerated import gaussian
 from robo_policies.networks.accelerated.adam import HAS_KERNEL, fused_adam, plain_adam
 from robo_policies.networks.actor_critic import LOG_STD, Critics, NetworkFactory, TanhGaussianActor, squashed_gaussian
 from robo_policies.networks.encoders import LARGEST_NORMALIZED, SMALLEST_STD, ObservationEncoder
+from robo_policies.networks.settings import Network
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 
@@ -72,7 +73,7 @@ def test_layer_norm_bounds_q_for_actions_far_outside_the_data():
     """|Q| <= |w| sqrt(H) + |b| whatever the action: a normalised layer of H units has length sqrt(H) at most."""
     observations, direction = torch.zeros(1, 3), torch.tensor([[0.6, -0.8]])
     near, far = 1e2, 1e5
-    factory = NetworkFactory(SACConfig(hidden=(32, 32)), torch.device("cpu"), seeded())
+    factory = NetworkFactory(Network(hidden=(32, 32)), torch.device("cpu"), seeded())
     bounded, unbounded = (Critics(factory, 5, layer_norm=layer_norm) for layer_norm in (True, False))
     state = bounded.state_dict()
     weight, bias = (state[f"layers.linears.2.{name}"] for name in ("weight", "bias"))
@@ -124,7 +125,7 @@ def test_pictures_alone_are_refused():
 
 @torch.no_grad()
 def test_policy_acts_with_the_present_weights(spec, make_batch):
-    parts = LearnerParts(spec, SACConfig(hidden=(8,)), 0)
+    parts = LearnerParts(spec, SACConfig(network=Network(hidden=(8,))), 0)
     actor = parts.add("actor", TanhGaussianActor(parts.networks, parts.encoder.size, 2), 1e-3)
     policy = parts.act_with(actor)
     batch = make_batch(spec, 2)
@@ -204,7 +205,7 @@ def test_skipped_steps_are_refused_at_the_next_look(adam, monkeypatch):
 
 
 def test_copies_of_a_network_have_no_optimiser():
-    learner = SACConfig(hidden=(8,)).build(make_spec("arm", ArraySpec("state", (3,))), 0)
+    learner = SACConfig(network=Network(hidden=(8,))).build(make_spec("arm", ArraySpec("state", (3,))), 0)
     assert learner.critic.optimizer is not None and learner.target_critic.optimizer is None
     with pytest.raises(AssertionError, match="LearnerParts"):
         copy.deepcopy(learner.actor).descend(torch.zeros(()))

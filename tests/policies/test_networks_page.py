@@ -18,13 +18,13 @@ from robo_rl.environments.make import make_environment
 PAGE = (Path(__file__).parents[2] / "docs" / "networks.md").read_text()
 TINY = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.videos 0"
 TRAININGS = {
-    "sac": "arm-reach-sac --steps 60 --learner.learning-starts 20 --learner.batch-size 8 --learner.hidden 16 "
-    "--learner.network my-encoder --learner.critic-network my_package.nets:MyLayers",
-    "rlpd": "arm-pick-rlpd --steps 60 --learner.learning-starts 20 --learner.batch-size 8 --learner.hidden 16 "
+    "sac": "arm-reach-sac --steps 60 --learner.replay.learning-starts 20 --learner.batch-size 8 --learner.network.hidden 16 "
+    "--learner.network.encoder my-encoder --learner.network.critic my_package.nets:MyLayers",
+    "rlpd": "arm-pick-rlpd --steps 60 --learner.replay.learning-starts 20 --learner.batch-size 8 --learner.network.hidden 16 "
     "--demonstrations.episodes 1 --environment.arguments.cameras [wrist] --environment.arguments.image-size 32 "
-    "--learner.network my-encoder",
+    "--learner.network.encoder my-encoder",
     "ppo": "halfcheetah-ppo --steps 64 --learner.num-envs 2 --learner.steps-per-env 16 --learner.batch-size 16 "
-    "--learner.network my_package.nets:MyEncoder --learner.actor-network my_package.nets:MyLayers",
+    "--learner.network.encoder my_package.nets:MyEncoder --learner.network.actor my_package.nets:MyLayers",
 }
 
 
@@ -87,6 +87,6 @@ def test_example_passes_its_checks():
 
 @pytest.mark.slow
 def test_missing_class_of_the_package_is_one_error(installed):
-    done = robo_rl(installed, "train", "arm-reach-sac", "--learner.network", "my_package.nets:Absent")
+    done = robo_rl(installed, "train", "arm-reach-sac", "--learner.network.encoder", "my_package.nets:Absent")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "error: network cannot be imported." in done.stderr and "my-encoder" in done.stderr.split("allowed:")[1]

@@ -17,18 +17,21 @@ from factories import make_spec, rest_slow
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
+from robo_policies.learners.chunks import ResidualNetwork
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig, Schedule
 from robo_policies.learners.f_dvl import FDVLConfig, chi_square_loss, total_variation_loss
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.iql import IQLConfig, cosine, expectile_loss
-from robo_policies.learners.rebrac import ReBRACConfig
+from robo_policies.learners.offline import OfflineNetwork
+from robo_policies.learners.rebrac import ReBRACConfig, ReBRACNetwork
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import GumbelLoss, XQLConfig
 from robo_rl.errors import InvalidSetting
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.runs.observer import Cadence, RunRecord
 from robo_rl.runs.run import Run
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import Batch, Episode
@@ -142,7 +145,7 @@ def tensors(learner, batch):
 
 
 def test_advantage_weights_are_limited():
-    learner = IQLConfig(hidden=(8,), normalization_rows=0).build(STATES, 0)
+    learner = IQLConfig(network=OfflineNetwork(hidden=(8,), normalization_rows=0)).build(STATES, 0)
     data = tensors(learner, batch_of([0.0, 0.0], [1, 1]))
     densities = learner.actor.log_density(data.observations, data.actions, learner.parts.generator)
     expected = -(densities[0] * math.exp(3.0 * 0.5) + densities[1] * 100.0) / 2
@@ -151,7 +154,7 @@ def test_advantage_weights_are_limited():
 
 
 def test_gaussian_density_is_that_of_the_normal_distribution():
-    learner = IQLConfig(hidden=(8,), normalization_rows=0).build(STATES, 0)
+    learner = IQLConfig(network=OfflineNetwork(hidden=(8,), normalization_rows=0)).build(STATES, 0)
     data = tensors(learner, batch_of([0.0] * 3, [1] * 3))
     with torch.no_grad():
         learner.actor.log_std.fill_(-1.0)
@@ -162,7 +165,7 @@ def test_gaussian_density_is_that_of_the_normal_distribution():
 
 
 def test_td3_bc_weighs_the_critic_by_its_mean_size():
-    learner = TD3BCConfig(hidden=(8,), normalization_rows=0, alpha=2.5).build(STATES, 0)
+    learner = TD3BCConfig(network=OfflineNetwork(hidden=(8,), normalization_rows=0), alpha=2.5).build(STATES, 0)
     data = tensors(learner, batch_of([0.0] * 4, [1] * 4))
     with torch.no_grad():
         actions = learner.actor(data.observations)
@@ -173,7 +176,7 @@ def test_td3_bc_weighs_the_critic_by_its_mean_size():
 
 
 def test_rebrac_penalises_only_recorded_next_actions():
-    config = ReBRACConfig(hidden=(8,), normalization_rows=0, critic_penalty=0.5, target_noise=0.0)
+    config = ReBRACConfig(network=ReBRACNetwork(hidden=(8,), normalization_rows=0), critic_penalty=0.5, target_noise=0.0)
     learner = config.build(STATES, 0)
     known = {"next_actions": np.full((2, 1), 0.7, np.float32), "has_next_action": np.array([True, False])}
     batch = batch_of([1.0, 1.0], [1, 1], **known)
@@ -188,7 +191,7 @@ def test_rebrac_penalises_only_recorded_next_actions():
 
 def test_soft_maximum_estimates_the_integral_of_the_critic():
     """With many actions sampled the estimate is log of the integral of exp Q over [-1, 1], found here on a grid."""
-    learner = CQLConfig(hidden=(8,), normalization_rows=0, actions_sampled=4000).build(STATES, 0)
+    learner = CQLConfig(network=OfflineNetwork(hidden=(8,), normalization_rows=0), actions_sampled=4000).build(STATES, 0)
     data = tensors(learner, batch_of([0.0] * 2, [1] * 2))
     grid = torch.linspace(-1, 1, 2001)[:, None]
     with torch.no_grad():
@@ -201,7 +204,7 @@ def test_soft_maximum_estimates_the_integral_of_the_critic():
 
 def test_cal_ql_never_pushes_below_what_was_reached():
     """Where the recorded return is above all values, the policy's own actions get no gradient; without a bound they do."""
-    config = CalQLConfig(hidden=(8,), normalization_rows=0, actions_sampled=3)
+    config = CalQLConfig(network=OfflineNetwork(hidden=(8,), normalization_rows=0), actions_sampled=3)
     learner, batch = config.build(STATES, 0), batch_of([0.0] * 2, [1] * 2, returns_to_go=np.array([1e3, np.nan], np.float32))
     bound = learner.least_values(learner.parts.batch(batch))
     assert bound.tolist() == [1e3, -math.inf]
@@ -221,7 +224,7 @@ LEARNERS = {
     "awac": AWACConfig(),
     "cql": CQLConfig(alpha=0.0, actions_sampled=1),
 }
-QUICK = {"hidden": (32,), "lr": 1e-2, "tau": 0.2, "batch_size": 48, "normalization_rows": 0}
+QUICK = {"network": {"hidden": (32,), "normalization_rows": 0}, "lr": 1e-2, "tau": 0.2, "batch_size": 48}
 
 
 def true_values(ends: bool) -> np.ndarray:
@@ -235,7 +238,7 @@ def true_values(ends: bool) -> np.ndarray:
 @pytest.mark.parametrize("name", LEARNERS)
 def test_three_states_reach_their_known_values(name, ends):
     """Rewards do not depend on actions, so that every method has to find the same values; and a mask ends the task."""
-    learner = replace(LEARNERS[name], **QUICK).build(STATES, 0)
+    learner = updated(LEARNERS[name], QUICK).build(STATES, 0)
     state = np.arange(48) % 3
     batch = batch_of(np.array([0.5, -1.0, 2.0])[state], np.where(ends & (state == 2), 0.0, 1.0))
     for _ in range(320):
@@ -284,7 +287,9 @@ def test_actor_rate_follows_cosine_then_is_constant():
 @pytest.mark.parametrize(("updates", "moved"), [(0, 1e-2), (2, 5e-3)])
 def test_second_update_is_halved_at_half_cosine(updates, moved):
     """Adam moves a parameter whose gradient stays the same by the learning rate; the last layer's bias is such a one."""
-    config = IQLConfig(hidden=(8,), lr=1e-2, normalization_rows=0, actor_decay_updates=updates, inverse_temperature=0.0)
+    config = IQLConfig(
+        network=OfflineNetwork(hidden=(8,), normalization_rows=0), lr=1e-2, actor_decay_updates=updates, inverse_temperature=0.0
+    )
     learner = config.build(STATES, 0)
     batch = batch_of([0.0] * 3, [1] * 3, actions=np.full((3, 1), 50.0))
     positions = []
@@ -295,7 +300,7 @@ def test_second_update_is_halved_at_half_cosine(updates, moved):
 
 
 def test_cloning_repeats_the_mean_action():
-    assert learnt_action(BCConfig(hidden=(32,), lr=1e-2)) == pytest.approx(-0.2, abs=0.07)
+    assert learnt_action(BCConfig(network=OfflineNetwork(hidden=(32,)), lr=1e-2)) == pytest.approx(-0.2, abs=0.07)
 
 
 @pytest.mark.slow
@@ -319,11 +324,11 @@ def two_ways(size: int = 256) -> Batch:
     return batch_of(np.zeros(size), np.ones(size), states=np.zeros(size, int), actions=side[:, None], **more)
 
 
-DRAWN = {"hidden": (64, 64), "chunk": 2, "executed": 2, "lr": 3e-3, "tau": 0.05, "normalization_rows": 0}
+DRAWN = {"network": {"hidden": (64, 64), "normalization_rows": 0}, "chunk": 2, "executed": 2, "lr": 3e-3, "tau": 0.05}
 DRAWING = {
-    "diffusion": DiffusionBCConfig(**DRAWN, noise_levels=10),
-    "flow": FlowBCConfig(**DRAWN),
-    "flow-uniform": FlowBCConfig(**DRAWN, time_distribution="uniform"),
+    "diffusion": updated(DiffusionBCConfig(), DRAWN, noise_levels=10),
+    "flow": updated(FlowBCConfig(), DRAWN),
+    "flow-uniform": updated(FlowBCConfig(), DRAWN, time_distribution="uniform"),
 }
 
 
@@ -338,7 +343,7 @@ def test_drawn_chunks_keep_to_one_of_two_ways(config):
     assert near.all(1).mean() > 0.85
     assert (np.sign(chunks[:, 0]) == np.sign(chunks[:, 1])).mean() > 0.9
     assert 0.25 < (chunks[:, 0] > 0).mean() < 0.75
-    cloned = BCConfig(hidden=(32,), lr=1e-2).build(STATES, 0)
+    cloned = BCConfig(network=OfflineNetwork(hidden=(32,)), lr=1e-2).build(STATES, 0)
     for _ in range(100):
         cloned.update(batch)
     assert abs(float(cloned.policy.act(state)[0])) < 0.2
@@ -359,7 +364,9 @@ def test_noise_that_is_known_is_taken_off_exactly():
 
 
 def test_chunks_are_executed_in_part_and_forgotten_at_a_reset():
-    learner = DiffusionBCConfig(hidden=(8,), chunk=4, executed=2, noise_levels=3, normalization_rows=0).build(STATES, 0)
+    learner = DiffusionBCConfig(
+        network=ResidualNetwork(hidden=(8,), normalization_rows=0), chunk=4, executed=2, noise_levels=3
+    ).build(STATES, 0)
     state, other = ({"state": np.eye(3, dtype=np.float32)[k]} for k in (0, 1))
     learner.policy.reset()
     first = [learner.policy.act(state, deterministic=True), learner.policy.act(other, deterministic=True)]
@@ -375,7 +382,9 @@ def test_chunks_are_executed_in_part_and_forgotten_at_a_reset():
 
 @pytest.mark.parametrize(("executed", "draws"), [(1, 6), (2, 3), (4, 2)])
 def test_a_new_chunk_is_drawn_once_so_many_actions_were_executed(executed, draws, monkeypatch):
-    config = DiffusionBCConfig(hidden=(8,), chunk=4, executed=executed, noise_levels=3, normalization_rows=0)
+    config = DiffusionBCConfig(
+        network=ResidualNetwork(hidden=(8,), normalization_rows=0), chunk=4, executed=executed, noise_levels=3
+    )
     learner, drawn = config.build(STATES, 0), []
     draw = learner.actor.draw
     monkeypatch.setattr(learner.actor, "draw", lambda *arguments: drawn.append(draw(*arguments)) or drawn[-1])
@@ -385,7 +394,11 @@ def test_a_new_chunk_is_drawn_once_so_many_actions_were_executed(executed, draws
 
 
 def test_sampled_chunks_repeat_with_their_seed():
-    policy = DiffusionBCConfig(hidden=(8,), chunk=4, executed=2, noise_levels=3, normalization_rows=0).build(STATES, 0).policy
+    policy = (
+        DiffusionBCConfig(network=ResidualNetwork(hidden=(8,), normalization_rows=0), chunk=4, executed=2, noise_levels=3)
+        .build(STATES, 0)
+        .policy
+    )
     state, played = {"state": np.eye(3, dtype=np.float32)[0]}, []
     for seed in (5, 5, 6):
         policy.seed(seed)
@@ -397,7 +410,11 @@ def test_sampled_chunks_repeat_with_their_seed():
 
 def test_an_evaluation_leaves_the_running_chunk_alone(tmp_path):
     """A run looks at its policy in the middle of a training episode, which must go on with its own plan."""
-    policy = DiffusionBCConfig(hidden=(8,), chunk=4, executed=3, noise_levels=3, normalization_rows=0).build(STATES, 0).policy
+    policy = (
+        DiffusionBCConfig(network=ResidualNetwork(hidden=(8,), normalization_rows=0), chunk=4, executed=3, noise_levels=3)
+        .build(STATES, 0)
+        .policy
+    )
     state, other = ({"state": np.eye(3, dtype=np.float32)[k]} for k in (0, 1))
 
     def look(policy):

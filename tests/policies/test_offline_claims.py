@@ -13,11 +13,12 @@ from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.rollout.episode import rollout
+from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 
 LENGTHS = 0.1, 0.11  # [m] of the two links
 RANDOM, UPDATES, EVALUATED = -43.0, 5_000, range(1_000_000, 1_000_040)
-SMALL = {"hidden": (128, 128), "batch_size": 128, "lr": 1e-3}
+SMALL = {"network": {"hidden": (128, 128)}, "batch_size": 128, "lr": 1e-3}
 
 
 class ReacherScript:
@@ -87,8 +88,8 @@ def mean_value(learner, replay) -> float:
 def test_iql_finds_the_way_where_most_of_the_data_lead_astray(reacher, adverse, seed):
     """At least 95 of 100 and 20 better than cloning."""
     expert = evaluate(ReacherScript(specification(reacher), 30, 0.12, 0.0, 0), reacher, seeds=EVALUATED).mean_return.estimate
-    cloned, _ = trained(BCConfig(**SMALL), adverse, reacher, seed)
-    learnt, _ = trained(IQLConfig(**SMALL, expectile=0.9, inverse_temperature=10.0), adverse, reacher, seed)
+    cloned, _ = trained(updated(BCConfig(), SMALL), adverse, reacher, seed)
+    learnt, _ = trained(updated(IQLConfig(), SMALL, expectile=0.9, inverse_temperature=10.0), adverse, reacher, seed)
     scores = score(learnt, reacher, expert), score(cloned, reacher, expert)
     assert scores[0] >= 95, scores
     assert scores[0] >= scores[1] + 20, scores
@@ -103,7 +104,7 @@ def test_a_time_limit_that_counts_as_an_end_shows_in_the_values(reacher, adverse
     to an end (1 to 50) 22 c where it is one: values differ by a factor of more than 4 where nothing changes along the way,
     by less where actions improve. Targets follow quickly (tau), so that 5,000 updates reach the horizon.
     """
-    config = IQLConfig(**SMALL, tau=0.05)
+    config = updated(IQLConfig(), SMALL, tau=0.05)
     right = mean_value(*trained(config, adverse, reacher, 0))
     ended = [replace(episode, terminated=True, truncated=False) for episode in adverse]
     wrong = mean_value(*trained(config, ended, reacher, 0))

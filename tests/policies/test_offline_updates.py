@@ -16,7 +16,7 @@ import torch
 from scipy import stats
 
 from factories import axes, make_spec
-from robo_policies.learners.act import ACTConfig, EnsemblingPolicy
+from robo_policies.learners.act import ACTConfig, ACTNetwork, EnsemblingPolicy
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -30,12 +30,13 @@ from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import GumbelLoss, XQLConfig
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
 ROWS = 6
 SPEC = make_spec("plane", ArraySpec("state", (3,)), action=axes("a", "b"))
-SMALL = {"hidden": (8,), "normalization_rows": 0}
+SMALL = {"network": {"hidden": (8,), "normalization_rows": 0}}
 REWARDS = SMALL | {"reward_scale": 3.0}
 
 
@@ -83,12 +84,12 @@ def update_of(config):
     for name, network in learner.parts._networks.items():
         if getattr(network, "optimizer", None) is not None:
             network.descend = partial(noted, name, network.descend)
-    updated(learner)
+    step_once(learner)
     return losses, before, learner
 
 
 @torch.enable_grad()
-def updated(learner) -> None:
+def step_once(learner) -> None:
     learner.update(batch_of_all_kinds())
 
 
@@ -127,10 +128,10 @@ def huber(residual: torch.Tensor) -> torch.Tensor:
 
 
 IMPLICIT = {
-    "iql": (IQLConfig(**REWARDS, reward_shift=-1.0, expectile=0.8), lambda d: expectile_loss(d, 0.8), torch.square),
-    "xql": (XQLConfig(**REWARDS, reward_shift=-40.0, temperature=2.0), GumbelLoss(2.0, 7.0), huber),
+    "iql": (updated(IQLConfig(), REWARDS, reward_shift=-1.0, expectile=0.8), lambda d: expectile_loss(d, 0.8), torch.square),
+    "xql": (updated(XQLConfig(), REWARDS, reward_shift=-40.0, temperature=2.0), GumbelLoss(2.0, 7.0), huber),
     "f-dvl": (
-        FDVLConfig(**REWARDS, reward_shift=-40.0, divergence="total-variation"),
+        updated(FDVLConfig(), REWARDS, reward_shift=-40.0, divergence="total-variation"),
         lambda d: total_variation_loss(d, 0.8),
         huber,
     ),
@@ -168,7 +169,7 @@ NOISY = {"target_noise": 0.6, "largest_noise": 0.5, "actor_every": 1, "lr": 0.1}
 
 @torch.no_grad()
 def test_td3_bc():
-    losses, before, after = update_of(TD3BCConfig(**SMALL, **NOISY, alpha=4.0))
+    losses, before, after = update_of(updated(TD3BCConfig(), SMALL, NOISY, alpha=4.0))
     data = tensors(before)
     targets = data.rewards + data.discounts * data.masks * least(
         before.target_critic(data.next_observations, smoothed(before, data))
@@ -185,7 +186,7 @@ def test_td3_bc():
 
 @torch.no_grad()
 def test_rebrac():
-    losses, before, after = update_of(ReBRACConfig(**REWARDS, **NOISY, actor_penalty=0.4, critic_penalty=0.7))
+    losses, before, after = update_of(updated(ReBRACConfig(), REWARDS, NOISY, actor_penalty=0.4, critic_penalty=0.7))
     data, batch = tensors(before), batch_of_all_kinds()
     following = smoothed(before, data)
     penalty = (following - torch.from_numpy(batch.extras["next_actions"])).square().sum(1) * torch.from_numpy(
@@ -205,15 +206,15 @@ def test_rebrac():
 
 @torch.no_grad()
 def test_td3_moves_actor_and_targets_at_every_second_update():
-    learner = TD3BCConfig(**SMALL, tau=0.25).build(SPEC, 0)
+    learner = updated(TD3BCConfig(), SMALL, tau=0.25).build(SPEC, 0)
     for name in ("actor", "critic"):
         for parameter in getattr(learner, name).parameters():
             parameter.add_(1.0)
     moving = [learner.actor, learner.target_actor, learner.target_critic]
     start = [[value.clone() for value in network.parameters()] for network in moving]
-    updated(learner)
+    step_once(learner)
     torch.testing.assert_close([list(network.parameters()) for network in moving], start, rtol=0, atol=0)
-    updated(learner)
+    step_once(learner)
     for target, online, old in ((moving[1], learner.actor, start[1]), (moving[2], learner.critic, start[2])):
         for new, followed, value in zip(target.parameters(), online.parameters(), old, strict=True):
             torch.testing.assert_close(new, 0.75 * value + 0.25 * followed)
@@ -221,7 +222,7 @@ def test_td3_moves_actor_and_targets_at_every_second_update():
 
 @torch.no_grad()
 def test_awac():
-    losses, before, after = update_of(AWACConfig(**REWARDS, temperature=0.02, lr=0.1))
+    losses, before, after = update_of(updated(AWACConfig(), REWARDS, temperature=0.02, lr=0.1))
     data, generator = tensors(before), before.parts.generator
     following = before.actor.draw(data.next_observations, generator)
     targets = 3.0 * data.rewards + data.discounts * data.masks * least(before.target_critic(data.next_observations, following))
@@ -257,8 +258,11 @@ def cql_losses(before, least_values) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("config", "least_values"),
     [
-        (CQLConfig(**REWARDS, **CONSERVATIVE), [-math.inf] * ROWS),
-        (CalQLConfig(**REWARDS, **CONSERVATIVE), [6.0, -math.inf, 0.3, -9.0, -math.inf, 1.5]),  # scaled as the rewards are
+        (updated(CQLConfig(), REWARDS, CONSERVATIVE), [-math.inf] * ROWS),
+        (
+            updated(CalQLConfig(), REWARDS, CONSERVATIVE),
+            [6.0, -math.inf, 0.3, -9.0, -math.inf, 1.5],
+        ),  # scaled as the rewards are
     ],
     ids=["cql", "cal-ql"],
 )
@@ -272,8 +276,8 @@ def test_cql(config, least_values):
 @torch.no_grad()
 def test_only_what_the_policy_would_do_is_bounded_below():
     """One uniform action, one of pi(s) and one of pi(s'), all three in s: the bound of Cal-QL lies under the last two only."""
-    learner = CalQLConfig(**SMALL, actions_sampled=1).build(SPEC, 0)
-    other = CalQLConfig(**SMALL, actions_sampled=1).build(SPEC, 0)
+    learner = updated(CalQLConfig(), SMALL, actions_sampled=1).build(SPEC, 0)
+    other = updated(CalQLConfig(), SMALL, actions_sampled=1).build(SPEC, 0)
     data = tensors(learner)
     bound = torch.tensor([5.0, -math.inf] * (ROWS // 2))
     learner.least_values = lambda data: bound
@@ -289,7 +293,7 @@ def test_only_what_the_policy_would_do_is_bounded_below():
 
 @torch.no_grad()
 def test_bc():
-    losses, before, _ = update_of(BCConfig(**SMALL))
+    losses, before, _ = update_of(updated(BCConfig(), SMALL))
     data = tensors(before)
     errors = (before.actor.mode(data.observations) - data.actions).square().sum(1) / 2
     assert losses["actor"] == pytest.approx(weighted(data, errors), rel=1e-5)
@@ -304,7 +308,9 @@ def chunk_means(errors) -> torch.Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("times", ["beta", "uniform"])
 def test_flow(times):
-    losses, before, after = update_of(FlowBCConfig(**SMALL, chunk=3, executed=1, tau=0.25, time_distribution=times, lr=0.1))
+    losses, before, after = update_of(
+        updated(FlowBCConfig(), SMALL, chunk=3, executed=1, tau=0.25, time_distribution=times, lr=0.1)
+    )
     data, generator = tensors(before), before.parts.generator
     noise, draws = torch.randn((ROWS, 6), generator=generator), torch.rand(ROWS, generator=generator)
     time = draws if times == "uniform" else torch.from_numpy(0.999 * (1 - stats.beta(1.5, 1).ppf(draws.numpy()))).float()
@@ -328,7 +334,9 @@ def test_flow_integrates_a_known_field_exactly():
 
 @torch.no_grad()
 def test_act():
-    config = ACTConfig(**SMALL, chunk=3, token_size=8, heads=2, latent=3, kl_weight=7.0, encoder_layers=1)
+    config = updated(
+        ACTConfig(), SMALL, chunk=3, network={"token_size": 8, "heads": 2, "latent": 3, "encoder_layers": 1}, kl_weight=7.0
+    )
     losses, before, after = update_of(config)
     data, batch, network = tensors(before), batch_of_all_kinds(), before.network
     chunks, valid = (torch.from_numpy(batch.extras[name]) for name in ("action_chunks", "chunk_valid"))
@@ -362,7 +370,7 @@ class Counting:
 
 
 def test_act_averages_overlapping_chunks():
-    learner = ACTConfig(**SMALL, chunk=3, token_size=8, heads=2, ensembling=0.5).build(SPEC, 0)
+    learner = updated(ACTConfig(), SMALL, chunk=3, network={"token_size": 8, "heads": 2}, ensembling=0.5).build(SPEC, 0)
     policy = EnsemblingPolicy(learner.parts, Counting())
     observation = {"state": np.zeros(3, np.float32)}
     acted = [float(policy.act(observation)[0]) for _ in range(4)]
@@ -380,11 +388,11 @@ def test_act_averages_overlapping_chunks():
 
 def test_act_refuses_frozen_convolutions():
     with pytest.raises(InvalidSetting, match="frozen_convolutions"):
-        ACTConfig(convolutions=(4,), frozen_convolutions="weights.safetensors")
+        ACTConfig(network=ACTNetwork(convolutions=(4,), frozen_convolutions="weights.safetensors"))
 
 
 def test_act_executes_chunks_without_averaging():
-    learner = ACTConfig(**SMALL, chunk=3, token_size=8, heads=2, executed=2).build(SPEC, 0)
+    learner = updated(ACTConfig(), SMALL, chunk=3, network={"token_size": 8, "heads": 2}, executed=2).build(SPEC, 0)
     policy = EnsemblingPolicy(learner.parts, Counting())
     acted = [float(policy.act({"state": np.zeros(3, np.float32)})[0]) for _ in range(5)]
     assert acted == pytest.approx([0.01, 0.02, 0.11, 0.12, 0.21], abs=1e-6)
@@ -392,7 +400,7 @@ def test_act_executes_chunks_without_averaging():
 
 @torch.no_grad()
 def test_diffusion():
-    config = DiffusionBCConfig(**SMALL, chunk=3, executed=1, noise_levels=5, tau=0.25, lr=0.1)
+    config = updated(DiffusionBCConfig(), SMALL, chunk=3, executed=1, noise_levels=5, tau=0.25, lr=0.1)
     losses, before, after = update_of(config)
     data, batch, generator = tensors(before), batch_of_all_kinds(), before.parts.generator
     noise = torch.randn((ROWS, 6), generator=generator)
@@ -409,7 +417,7 @@ def test_diffusion():
 
 
 def test_gaussian_actors_drop_units_and_keep_their_mean():
-    learner = IQLConfig(**(SMALL | {"hidden": (4000,)}), actor_dropout=0.4).build(SPEC, 0)
+    learner = updated(IQLConfig(), SMALL, {"network": {"hidden": (4000,)}}, actor_dropout=0.4).build(SPEC, 0)
     first, last = learner.actor.layers.linears
     hidden = torch.relu(first(torch.ones(1, 1, 3)))
     seen = []
@@ -426,17 +434,17 @@ def test_gaussian_actors_drop_units_and_keep_their_mean():
 @pytest.mark.parametrize(
     ("config", "network", "is_normalised"),
     [
-        (IQLConfig(**SMALL), "value", False),
-        (XQLConfig(**SMALL), "value", True),
-        (FDVLConfig(**SMALL), "value", True),
-        (TD3BCConfig(**SMALL), "critic", False),
-        (ReBRACConfig(**SMALL), "critic", True),
+        (updated(IQLConfig(), SMALL), "value", False),
+        (updated(XQLConfig(), SMALL), "value", True),
+        (updated(FDVLConfig(), SMALL), "value", True),
+        (updated(TD3BCConfig(), SMALL), "critic", False),
+        (updated(ReBRACConfig(), SMALL), "critic", True),
     ],
 )
 @torch.no_grad()
 def test_layer_norm_stands_where_the_authors_have_it(config, network, is_normalised):
     """What a hidden layer says ten times as loud is the same after LayerNorm."""
-    learner = replace(config, engine="reference").build(SPEC, 0)
+    learner = updated(config, network={"engine": "reference"}).build(SPEC, 0)
     data, values = tensors(learner), getattr(learner, network)
     inputs = (data.observations,) if network == "value" else (data.observations, data.actions)
     quiet = values(*inputs)
@@ -447,7 +455,7 @@ def test_layer_norm_stands_where_the_authors_have_it(config, network, is_normali
 
 @torch.no_grad()
 def test_the_spread_of_a_gaussian_actor_is_limited():
-    actor, observations = IQLConfig(**SMALL).build(SPEC, 0).actor, torch.zeros(1, 3)
+    actor, observations = updated(IQLConfig(), SMALL).build(SPEC, 0).actor, torch.zeros(1, 3)
     for log_std, limited in ((-80.0, -5.0), (1.5, 1.5), (80.0, 2.0)):
         actor.log_std.fill_(log_std)
         at_mean = actor.log_density(observations, actor.mode(observations), torch.Generator())
@@ -456,7 +464,7 @@ def test_the_spread_of_a_gaussian_actor_is_limited():
 
 @torch.no_grad()
 def test_a_deterministic_actor_explores_around_its_action():
-    actor, observations = TD3BCConfig(**SMALL, exploration=0.07).build(SPEC, 0).actor, torch.zeros(4000, 3)
+    actor, observations = updated(TD3BCConfig(), SMALL, exploration=0.07).build(SPEC, 0).actor, torch.zeros(4000, 3)
     deviations = (actor.draw(observations, torch.Generator().manual_seed(0)) - actor.mode(observations)).numpy()
     assert deviations.std() == pytest.approx(0.07, rel=0.05)
     assert np.abs(deviations.mean(0)).max() < 0.01

@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 from factories import axes, make_spec
+from robo_papers.bresa.learner import BresaConfig, BresaTraining
 from robo_policies.learners.act import ACTConfig
-from robo_policies.learners.bresa import BresaConfig, BresaTraining
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.prior import PriorEnv
 from robo_policies.learners.residual import ResidualEnv
+from robo_policies.networks.settings import Network
 from robo_rl.conformance.learners import check_policy
 from robo_rl.errors import ConformanceFailure
 from robo_rl.rollout.episode import Rollout
 from robo_rl.rollout.mixture import MixturePolicy
+from robo_rl.settings import updated
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.stopwatch import Stopwatch
@@ -26,12 +28,14 @@ from robo_rl.training.step_sources import Explorer
 from robo_rl.types import ActionSource, Array
 
 SPEC = make_spec("test/Walk", ArraySpec("position", (2,)), action=axes("x", "y"), max_steps=20)
-SMALL: dict[str, Any] = {"hidden": (8,), "batch_size": 8, "chunk": 8}
+SMALL: dict[str, Any] = {"network": {"hidden": (8,)}, "batch_size": 8, "chunk": 8}
 PLANNERS = {
-    "flow-bc": FlowBCConfig(**SMALL, executed=8, integration_steps=2),
-    "diffusion-bc": DiffusionBCConfig(**SMALL, executed=8, noise_levels=2),
-    "act": ACTConfig(**SMALL, token_size=8, heads=2, latent=3, encoder_layers=1),
-    "act-whole-chunks": ACTConfig(**SMALL, executed=8, token_size=8, heads=2, latent=3, encoder_layers=1),
+    "flow-bc": updated(FlowBCConfig(), SMALL, executed=8, integration_steps=2),
+    "diffusion-bc": updated(DiffusionBCConfig(), SMALL, executed=8, noise_levels=2),
+    "act": updated(ACTConfig(), SMALL, network={"token_size": 8, "heads": 2, "latent": 3, "encoder_layers": 1}),
+    "act-whole-chunks": updated(
+        ACTConfig(), SMALL, executed=8, network={"token_size": 8, "heads": 2, "latent": 3, "encoder_layers": 1}
+    ),
 }
 OTHERS = range(2, 6)
 """Steps, from 0 on, whose action is not the policy's."""
@@ -175,7 +179,7 @@ def test_held_action_of_a_reflex_is_dropped() -> None:
     spec = make_spec("test/Costly", ArraySpec("position", (2,)), action=axes("x", "y"), costs=(CostSpec("hazard", 1.0),))
     environment = Walk()
     environment.environment_spec = spec
-    config = BresaConfig(hidden=(8,), batch_size=8, hold=5, risk_threshold=1.0)
+    config = BresaConfig(network=Network(hidden=(8,)), batch_size=8, hold=5, risk_threshold=1.0)
     check_policy(BresaTraining(environment, config, steps=8, seed=0).policy, spec)
 
 

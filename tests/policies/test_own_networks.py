@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -25,6 +24,7 @@ from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_rl.conformance.learners import check_learner, random_batch
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
 ARM = make_spec(
@@ -75,19 +75,21 @@ def package(monkeypatch):
 
 
 ENCODER, LAYERS = "my_package.nets:MyEncoder", "my_package.nets:MyLayers"
-OWN = {"network": ENCODER, "actor_network": LAYERS, "critic_network": LAYERS, "hidden": (8,), "batch_size": 4}
+OWN = {"network": {"encoder": ENCODER, "actor": LAYERS, "critic": LAYERS, "hidden": (8,)}, "batch_size": 4}
 LEARNERS = {
-    "sac": SACConfig(**OWN),
-    "drq": DrQConfig(**OWN, convolutions=(), actor_every=1),
-    "rlpd": RLPDConfig(**OWN, updates_per_step=2, critics=3),
-    "hil-serl": HILSERLConfig(**OWN, gripper="opening"),
-    "bc": BCConfig(**OWN),
-    "iql": IQLConfig(**OWN),
-    "cql": CQLConfig(**OWN, actions_sampled=2),
-    "td3-bc": TD3BCConfig(**OWN, actor_every=1),
-    "diffusion-bc": DiffusionBCConfig(network=ENCODER, hidden=(8,), batch_size=4, chunk=4),
-    "flow-bc": FlowBCConfig(network=ENCODER, hidden=(8,), batch_size=4, chunk=4),
-    "act": ACTConfig(network=ENCODER, hidden=(8,), batch_size=4, chunk=4, token_size=8, heads=2),
+    "sac": updated(SACConfig(), OWN),
+    "drq": updated(DrQConfig(), OWN, network={"convolutions": ()}, actor_every=1),
+    "rlpd": updated(RLPDConfig(), OWN, updates_per_step=2, critics=3),
+    "hil-serl": updated(HILSERLConfig(), OWN, gripper="opening"),
+    "bc": updated(BCConfig(), OWN),
+    "iql": updated(IQLConfig(), OWN),
+    "cql": updated(CQLConfig(), OWN, actions_sampled=2),
+    "td3-bc": updated(TD3BCConfig(), OWN, actor_every=1),
+    "diffusion-bc": updated(DiffusionBCConfig(), network={"encoder": ENCODER, "hidden": (8,)}, batch_size=4, chunk=4),
+    "flow-bc": updated(FlowBCConfig(), network={"encoder": ENCODER, "hidden": (8,)}, batch_size=4, chunk=4),
+    "act": updated(
+        ACTConfig(), network={"encoder": ENCODER, "hidden": (8,), "token_size": 8, "heads": 2}, batch_size=4, chunk=4
+    ),
 }
 
 CHUNKS = ("diffusion-bc", "flow-bc", "act")
@@ -118,25 +120,25 @@ def test_own_networks_are_trained(name):
 def test_policy_keeps_pictures_that_an_own_encoder_reads():
     policy = LEARNERS["sac"].build(ARM, 0).policy
     assert "camera" in policy.environment_spec.observation
-    assert "camera" not in replace(LEARNERS["sac"], network=None).build(ARM, 0).policy.environment_spec.observation
+    assert "camera" not in updated(LEARNERS["sac"], network={"encoder": None}).build(ARM, 0).policy.environment_spec.observation
 
 
 @pytest.mark.parametrize("setting", ["network", "actor_network", "critic_network"])
 @pytest.mark.parametrize("name", ["my_package.nets:Absent", "no_such_package:Encoder", "my_package.nets:", ":"])
 def test_network_that_cannot_be_imported_is_refused(setting, name):
     with pytest.raises(InvalidSetting, match=rf"{setting} cannot be imported(.*\n)*.*package.module:Class"):
-        SACConfig(hidden=(8,), **{setting: name}).build(ARM, 0)
+        updated(SACConfig(), {setting: name}, network={"hidden": (8,)}).build(ARM, 0)
 
 
 @pytest.mark.parametrize(("share", "layers"), [(0.1, LAYERS), (1.0, None), (-0.1, None)])
 def test_dropout_that_an_actor_cannot_have_is_refused(share, layers):
     with pytest.raises(InvalidSetting, match=r"'actor_dropout' is out of range(.|\n)*below 1, and 0 with actor_network"):
-        IQLConfig(actor_dropout=share, actor_network=layers)
+        updated(IQLConfig(), actor_dropout=share, network={"actor": layers})
 
 
 def test_unknown_entry_point_is_refused():
     with pytest.raises(UnknownName, match=r"Unknown network 'no-such-network'(.|\n)*entry point as package.module:Class"):
-        SACConfig(network="no-such-network").build(ARM, 0)
+        updated(SACConfig(), network={"encoder": "no-such-network"}).build(ARM, 0)
 
 
 class NeedsMore(MyLayers):
@@ -193,19 +195,27 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("config", [SACConfig(hidden=(8,)), PPOConfig(hidden=(8,))], ids=["sac", "ppo"])
-@pytest.mark.parametrize("setting", ["actor_network", "critic_network"])
+@pytest.mark.parametrize(
+    "config",
+    [updated(SACConfig(), network={"hidden": (8,)}), updated(PPOConfig(), network={"hidden": (8,)})],
+    ids=["sac", "ppo"],
+)
+@pytest.mark.parametrize("setting", ["actor", "critic"])
 @pytest.mark.parametrize(("wrong", "words"), WRONG, ids=[wrong.__name__ for wrong, _ in WRONG])
 def test_wrong_layers_are_refused_when_built(wrong, words, setting, config, monkeypatch):
     monkeypatch.setattr(sys.modules["my_package.nets"], "Wrong", wrong, raising=False)
-    with pytest.raises(InvalidSetting, match=rf"{setting} my_package.nets:Wrong {words}"):
-        replace(config, **{setting: "my_package.nets:Wrong"}).build(ARM, 0)
+    with pytest.raises(InvalidSetting, match=rf"network.{setting} my_package.nets:Wrong {words}"):
+        updated(config, network={setting: "my_package.nets:Wrong"}).build(ARM, 0)
 
 
-@pytest.mark.parametrize("config", [SACConfig(hidden=(8,)), PPOConfig(hidden=(8,))], ids=["sac", "ppo"])
+@pytest.mark.parametrize(
+    "config",
+    [updated(SACConfig(), network={"hidden": (8,)}), updated(PPOConfig(), network={"hidden": (8,)})],
+    ids=["sac", "ppo"],
+)
 def test_layers_as_an_encoder_are_refused(config):
-    with pytest.raises(InvalidSetting, match=r"network my_package.nets:MyLayers does not work(.|\n)*MyEncoder\(spec\)"):
-        replace(config, network=LAYERS).build(ARM, 0)
+    with pytest.raises(InvalidSetting, match=r"network.encoder my_package.nets:MyLayers does not work(.|\n)*MyEncoder\(spec\)"):
+        updated(config, network={"encoder": LAYERS}).build(ARM, 0)
 
 
 class Refuses(MyLayers):
@@ -216,14 +226,14 @@ class Refuses(MyLayers):
 def test_error_of_the_network_itself_passes(monkeypatch):
     monkeypatch.setattr(sys.modules["my_package.nets"], "Wrong", Refuses, raising=False)
     with pytest.raises(InvalidSetting, match=r"^hidden is not for these layers"):
-        SACConfig(actor_network="my_package.nets:Wrong").build(ARM, 0)
+        updated(SACConfig(), network={"actor": "my_package.nets:Wrong"}).build(ARM, 0)
 
 
 def test_module_that_fails_on_import_is_refused(tmp_path, monkeypatch):
     (tmp_path / "torn_package.py").write_text("class MyEncoder(:")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InvalidSetting, match=r"network cannot be imported(.|\n)*SyntaxError"):
-        SACConfig(network="torn_package:MyEncoder").build(ARM, 0)
+    with pytest.raises(InvalidSetting, match=r"network.encoder cannot be imported(.|\n)*SyntaxError"):
+        updated(SACConfig(), network={"encoder": "torn_package:MyEncoder"}).build(ARM, 0)
 
 
 class HasAHead(MyEncoder):
@@ -236,7 +246,7 @@ class HasAHead(MyEncoder):
 
 def test_parameters_that_no_output_needs_stay(monkeypatch):
     monkeypatch.setattr(sys.modules["my_package.nets"], "HasAHead", HasAHead, raising=False)
-    learner = SACConfig(network="my_package.nets:HasAHead", hidden=(8,), batch_size=4).build(ARM, 0)
+    learner = updated(SACConfig(), network={"encoder": "my_package.nets:HasAHead", "hidden": (8,)}, batch_size=4).build(ARM, 0)
     before = learner.state_dict()["encoder"]
     learner.update(random_batch(ARM, 4, seed=0))
     after = learner.state_dict()["encoder"]

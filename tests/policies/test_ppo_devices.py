@@ -14,11 +14,13 @@ from torch.utils._pytree import tree_leaves
 from robo_policies.learners import ppo
 from robo_policies.learners.clipped_step import clipped_surrogate
 from robo_policies.learners.ppo import PPO, PPOConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.training.on_policy import VectorStep
 
-SMALL = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=2, hidden=(8, 6))
+SMALL = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=2, network=PolicyValueNetwork(hidden=(8, 6)))
 FLOAT = np.float32
 aten = torch.ops.aten
 
@@ -79,9 +81,11 @@ def fill(learner: PPO) -> None:
 
 CASES = {
     "plain": SMALL,
-    "normal": replace(SMALL, acting_device="cpu", entropy_coefficient=0.01, target_kl=0.01),
-    "driver": replace(SMALL, policy="beta", privileged_critic=True, convolutions=(4,), acting_device="cpu"),
-    "beta": replace(SMALL, policy="beta", entropy_coefficient=0.01),
+    "normal": updated(SMALL, network={"acting_device": "cpu"}, entropy_coefficient=0.01, target_kl=0.01),
+    "driver": updated(
+        SMALL, network={"distribution": "beta", "convolutions": (4,), "acting_device": "cpu"}, privileged_critic=True
+    ),
+    "beta": updated(SMALL, network={"distribution": "beta"}, entropy_coefficient=0.01),
 }
 
 
@@ -173,7 +177,7 @@ class OwnTrunk(nn.Module):
         return self.layer(features).relu()
 
 
-NAMES = [("network", "Own"), ("actor_network", "OwnTrunk"), ("critic_network", "OwnTrunk")]
+NAMES = [("encoder", "Own"), ("actor", "OwnTrunk"), ("critic", "OwnTrunk")]
 
 
 @pytest.mark.parametrize("chosen", [NAMES[:1], NAMES[1:2], NAMES[2:], NAMES])
@@ -181,7 +185,7 @@ NAMES = [("network", "Own"), ("actor_network", "OwnTrunk"), ("critic_network", "
 @pytest.mark.parametrize("hidden", [(8, 6), ()])
 def test_networks_of_ones_own_are_trained(chosen, privileged, hidden, spec, leaves):
     settings = {name: f"{__name__}:{kind}" for name, kind in chosen}
-    config = replace(SMALL, privileged_critic=privileged, hidden=hidden, **settings)
+    config = updated(SMALL, privileged_critic=privileged, network={"hidden": hidden, **settings})
     learners = [config.build(spec, 0) for _ in range(2)]
     before = {name: value.clone() for name, value in learners[0].networks.named_parameters()}
     for learner in learners:
@@ -190,7 +194,7 @@ def test_networks_of_ones_own_are_trained(chosen, privileged, hidden, spec, leav
     after = dict(learners[0].networks.named_parameters())
     moved = {name for name, value in before.items() if not torch.equal(value, after[name])}
     assert {name for name in before if "unused" not in name} == moved
-    assert (learners[0].kernel is None) == any("_network" in name for name in settings)
+    assert (learners[0].kernel is None) == any(name != "encoder" for name in settings)
     assert leaves(learners[0].state_dict()) == leaves(learners[1].state_dict()), "the seed determines everything"
     copy = config.build(spec, 3)
     copy.load_state_dict(learners[0].state_dict())
@@ -201,4 +205,4 @@ def test_networks_of_ones_own_are_trained(chosen, privileged, hidden, spec, leav
 
 def test_engine_that_cannot_be_is_refused(spec):
     with pytest.raises(InvalidSetting, match=r"accelerated engine cannot(.|\n)*set engine to auto"):
-        replace(SMALL, engine="accelerated", actor_network=f"{__name__}:OwnTrunk").build(spec, 0)
+        updated(SMALL, network={"engine": "accelerated", "actor": f"{__name__}:OwnTrunk"}).build(spec, 0)

@@ -14,9 +14,11 @@ from factories import axes, make_spec, picture_spec
 from robo_policies.learners import ppo
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_policies.networks.convolutions import FEATURES, ConvEncoder
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_rl.errors import InvalidSetting
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training.on_policy import VectorStep
 
@@ -82,7 +84,15 @@ class Coin(Plain):
         return {"dial": np.array([self.count], FLOAT), "coin": np.array([self.coin], FLOAT)}
 
 
-COIN = PPOConfig(num_envs=8, steps_per_env=32, batch_size=64, lr=3e-3, hidden=(16,), discount=0.5, privileged_critic=True)
+COIN = PPOConfig(
+    num_envs=8,
+    steps_per_env=32,
+    batch_size=64,
+    lr=3e-3,
+    network=PolicyValueNetwork(hidden=(16,)),
+    discount=0.5,
+    privileged_critic=True,
+)
 
 
 def trained(environment: type[Plain], config: PPOConfig, steps: int, kind: type[PPO] = PPO) -> tuple[PPO, dict[str, float]]:
@@ -101,7 +111,7 @@ def test_privileged_signal_needs_privileged_critic(privileged):
 
 @pytest.mark.parametrize("engine", ["reference", "accelerated"])
 def test_policy_never_reads_what_is_privileged(engine):
-    learner, _ = trained(Coin, replace(COIN, engine=engine), 512)
+    learner, _ = trained(Coin, updated(COIN, network={"engine": engine}), 512)
     vectors = torch.tensor([[0.5, -1.0], [0.5, 0.0], [0.5, 9.0]])
     heads = learner.kernel.heads if learner.kernel else learner.networks.heads
     rows = [heads(learner.networks.encoded(row[None], {})) for row in vectors]  # together they may round apart
@@ -129,7 +139,7 @@ def test_a_critic_that_is_to_see_more_than_there_is_is_refused():
     ):
         PPOConfig(privileged_critic=True).build(spec, 0)
     with pytest.raises(InvalidSetting, match=r"convolutions is set, and 'test/Bare' has no image entry"):
-        PPOConfig(convolutions=(4,)).build(spec, 0)
+        PPOConfig(network=PolicyValueNetwork(convolutions=(4,))).build(spec, 0)
 
 
 # pictures
@@ -144,7 +154,12 @@ CAMERAS = ObservationSpec(
 )
 DRIVE = EnvironmentSpec("test/Drive", CAMERAS, MOVE)
 SEEING = PPOConfig(
-    num_envs=4, steps_per_env=8, batch_size=16, epochs=1, hidden=(8,), convolutions=(4, 6), privileged_critic=True
+    num_envs=4,
+    steps_per_env=8,
+    batch_size=16,
+    epochs=1,
+    network=PolicyValueNetwork(hidden=(8,), convolutions=(4, 6)),
+    privileged_critic=True,
 )
 
 
@@ -213,8 +228,8 @@ def test_features_are_those_of_the_layers_one_by_one_scaled_once():
 
 @pytest.mark.parametrize("policy", ["normal", "beta"])
 def test_gradient_reaches_the_convolutions_through_the_kernel(policy):
-    config = replace(SEEING, policy=policy)
-    learners = [replace(config, engine=engine).build(DRIVE, 0) for engine in ("reference", "accelerated")]
+    config = updated(SEEING, network={"distribution": policy})
+    learners = [updated(config, network={"engine": engine}).build(DRIVE, 0) for engine in ("reference", "accelerated")]
     random = np.random.default_rng(0)
     vectors, pictures = tensors(seen(random, 16))
     actions, old, returns, advantages = (
@@ -233,7 +248,7 @@ def test_large_batch_in_parts_is_learnt_from_as_a_whole(engine, monkeypatch):
     taken, learners = [], []
     for most in (512, 12):  # 32 rows at once; 12, 12 and 8
         monkeypatch.setattr(ppo, "MOST_ROWS", most)
-        learners.append(replace(SEEING, batch_size=32, engine=engine).build(DRIVE, 0))
+        learners.append(updated(SEEING, batch_size=32, network={"engine": engine}).build(DRIVE, 0))
         fill(learners[-1])
         taken.append(learners[-1].update())
     assert taken[0] == pytest.approx(taken[1], rel=1e-3, abs=1e-5)
@@ -278,8 +293,15 @@ class Drunk:
 @pytest.mark.parametrize(("environment", "learns"), [(Dots, True), (Shuffled, False)])
 @pytest.mark.slow
 def test_a_dot_goes_to_another_dot_from_pixels_alone(environment, learns):
-    config = PPOConfig(num_envs=16, steps_per_env=32, batch_size=128, epochs=6, lr=2e-3, hidden=(32,), convolutions=(8, 16))
-    learner, _ = trained(environment, replace(config, policy="beta", discount=0.9), 6144)
+    config = PPOConfig(
+        num_envs=16,
+        steps_per_env=32,
+        batch_size=128,
+        epochs=6,
+        lr=2e-3,
+        network=PolicyValueNetwork(hidden=(32,), convolutions=(8, 16)),
+    )
+    learner, _ = trained(environment, updated(config, network={"distribution": "beta"}, discount=0.9), 6144)
     ours, by_chance = (
         np.mean([rollout(environment(), policy, seed=seed, deterministic=True).undiscounted_return for seed in range(40)])
         for policy in (learner.policy, Drunk())
@@ -315,8 +337,15 @@ class Apart(Dots):
 
 @pytest.mark.slow
 def test_two_cameras_and_a_vector_are_read_together():
-    config = PPOConfig(num_envs=16, steps_per_env=32, batch_size=128, epochs=6, lr=2e-3, hidden=(32,), convolutions=(8, 16))
-    learner, _ = trained(Apart, replace(config, policy="beta", discount=0.9), 8192)
+    config = PPOConfig(
+        num_envs=16,
+        steps_per_env=32,
+        batch_size=128,
+        epochs=6,
+        lr=2e-3,
+        network=PolicyValueNetwork(hidden=(32,), convolutions=(8, 16)),
+    )
+    learner, _ = trained(Apart, updated(config, network={"distribution": "beta"}, discount=0.9), 8192)
 
     def score(environment, hidden=""):
         environment.hidden = hidden
@@ -338,7 +367,7 @@ def test_what_is_no_picture_of_bytes_is_refused(shape, dtype):
     with pytest.raises(
         InvalidSetting, match=r"'depth' is not a picture that convolutions can read(.|\n)*uint8 \(height, width, channels\)"
     ):
-        PPOConfig(convolutions=(4,)).build(spec, 0)
+        PPOConfig(network=PolicyValueNetwork(convolutions=(4,))).build(spec, 0)
 
 
 def test_each_picture_has_layers_of_its_own():
@@ -351,8 +380,13 @@ def test_each_picture_has_layers_of_its_own():
 
 # saving
 
-EVERYTHING = replace(
-    COIN, steps_per_env=8, batch_size=32, policy="beta", convolutions=(4,), lr_schedule="cosine", target_kl=1e-9
+EVERYTHING = updated(
+    COIN,
+    steps_per_env=8,
+    batch_size=32,
+    network={"distribution": "beta", "convolutions": (4,)},
+    lr_schedule="cosine",
+    target_kl=1e-9,
 )
 
 
@@ -388,7 +422,15 @@ def test_saved_policy_acts_equally_without_privileged_fields(tmp_path):
     [("constant", [1, 1, 1, 1]), ("linear", [1, 0.75, 0.5, 0.25]), ("cosine", [1, 0.853553, 0.5, 0.146447])],
 )
 def test_the_learning_rate_falls_rollout_by_rollout(schedule, shares):
-    config = PPOConfig(num_envs=2, steps_per_env=8, batch_size=16, epochs=2, hidden=(4,), lr=1e-3, lr_schedule=schedule)
+    config = PPOConfig(
+        num_envs=2,
+        steps_per_env=8,
+        batch_size=16,
+        epochs=2,
+        network=PolicyValueNetwork(hidden=(4,)),
+        lr=1e-3,
+        lr_schedule=schedule,
+    )
     training, rates = config.training(Coin, steps=60, seed=0), []  # the fourth rollout of 16 holds the last step
     observer = Silent()
     observer.on_metrics = lambda step, metrics: rates.append(metrics["train/learning_rate"])

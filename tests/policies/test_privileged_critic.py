@@ -15,19 +15,20 @@ from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 
 COIN, STATE = ArraySpec("coin", (1,), role="privileged"), ArraySpec("state", (2,))
 ARM = make_spec("arm", COIN, STATE, ArraySpec("opening", (1,)), picture_spec(), action=axes("x", "opening"))
 REAL = make_spec("real", *(array for array in ARM.observation.arrays if array != COIN), action=ARM.action)
-SMALL = {"hidden": (8,), "batch_size": 8, "privileged_critic": True, "normalization_rows": 8}
+SMALL = {"network": {"hidden": (8,), "normalization_rows": 8}, "batch_size": 8, "privileged_critic": True}
 CONFIGS = {
-    "sac": SACConfig(**SMALL),
-    "drq": DrQConfig(**SMALL, convolutions=(4,), actor_every=1),
-    "rlpd": RLPDConfig(**SMALL, updates_per_step=1, critics=2),
-    "rlpd-pictures": RLPDConfig(**SMALL, updates_per_step=1, critics=2, convolutions=(4,)),
-    "hil-serl": HILSERLConfig(**SMALL, updates_per_step=1, gripper="opening"),
-    "hil-serl-pictures": HILSERLConfig(**SMALL, updates_per_step=1, gripper="opening", convolutions=(4,)),
+    "sac": updated(SACConfig(), SMALL),
+    "drq": updated(DrQConfig(), SMALL, network={"convolutions": (4,)}, actor_every=1),
+    "rlpd": updated(RLPDConfig(), SMALL, updates_per_step=1, critics=2),
+    "rlpd-pictures": updated(RLPDConfig(), SMALL, updates_per_step=1, critics=2, network={"convolutions": (4,)}),
+    "hil-serl": updated(HILSERLConfig(), SMALL, updates_per_step=1, gripper="opening"),
+    "hil-serl-pictures": updated(HILSERLConfig(), SMALL, updates_per_step=1, gripper="opening", network={"convolutions": (4,)}),
 }
 EACH = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 FLIPPED = {"coin": np.full((8, 1), 3.0, np.float32)}
@@ -46,7 +47,7 @@ def networks(learner):
 @EACH
 @pytest.mark.parametrize("engine", ["reference", "accelerated"])
 def test_only_the_critic_depends_on_privileged_entries(config, engine):
-    learner, batch = replace(config, engine=engine).build(ARM, 0), random_batch(ARM, 8, seed=0)
+    learner, batch = updated(config, network={"engine": engine}).build(ARM, 0), random_batch(ARM, 8, seed=0)
     learner.update(batch)
     parts, rows = learner.parts, [batch, flipped(batch)]
     with torch.no_grad():
@@ -139,7 +140,9 @@ def test_privileged_entries_are_standardised_last():
 @pytest.mark.parametrize("name", rest_slow(["sac", "drq", "rlpd-pictures"]))
 @pytest.mark.parametrize("privileged", [True, False])
 def test_values_of_a_hidden_coin_need_the_privileged_critic(name, privileged):
-    config = replace(CONFIGS[name], privileged_critic=privileged, batch_size=64, lr=1e-2, normalization_rows=0, hidden=(16,))
+    config = updated(
+        CONFIGS[name], privileged_critic=privileged, batch_size=64, lr=1e-2, network={"normalization_rows": 0, "hidden": (16,)}
+    )
     learner = config.build(ARM, 0)
 
     def tossed(seed):

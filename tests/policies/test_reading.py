@@ -13,6 +13,7 @@ from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
 
 CONFIGS = (SACConfig, RLPDConfig, HILSERLConfig, IQLConfig, DiffusionBCConfig, FlowBCConfig, ACTConfig, PPOConfig)
@@ -30,10 +31,10 @@ def seen(spec):
 @pytest.mark.parametrize("config", CONFIGS)
 def test_policy_spec_lacks_pictures_that_are_not_read(config, seen):
     settings = {"gripper": "b"} if config is HILSERLConfig else {}
-    assert config(**settings).build(seen, 0).policy.environment_spec == seen.without_pictures()
+    assert updated(config(), settings).build(seen, 0).policy.environment_spec == seen.without_pictures()
 
 
 @pytest.mark.parametrize("config", SEEING)
 def test_policy_spec_has_pictures_that_are_read(config, seen):
     settings = {"gripper": "b"} if config is HILSERLConfig else {}
-    assert config(convolutions=(4,), **settings).build(seen, 0).policy.environment_spec == seen
+    assert updated(config(), settings, network={"convolutions": (4,)}).build(seen, 0).policy.environment_spec == seen

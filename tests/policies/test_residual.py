@@ -9,9 +9,11 @@ import pytest
 from factories import make_spec, picture_spec
 from robo_policies.learners.residual import ResidualEnv
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.settings import Network
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.protocols.sampling import Replay
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec
 from robo_rl.training.off_policy import online_training
@@ -124,13 +126,12 @@ def test_a_learnt_correction_beats_the_base():
 
     environment = residual(0.6)
     config = SACConfig(
-        hidden=(32, 32),
+        network=Network(hidden=(32, 32)),
         lr=3e-3,
         batch_size=64,
-        learning_starts=100,
+        replay=Replay(learning_starts=100, capacity=2000),
         discount=0.9,
         initial_temperature=0.02,
-        replay_capacity=2000,
     )
     learner = config.build(environment.environment_spec, 0)
     online_training(environment, learner, config.sampling, steps=1200, seed=0).run(Silent())

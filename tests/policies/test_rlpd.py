@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,16 +9,19 @@ import pytest
 import torch
 
 from factories import axes, make_spec
-from robo_policies.learners.rlpd import RLPD, RLPDConfig
+from robo_policies.learners.rlpd import RLPD, RLPDConfig, RLPDNetwork, RLPDReplay
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch, Transition
 
 PARTS = ("linears", "norms")
-SMALL = RLPDConfig(hidden=(8, 8), critics=4, target_critics=2, updates_per_step=3, batch_size=2, initial_temperature=0.3)
+SMALL = RLPDConfig(
+    network=RLPDNetwork(hidden=(8, 8)), critics=4, target_critics=2, updates_per_step=3, batch_size=2, initial_temperature=0.3
+)
 
 
 def q_by_hand(critics, observations, actions):
@@ -40,7 +42,7 @@ def q_by_hand(critics, observations, actions):
 
 def prepared(spec, **changes) -> RLPD:
     """Returns a learner whose target critics differ from the online ones and whose norms are not the identity."""
-    learner = replace(SMALL, **changes).build(spec, 0)
+    learner = updated(SMALL, changes).build(spec, 0)
     generator = torch.Generator().manual_seed(1)
     for critics, part in ((learner.critic, "norms"), (learner.target_critic, "")):
         state = {name: value.clone() for name, value in critics.state_dict().items()}
@@ -60,7 +62,7 @@ def twin(learner) -> torch.Generator:
 @pytest.mark.parametrize("backup_entropy", [True, False])
 @torch.no_grad()
 def test_target_takes_the_minimum_over_a_random_subset(backup_entropy, engine, spec, make_batch):
-    learner = prepared(spec, backup_entropy=backup_entropy, engine=engine)
+    learner = prepared(spec, backup_entropy=backup_entropy, network={"engine": engine})
     data = learner.parts.batch(make_batch(spec, 2))
     subsets = set()
     for _ in range(20):
@@ -118,10 +120,11 @@ def test_a_batch_that_cannot_be_cut_is_refused(spec, make_batch):
         SMALL.build(spec, 0).update(make_batch(spec, 7))
 
 
-@pytest.mark.parametrize(("setting", "value"), [("convolutions", (4, 0)), ("crop_padding", -1), ("lr", 0.0)])
+@pytest.mark.parametrize(("setting", "value"), [("network.convolutions", (4, 0)), ("network.crop_padding", -1), ("lr", 0.0)])
 def test_settings_out_of_range_are_refused(setting, value):
     with pytest.raises(InvalidSetting, match=rf"Setting '{setting}' is out of range"):
-        RLPDConfig(**{setting: value})
+        group, _, name = setting.rpartition(".")
+        updated(RLPDConfig(), {group: {name: value}} if group else {name: value})
 
 
 def test_more_target_critics_than_critics_are_refused():
@@ -132,7 +135,7 @@ def test_more_target_critics_than_critics_are_refused():
 def test_three_states_reach_their_known_values():
     """A chain with rewards 0.5, -1 and 2 that ends: without entropy in the target the values are those of the rewards."""
     spec = make_spec("chain", ArraySpec("state", (3,)))
-    config = RLPDConfig(hidden=(16,), critics=3, updates_per_step=4, batch_size=24, lr=1e-2, tau=0.1)
+    config = RLPDConfig(network=RLPDNetwork(hidden=(16,)), critics=3, updates_per_step=4, batch_size=24, lr=1e-2, tau=0.1)
     learner, state, one_hot = config.build(spec, 0), np.arange(96) % 3, np.eye(3, dtype=np.float32)
     batch = Batch(
         observations={"state": one_hot[state]},
@@ -197,10 +200,10 @@ POINT_CONFIG = RLPDConfig(
     critics=2,
     updates_per_step=2,
     discount=0.95,
-    hidden=(64, 64),
+    network=RLPDNetwork(hidden=(64, 64)),
     batch_size=64,
     initial_temperature=0.01,
-    learning_starts=200,
+    replay=RLPDReplay(learning_starts=200),
     lr=1e-3,
     tau=0.01,
 )
@@ -214,7 +217,7 @@ def test_demonstrations_turn_a_sparse_reward_into_success():
 
 @pytest.mark.slow
 def test_without_demonstrations_the_point_never_arrives():
-    assert point_success(replace(POINT_CONFIG, offline_fraction=0.0)) <= 0.1
+    assert point_success(updated(POINT_CONFIG, replay={"offline_fraction": 0.0})) <= 0.1
 
 
 def put(memory: ReplayBuffer, transition: Transition) -> None:

@@ -14,13 +14,16 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from factories import make_spec
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.settings import Network
 from robo_rl import metrics
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
+from robo_rl.protocols.sampling import Replay
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
-SMALL = SACConfig(hidden=(8, 8), initial_temperature=0.3)
+SMALL = SACConfig(network=Network(hidden=(8, 8)), initial_temperature=0.3)
 
 
 @pytest.fixture(params=["reference", "accelerated"])
@@ -97,7 +100,7 @@ def torch_network(network, member):
 @torch.no_grad()
 def test_losses_of_two_samples_by_hand(engine, spec, make_batch):
     batch = make_batch(spec, 2, weights=np.array([1.0, 0.5], np.float32))
-    learner = replace(SMALL, engine=engine).build(spec, 0)
+    learner = updated(SMALL, network={"engine": engine}).build(spec, 0)
     for parameter in learner.target_critic.parameters():
         parameter.mul_(1.3)  # so that online and target critics differ
     observations, following = seen(batch)
@@ -181,7 +184,9 @@ def step(optimizer, loss):
 
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_updates_equal_those_of_plain_torch_modules(layer_norm, engine, spec, make_batch):
-    learner = SACConfig(hidden=(32, 24), layer_norm=layer_norm, critics=3, tau=0.05, engine=engine).build(spec, 0)
+    learner = SACConfig(network=Network(hidden=(32, 24), layer_norm=layer_norm, engine=engine), critics=3, tau=0.05).build(
+        spec, 0
+    )
     plain = Plain(learner)
     for seed in range(10):
         batch = make_batch(spec, 48, seed, weights=np.linspace(0.5, 1.5, 48, dtype=np.float32))
@@ -247,7 +252,11 @@ def true_values(ends: bool) -> np.ndarray:
 @pytest.mark.parametrize("ends", [True, False])
 def test_three_states_reach_their_known_values(ends, precision, three_states):
     config = SACConfig(
-        hidden=(16,), lr=1e-2, tau=0.1, initial_temperature=1e-6, target_entropy_per_action=-50.0, precision=precision
+        network=Network(hidden=(16,), precision=precision),
+        lr=1e-2,
+        tau=0.1,
+        initial_temperature=1e-6,
+        target_entropy_per_action=-50.0,
     )
     learner, batch = config.build(THREE_STATES, 0), three_states(ends)
     for _ in range(400):
@@ -277,7 +286,7 @@ class Shown:
 def test_training_equals_that_of_stable_baselines(spec, make_batch, monkeypatch):
     """Same weights, batch and noise give the same losses over many updates, and the same policy."""
     monkeypatch.setattr(metrics, "METRICS_EVERY", 1)
-    batch, ours = make_batch(spec, 64), SACConfig(hidden=(16, 16)).build(spec, 0)
+    batch, ours = make_batch(spec, 64), SACConfig(network=Network(hidden=(16, 16))).build(spec, 0)
     with torch.random.fork_rng():
         theirs = SB3SAC("MlpPolicy", Still(), policy_kwargs={"net_arch": [16, 16]}, buffer_size=1, device="cpu")
         copy_weights(ours, theirs)
@@ -318,11 +327,11 @@ def copy_weights(ours, theirs):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_saved_and_loaded_gives_the_same_next_update(precision, spec, make_batch, leaves, tmp_path):
-    learner = replace(SMALL, normalization_rows=50, precision=precision).build(spec, 0)
+    learner = updated(SMALL, network={"normalization_rows": 50, "precision": precision}).build(spec, 0)
     for seed in range(5):
         learner.update(make_batch(spec, 8, seed))
     save_checkpoint(tmp_path, Checkpoint(5, {"learner": learner.state_dict()}))
-    copy = replace(SMALL, normalization_rows=50, precision=precision).build(spec, 99)
+    copy = updated(SMALL, network={"normalization_rows": 50, "precision": precision}).build(spec, 99)
     copy.load_state_dict(load_checkpoint(tmp_path).parts["learner"])
     for seed in range(5, 9):
         learner.update(make_batch(spec, 8, seed))
@@ -398,6 +407,6 @@ def test_discrete_actions_are_refused_with_the_learners_that_fit(discrete_spec):
 
 
 def test_settings_reach_the_training_loop():
-    sampling = SACConfig(batch_size=32, n_step=3, discount=0.9, learning_starts=7, replay_capacity=99).sampling
+    sampling = SACConfig(batch_size=32, replay=Replay(n_step=3, learning_starts=7, capacity=99), discount=0.9).sampling
     assert (sampling.batch_size, sampling.updates_per_step, sampling.n_step, sampling.discount) == (32, 1, 3, 0.9)
-    assert (sampling.learning_starts, sampling.replay_capacity, sampling.offline_fraction) == (7, 99, 0.0)
+    assert (sampling.learning_starts, sampling.capacity, sampling.offline_fraction) == (7, 99, 0.0)

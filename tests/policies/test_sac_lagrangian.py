@@ -12,8 +12,10 @@ import torch
 from factories import make_spec
 from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.sac_lagrangian import SACLagrangian, SACLagrangianConfig
+from robo_policies.networks.settings import Network
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.components import ObservingLearner
+from robo_rl.settings import updated
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
@@ -21,7 +23,7 @@ from robo_rl.types import Batch, Transition
 
 STATE = ArraySpec("state", (1,), frame="none", role="proprioception")
 SPEC = make_spec("two", STATE, costs=(CostSpec("a", 2.0), CostSpec("b", 4.0)))
-SMALL = SACLagrangianConfig(hidden=(8,), batch_size=4)
+SMALL = SACLagrangianConfig(network=Network(hidden=(8,)), batch_size=4)
 
 
 class Push(gymnasium.Env):
@@ -114,7 +116,10 @@ def test_actor_loss_weighs_costs_and_keeps_its_scale():
 
 
 def test_without_multiplier_the_actor_loss_is_that_of_sac():
-    ours, sac = replace(SMALL, multiplier_lr=0.0).build(SPEC, 3), SACConfig(hidden=(8,), batch_size=4).build(SPEC, 3)
+    ours, sac = (
+        updated(SMALL, multiplier={"lr": 0.0}).build(SPEC, 3),
+        SACConfig(network=Network(hidden=(8,)), batch_size=4).build(SPEC, 3),
+    )
     states = torch.zeros(4, 1)
     same = (states, torch.zeros(4, 1), torch.full((4,), -2.0), torch.tensor(0.1))
     assert float(ours.sac.actor_loss(*same).detach()) == float(sac.actor_loss(*same).detach())
@@ -125,13 +130,13 @@ def test_without_multiplier_the_actor_loss_is_that_of_sac():
     [
         ({"limits": {"c": 1.0}}, UnknownName, "a, b"),
         ({"cost_episodes": 0}, InvalidSetting, "1 or more"),
-        ({"n_step": 3}, InvalidSetting, "one step ahead"),
-        ({"multiplier_lr": -1.0}, InvalidSetting, "0 or more"),
+        ({"replay": {"n_step": 3}}, InvalidSetting, "one step ahead"),
+        ({"multiplier": {"lr": -1.0}}, InvalidSetting, "0 or more"),
     ],
 )
 def test_wrong_settings_are_one_error(settings, kind, said):
     with pytest.raises(kind, match=said):
-        replace(SMALL, **settings).build(SPEC, 0)
+        updated(SMALL, settings).build(SPEC, 0)
 
 
 def test_an_environment_without_costs_is_refused():
@@ -139,9 +144,16 @@ def test_an_environment_without_costs_is_refused():
         SMALL.build(make_spec("free", STATE), 0)
 
 
-EXACT = SACLagrangianConfig(
-    **{"hidden": (16,), "batch_size": 64, "lr": 3e-3, "learning_starts": 200, "replay_capacity": 2000, "tau": 0.05},
-    **{"initial_temperature": 0.1, "cost_episodes": 20},
+EXACT = updated(
+    SACLagrangianConfig(),
+    {
+        "network": {"hidden": (16,)},
+        "batch_size": 64,
+        "lr": 3e-3,
+        "replay": {"learning_starts": 200, "capacity": 2000},
+        "tau": 0.05,
+    },
+    {"initial_temperature": 0.1, "cost_episodes": 20},
 )
 
 
@@ -156,18 +168,18 @@ def trained(config, steps=2000):
 
 @pytest.mark.slow
 def test_multiplier_and_cost_of_a_known_problem():
-    multiplier, cost = trained(replace(EXACT, multiplier="pid", kp=1.0, ki=0.02, kd=0.0))
+    multiplier, cost = trained(updated(EXACT, multiplier={"kind": "pid", "kp": 1.0, "ki": 0.02, "kd": 0.0}))
     assert cost == pytest.approx(0.09, rel=0.2)
     assert 1.3 < multiplier < 2.2
 
 
 @pytest.mark.slow
 def test_frozen_multiplier_violates_the_known_problem():
-    assert trained(replace(EXACT, multiplier_lr=0.0), 800)[1] > 0.5
+    assert trained(updated(EXACT, multiplier={"lr": 0.0}), 800)[1] > 0.5
 
 
 @pytest.mark.slow
 def test_flipped_cost_violates_the_known_problem(monkeypatch):
     plain = SACLagrangian.cost_target
     monkeypatch.setattr(SACLagrangian, "cost_target", lambda self, data: -plain(self, data))
-    assert trained(replace(EXACT, multiplier="pid", ki=0.02), 800)[1] > 0.5
+    assert trained(updated(EXACT, multiplier={"kind": "pid", "ki": 0.02}), 800)[1] > 0.5

@@ -15,14 +15,16 @@ import robo_rl
 from robo_bench.trainings import Silent
 from robo_policies.learners.prior import PRIOR_ACTION, PriorEnv, log_prior
 from robo_policies.learners.sac_prior import SACPriorConfig
+from robo_policies.networks.settings import Network
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.sampling import Replay
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
 from robo_rl.training.off_policy import online_training
 
 REACH = "robo/ArmReach-v0"
-SMALL = {"hidden": [8], "batch_size": 16, "learning_starts": 20}
+SMALL = {"network": {"hidden": [8]}, "batch_size": 16, "replay": {"learning_starts": 20}}
 
 
 def test_density_is_a_cut_normal():
@@ -98,7 +100,12 @@ def mean_action(kl, prior=-0.4, steps=1200):
     """Return the mean and deviation of the actions of a policy near a prior, and the temperature."""
     environment = PriorEnv(Target(), lambda seed: Always(prior))
     config = SACPriorConfig(
-        hidden=(16,), lr=5e-3, batch_size=64, learning_starts=200, kl_per_action=kl, discount=0.0, layer_norm=True
+        network=Network(hidden=(16,), layer_norm=True),
+        lr=5e-3,
+        batch_size=64,
+        replay=Replay(learning_starts=200),
+        kl_per_action=kl,
+        discount=0.0,
     )
     learner = config.build(specification(environment), 0)
     training = online_training(environment, learner, config.sampling, steps=steps, seed=0)
@@ -111,7 +118,7 @@ def mean_action(kl, prior=-0.4, steps=1200):
 
 def test_divergence_is_to_the_prior_of_that_observation():
     spec = specification(PriorEnv(Target(), lambda seed: Always(0.0)))
-    learner = SACPriorConfig(hidden=(8,)).build(spec, 0)
+    learner = SACPriorConfig(network=Network(hidden=(8,))).build(spec, 0)
     means = {"prior_actions": torch.tensor([[0.5]]), "next_prior_actions": torch.tensor([[-0.5]])}
     data, features = SimpleNamespace(extras=means), torch.zeros(1, learner.parts.encoder.size)
     for following, mean in ((False, 0.5), (True, -0.5)):
@@ -145,7 +152,7 @@ def test_environments_without_a_prior_are_refused(tmp_path):
             with_prior(changes)
     with pytest.raises(InvalidSetting, match="no such prior"):
         make_environment("tabular/Trap-v0", wrappers=[{"name": "prior"}])
-    for changes in ({"prior_std": 0.0}, {"kl_per_action": 0.0}, {"n_step": 3}):
+    for changes in ({"prior_std": 0.0}, {"kl_per_action": 0.0}, {"replay": {"n_step": 3}}):
         with pytest.raises(InvalidSetting):
             replace(SACPriorConfig(), **changes)
 

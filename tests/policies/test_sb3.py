@@ -13,7 +13,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from factories import axes, choices, make_spec, picture_spec, rest_slow
-from robo_policies.sb3.algorithms import A2CConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
+from robo_policies.sb3.algorithms import A2CConfig, DQNConfig, PPOConfig, SACConfig, SB3Normalization, TD3Config
 from robo_policies.sb3.environment import STATE, PolicyInput
 from robo_rl.entry_points import load
 from robo_rl.environments.make import make_environment, make_vector_environment
@@ -22,6 +22,7 @@ from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.protocols.components import Policy, Training
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.compatibility import needs_of
 from robo_sims.batched.environment import BatchedEnvironment
@@ -151,7 +152,7 @@ EQUAL = {
     "a2c": (A2CConfig(n_steps=16, **SMALL), sb3.A2C, {"n_steps": 16}),
     "sac": (SACConfig(train_freq=4, **REPLAY, **SMALL), sb3.SAC, REPLAY | {"train_freq": 4}),
     "td3": (
-        TD3Config(noise_type="normal", **REPLAY, **SMALL),
+        updated(TD3Config(), REPLAY, SMALL, noise={"type": "normal"}),
         sb3.TD3,
         REPLAY | {"action_noise": NormalActionNoise(np.zeros(6), 0.1 * np.ones(6))},
     ),
@@ -210,7 +211,7 @@ def test_normalized_ppo_in_several_environments_equals_plain_sb3():
     vectorized = VecNormalize(DummyVecEnv([plain_environment] * 2), gamma=0.98)
     plain = sb3.PPO("MlpPolicy", vectorized, n_steps=64, gamma=0.98, seed=3, device="cpu", **deepcopy(SMALL))
     plain.learn(512)
-    config = PPOConfig(n_steps=64, gamma=0.98, n_envs=2, normalize_observations=True, normalize_rewards=True, **SMALL)
+    config = updated(PPOConfig(), SMALL, n_steps=64, gamma=0.98, n_envs=2, normalize={"observations": True, "rewards": True})
     training = config.training(cheetah, steps=512, seed=3)
     recorder = Recorder()
     training.run(recorder)
@@ -289,7 +290,7 @@ def test_input_joins_visible_vectors_in_order():
 def test_cameras_make_dict_and_channels_first_demonstrations():
     environment = Reach(camera=36)
     episodes = demonstrations(environment, Expert(), 2)
-    config = SACConfig(buffer_size=200, batch_size=4, learning_starts=0, normalize_observations=True, **SMALL)
+    config = updated(SACConfig(), SMALL, buffer_size=200, batch_size=4, learning_starts=0, normalize={"observations": True})
     training = config.training(lambda: Reach(camera=36), steps=4, seed=0, demonstrations=episodes)
     replay = training.model.replay_buffer
     assert replay.observations["camera_top"].shape == (200, 1, 3, 36, 36)
@@ -331,7 +332,7 @@ def test_cloned_ppo_starts_far_better_than_uncloned(discrete, expert):
     environment = Reach(discrete=discrete)
     episodes = demonstrations(environment, expert, 30)
     uncloned = PPOConfig().training(lambda: Reach(discrete=discrete), steps=2048, seed=0)
-    cloned = PPOConfig(clone_epochs=40, normalize_observations=True).training(
+    cloned = PPOConfig(clone_epochs=40, normalize=SB3Normalization(observations=True)).training(
         lambda: Reach(discrete=discrete), steps=2048, seed=0, demonstrations=episodes
     )
     assert success_rate(uncloned.policy, environment) <= 0.2
@@ -349,9 +350,9 @@ def test_initial_policy_is_cloned_where_the_demonstrations_went():
 
 
 CONFIGS = [
-    PPOConfig(n_steps=32, batch_size=32, n_envs=2, normalize_observations=True, normalize_rewards=True, **SMALL),
-    SACConfig(**REPLAY, **SMALL, normalize_observations=True),
-    TD3Config(noise_type="ornstein-uhlenbeck", **REPLAY, **SMALL),
+    updated(PPOConfig(), SMALL, n_steps=32, batch_size=32, n_envs=2, normalize={"observations": True, "rewards": True}),
+    updated(SACConfig(), REPLAY, SMALL, normalize={"observations": True}),
+    updated(TD3Config(), REPLAY, SMALL, noise={"type": "ornstein-uhlenbeck"}),
 ]
 
 

@@ -63,7 +63,7 @@ def test_a_section_becomes_a_config(environment):
 
 def test_inherited_section_overrides_and_lists_omissions():
     settings = read_zoo(ZOO, "ppo", "Swimmer-v4")
-    changed = {"gamma": 0.9999, "normalize_observations": True, "normalize_rewards": False}
+    changed = {"gamma": 0.9999, "normalize": {"observations": True, "rewards": False}}
     assert settings.learner == HALF_CHEETAH | changed
     assert settings.ignored == ("policy: CnnPolicy", "env_wrapper: [{'some.Wrapper': {'skip': 2}}]")
 

@@ -12,13 +12,16 @@ import torch
 from factories import axes, make_spec
 from robo_bench.trainings import Silent
 from robo_cli.main import dispatch
+from robo_policies.learners.chunks import ResidualNetwork
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.steering import SteeredEnv
+from robo_policies.networks.settings import Network
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.protocols.sampling import Replay
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import OfflineTraining, online_training
@@ -55,7 +58,13 @@ class Either:
 
 
 SAMPLED = [np.array([place], np.float32) for place in np.linspace(-1, 1, 20)]
-SAC = SACConfig(hidden=(32, 32), lr=3e-3, batch_size=64, learning_starts=100, initial_temperature=0.02, replay_capacity=2000)
+SAC = SACConfig(
+    network=Network(hidden=(32, 32)),
+    lr=3e-3,
+    batch_size=64,
+    replay=Replay(learning_starts=100, capacity=2000),
+    initial_temperature=0.02,
+)
 
 
 def cloned(config, steps):
@@ -68,7 +77,9 @@ def cloned(config, steps):
 
 @pytest.fixture(scope="module")
 def flow():
-    return cloned(FlowBCConfig(chunk=2, executed=1, hidden=(32, 32), batch_size=64, lr=1e-3, tau=0.05), 1500)
+    return cloned(
+        FlowBCConfig(chunk=2, executed=1, network=ResidualNetwork(hidden=(32, 32)), batch_size=64, lr=1e-3, tau=0.05), 1500
+    )
 
 
 @pytest.mark.slow
@@ -103,7 +114,9 @@ def test_steering_finds_the_open_way_and_changes_no_weight(flow):
 def test_what_cannot_be_steered_is_refused(flow):
     with pytest.raises(InvalidSetting, match="nothing to steer"):
         SteeredEnv(Fork(), flow.policy, reach=0.0)
-    diffusion = DiffusionBCConfig(chunk=2, executed=1, hidden=(8,), batch_size=8).build(Fork.environment_spec, 0)
+    diffusion = DiffusionBCConfig(chunk=2, executed=1, network=ResidualNetwork(hidden=(8,)), batch_size=8).build(
+        Fork.environment_spec, 0
+    )
     environment = SteeredEnv(Fork(), diffusion.policy)
     environment.reset(seed=0)
     with pytest.raises(InvalidSetting, match="flow policy"):
@@ -114,7 +127,16 @@ def test_a_run_is_steered_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = str(tmp_path / "data")
     assert dispatch(["record", "robo/ArmReach-v0", "--episodes", "3", "--out", data]) == 0
-    small = ["--learner.hidden", "16", "--learner.batch-size", "8", "--evaluation.every", "0", "--evaluation.episodes", "1"]
+    small = [
+        "--learner.network.hidden",
+        "16",
+        "--learner.batch-size",
+        "8",
+        "--evaluation.every",
+        "0",
+        "--evaluation.episodes",
+        "1",
+    ]
     words = ["--dataset", data, "--steps", "3", *small, "--evaluation.videos", "0", "--checkpoint-every", "3"]
     assert dispatch(["train", "offline-flow-bc", "--name", "flow", *words]) == 0
     run = next(Path("runs").glob("*-flow-0"))

@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 
 from robo_policies.learners.stepmix_sac import Bounds, StepMixSACConfig, TakeOver
+from robo_policies.networks.settings import Network
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.sampling import Replay
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 
-SMALL = StepMixSACConfig(hidden=(8,), batch_size=8, learning_starts=50, replay_capacity=20_000, worst_return=-10.0)
+SMALL = StepMixSACConfig(
+    network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=50, capacity=20_000), worst_return=-10.0
+)
 
-WIDE = {"hidden": (32,), "candidates": 6, "worst_return": -10.0}
+WIDE = {"network": {"hidden": (32,)}, "candidates": 6, "worst_return": -10.0}
 
 
 class Observer:
@@ -90,7 +95,7 @@ def test_the_learner_acts_from_its_step_on():
 @pytest.mark.slow
 def test_returns_stay_near_the_baseline_while_it_learns():
     observer = Observer()
-    training = replace(SMALL, **WIDE).training(make, steps=5_000, seed=0)
+    training = updated(SMALL, WIDE).training(make, steps=5_000, seed=0)
     training.run(observer)
     windows = np.convolve(observer.returns, np.ones(50) / 50, "valid")
     assert windows.min() > 0.7 * np.mean(training.bounds.baseline)
@@ -130,4 +135,4 @@ def test_policy_conforms_and_is_restored(tmp_path):
 )
 def test_unusable_setting_is_one_error(name, settings, said):
     with pytest.raises(InvalidSetting, match=said):
-        replace(SMALL, **settings).training(lambda: make_environment(name), steps=10, seed=0)
+        updated(SMALL, settings).training(lambda: make_environment(name), steps=10, seed=0)

@@ -1,9 +1,14 @@
 """Robots for the tests of this folder. What is promised in a robot's time is tested on a clock that passes only while
 someone waits on it: a slow or busy machine changes nothing then."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from faulty_twin import FaultyTwin
 
 from robo_real.clock import ManualClock
 from robo_real.environment import RobotEnv
@@ -40,7 +45,7 @@ def serve():
     servers = []
 
     def served(limits=STRICT, *, plain_clients=True, auto_clear=False, clock=None, log=None, **options) -> RobotServer:
-        twin = Twin(TwinOptions(**options), clock)
+        twin = FaultyTwin(Twin(TwinOptions(**options), clock))
         robot = GuardedArm(twin, limits, spec=twin.spec, scene=twin, log=log)
         robot.connect()
         cameras = {name: DriverCamera(twin, name) for name in twin.cameras}

@@ -1,8 +1,10 @@
 """What the simulated arm itself did while it was commanded: read from the physics at each of its steps, not from the guard.
 
 python tests/real_robot/plant_truth.py 20000        prints the table of docs/robot-guard.md
+python tests/real_robot/plant_truth.py press        prints how far the hand gets outside that presses at a side of its box
 """
 
+import itertools
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -349,5 +351,27 @@ def measured(commands: int, seeds: int = 10) -> Worst:
     return worst
 
 
+def pressed(turn: float, tilt: float, side: float) -> tuple[float, int]:
+    """Presses on the table at a side of the box and is armed again after each stop; returns [m] outside and the stops."""
+    flood = Flood(0)
+    flood.robot.arm()
+    flood.aim([0.38, side, TWIN.box_low[2] + 0.03], turn, tilt)
+    flood.repeat("far_pose", 60, wait=0.05)
+    flood.repeat("press", 150, wait=0.1)
+    stops = flood.robot.guard.counts["hard_force"]
+    flood.close()
+    return flood.recorder.worst.box, stops
+
+
+def pressed_everywhere() -> list[tuple[float, int]]:
+    """Returns the same for 24 ways to press."""
+    ways = itertools.product((-1.0, 0.5, 1.5), (-0.4, -0.2, 0.2, 0.4), (TWIN.box_low[1], TWIN.box_high[1]))
+    return [pressed(*way) for way in ways]
+
+
 if __name__ == "__main__":
-    print(measured(int(sys.argv[1])).table(TWIN))
+    if sys.argv[1] == "press":
+        outside, stops = zip(*pressed_everywhere(), strict=True)
+        print(f"{len(stops)} ways, {sum(stops)} stops: mm outside", *sorted(round(1e3 * each, 2) for each in outside))
+    else:
+        print(measured(int(sys.argv[1])).table(TWIN))

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from robo_real.control_loop import ControlLoop
+from robo_real.clock import ControlLoop
 from robo_real.remote_robot import RemoteRobot
 
 robot = RemoteRobot(sys.argv[1], owner="streamer", timeout=20.0)

@@ -311,9 +311,10 @@ def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
     (rollout,) = kept.ended
     assert rollout.stop_reason == "operator_lost"
     episode = rollout.episode()
-    held = np.flatnonzero(episode.sources == ActionSource.GUARD)
-    assert all("operator_lost" in episode.metadata["guard"][str(step)] for step in held)
-    assert len(held) and len(episode.interventions) == 1
+    held = [str(step) for step in np.flatnonzero(episode.sources == ActionSource.GUARD)]
+    lost = [step for step, reasons in episode.metadata["guard"].items() if "operator_lost" in reasons]
+    assert held and lost == held, "a late step, on a busy machine, has another reason"
+    assert len(episode.interventions) == 1
 
 
 @pytest.mark.parametrize("label", ["success", "failure", "discard"])

@@ -16,8 +16,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.repair import repair
 from robo_real.arm_spec import arm_spec
 from robo_real.auto_rearm import with_auto_rearm
-from robo_real.clock import ManualClock
-from robo_real.control_loop import ControlLoop
+from robo_real.clock import ControlLoop, ManualClock
 from robo_real.environment import RobotEnv
 from robo_real.fake_reach import fake_reach
 from robo_real.guard import Mode

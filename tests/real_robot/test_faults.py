@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from robo_real.cameras import MOST_AGE, Frame, FreshFrames
-from robo_real.faults import Faults
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.serving import ServerSettings, build_server
@@ -28,6 +27,9 @@ from robo_rl.errors import (
 from robo_rl.rollout.episode import Rollout
 from robo_rl.types import ActionSource
 
+sys.path.insert(0, str(Path(__file__).parent))
+from faulty_twin import Faults, FaultyLink
+
 STILL = np.array([0, 0, 0, 0, 1], np.float32)
 ALONG = np.array([0.3, 0, 0, 0, 1], np.float32)
 
@@ -37,6 +39,14 @@ def wait_until(holds, seconds=60.0):
     while not holds():
         assert time.monotonic() < end, "it never came to hold"
         time.sleep(0.01)
+
+
+@pytest.fixture
+def link(monkeypatch):
+    """Returns the state of all connections that this process opens to robots."""
+    found = FaultyLink()
+    monkeypatch.setattr("robo_real.http_client.TimedClient", found.client)
+    return found
 
 
 @pytest.fixture
@@ -100,9 +110,10 @@ def test_a_robot_at_fault_is_stopped_and_the_episode_says_why(under_way, faults,
         environment.reset(seed=1)
 
 
-def test_lost_robot_ends_episode_and_returns_stopped(under_way):
+def test_lost_robot_ends_episode_and_returns_stopped(under_way, link):
     server, environment = under_way()
-    inject(server, disconnect=1.5)
+    link.clock = server.application.robot.clock
+    link.lose(1.5)
     assert ended(environment)["stop_reason"] == "robot_lost"
     server.application.robot.clock.sleep(1.6)
     wait_until(lambda: server.application.robot.guard.reason == "watchdog")
@@ -113,18 +124,18 @@ def test_lost_robot_ends_episode_and_returns_stopped(under_way):
     again.close()
 
 
-def test_an_answer_that_is_late_now_and_then_is_only_counted(under_way):
+def test_an_answer_that_is_late_now_and_then_is_only_counted(under_way, link):
     server, environment = under_way()
-    inject(server, jitter=0.05)
+    link.clock, link.jitter = server.application.robot.clock, 0.05
     for _ in range(15):
         *_, truncated, info = environment.step(STILL)
         assert not truncated, info
     assert server.application.robot.guard.reason == ""
 
 
-def test_commands_on_old_news_are_refused_and_held(under_way):
+def test_commands_on_old_news_are_refused_and_held(under_way, link):
     server, environment = under_way()
-    inject(server, latency=0.25)  # on the way there and back: what a command answers is older than is allowed
+    link.clock, link.latency = server.application.robot.clock, 0.25  # a command answers older news than is allowed
     environment.step(ALONG)
     info = environment.step(ALONG)[-1]
     assert info["guard"] == ["late"]
@@ -251,16 +262,16 @@ def test_the_command_of_a_client_that_was_paused_is_discarded(serve):
     assert robot.guard.reason == ""
 
 
-def test_watchdog_tolerates_short_loss_and_stops_at_300_ms(under_way):
+def test_watchdog_tolerates_short_loss_and_stops_at_300_ms(under_way, link):
     server, environment = under_way()
     remote, robot = environment.robot, server.application.robot
     remote.observe()
-    inject(server, drop=1.0)
+    link.is_cut = True
     for _ in range(2):
         with pytest.raises(RobotUnavailable):
             remote.apply(STILL)
         robot.clock.sleep(0.05)
-    inject(server)
+    link.is_cut = False
     remote.apply(STILL)
     robot.watchdog.check()
     assert held(robot) == []

@@ -2,10 +2,12 @@
 
 import json
 import socket
+import sys
 import time
 import urllib.error
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,9 @@ from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_rl.errors import RobotStopped, RobotUnavailable
+
+sys.path.insert(0, str(Path(__file__).parent))
+from faulty_twin import Faults
 
 
 def reason_of(server, route, body=None):
@@ -112,7 +117,7 @@ def test_units_and_the_order_of_quaternions(serve_in_step):
 def test_forces_are_told_in_the_frame_of_the_hand(serve_in_step):
     server = serve_in_step()
     before = json.loads(post(server, "/getforce")[2])["force"]
-    server.application.robot.driver.inject(type(server.application.robot.driver.faults)(push=30.0))
+    server.application.robot.driver.inject(Faults(push=30.0))
     after = json.loads(post(server, "/getforce")[2])["force"]
     np.testing.assert_allclose(
         np.subtract(after, before), [0, 0, -30.0], atol=1.0
@@ -227,7 +232,7 @@ def test_clearing_errors_leaves_a_protective_stop_to_a_person(serve_in_step):
     robot.driver.recover = lambda: recovered.append(1)
     pose = json.loads(post(server, "/getpos")[2])["pose"]
     post(server, "/pose", {"arr": pose})
-    robot.driver.inject(type(robot.driver.faults)(reflex=True))
+    robot.driver.inject(Faults(reflex=True))
     robot.clock.sleep(0.1)
     for _ in range(3):
         assert post(server, "/clearerr")[2] == "Clear"
@@ -295,7 +300,7 @@ def test_poses_are_ignored_after_reflex_until_cleared(serve_in_step, auto_clear,
     pose = json.loads(post(server, "/getpos")[2])["pose"]
     up = {"arr": [*pose[:2], pose[2] + 0.015, *pose[3:]]}
     post(server, "/pose", {"arr": pose})
-    twin.inject(type(twin.faults)(reflex=True))
+    twin.inject(Faults(reflex=True))
     assert post(server, "/pose", up)[2] == "Moved"  # as a Franka says, which does not move
     assert twin.read().position[2] == pytest.approx(pose[2], abs=0.002)
     post(server, "/clearerr")

@@ -21,7 +21,7 @@ from console_operators import Page, start
 
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
-from robo_real.server import http_process, http_supervisor
+from robo_real.server import http_supervisor
 from robo_rl.system.pages.connections import MOST_CONNECTIONS, PER_TURN
 
 MANY = 10_000
@@ -77,7 +77,7 @@ def test_requests_that_wait_take_no_connection_of_a_stop(serve):
             )
             assert link.recv(1 << 16).startswith(b"HTTP/1.1 200")
         assert server.application.robot.guard.mode == "stopped" and not leaves.is_set()
-        assert descriptors(server.http.pid) < http_process.MOST_CONNECTIONS + http_supervisor.CHANNELS + 12
+        assert descriptors(server.http.pid) < MOST_CONNECTIONS + http_supervisor.CHANNELS + 12
         leaves.set()
 
 
@@ -148,4 +148,4 @@ def test_robot_stops_beside_ten_thousand_connections(serve):
             assert guard.stops == stops + 1 and time.monotonic() - began < 10
             print(f"robot: stopped after {1000 * (time.monotonic() - began):.0f} ms, at most {most} files open")
             robot.close()
-    assert most < http_process.MOST_CONNECTIONS + http_supervisor.CHANNELS + 12
+    assert most < MOST_CONNECTIONS + http_supervisor.CHANNELS + 12

@@ -5,11 +5,13 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,8 @@ import pytest
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.server import http_process, http_supervisor
-from robo_real.server.messages import LENGTH, Request, receive_request, send_answer
+from robo_real.server.messages import LENGTH, Answer, Request, receive_request, send_answer
+from robo_rl.system.pages.connections import MOST_CONNECTIONS
 
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 HEALTH = b"GET /robo/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -45,6 +48,11 @@ while time.monotonic() < end:
                 for _ in range(300): link.sendall(b"%x\\r\\n" % len(part) + part + b"\\r\\n")
                 link.sendall(b"0\\r\\n\\r\\n")
                 link.recv(1)
+            elif kind == "crumbs":
+                link.sendall(head + b"Transfer-Encoding: chunked\\r\\n\\r\\n")
+                for _ in range(100): link.sendall(b"1\\r\\n0\\r\\n" * 100_000)
+            elif kind == "asks":
+                for _ in range(5000): link.sendall(b"GET /nowhere HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n" * 200)
             else:
                 body = b'{"by": ' + b"[" * 30000 + b"0" * 30000 + b"}"
                 for _ in range(200): link.sendall(head + b"Content-Length: %d\\r\\n\\r\\n" % len(body) + body)
@@ -92,9 +100,9 @@ def connection(server):
 # floods
 
 
-@pytest.mark.parametrize("kind", ["length", "chunked", "many"])
+@pytest.mark.parametrize("kind", ["length", "chunked", "crumbs", "many", "asks"])
 def test_flood_delays_no_watchdog(serve, kind):
-    """Bodies of 50 MB, of 300 MB in chunks, and 60 kB of deep JSON again and again, while a client falls silent."""
+    """A client falls silent amid bodies of 50 MB, of 300 MB in chunks, in chunks of a byte, 60 kB of deep JSON, requests."""
     server = serve()
     robot, before = server.application.robot, memory(os.getpid(), "VmRSS")
     client, silent = RemoteRobot(server.url), []
@@ -134,7 +142,7 @@ def test_half_open_connections_hold_no_threads(serve):
             assert answer_of(link)[0] == 200
         assert set(threading.enumerate()) - threads == set()
         open_there = len(os.listdir(f"/proc/{server.http.pid}/fd"))
-        assert open_there < http_process.MOST_CONNECTIONS + http_supervisor.CHANNELS + 12
+        assert open_there < MOST_CONNECTIONS + http_supervisor.CHANNELS + 12
     assert server.application.robot.guard.mode == "idle"
 
 
@@ -255,8 +263,8 @@ def test_no_process_is_left_behind(serve, tmp_path):
 def fronted(monkeypatch):
     """Gives the port of a front whose times are short, and the other ends of its sockets."""
     monkeypatch.setattr(http_process, "READING", 0.3)
+    monkeypatch.setattr(http_process, "WRITING", 0.3)
     monkeypatch.setattr(http_process, "QUEUED", 0.3)
-    monkeypatch.setattr(http_process, "SWEEP", 0.02)
     listener = socket.create_server(("127.0.0.1", 0))
     control, channels = socket.socketpair(), [socket.socketpair() for _ in range(2)]
     served = http_process.HttpProcess(listener, control[1], [other for _, other in channels], "127.0.0.1")
@@ -267,17 +275,39 @@ def fronted(monkeypatch):
     thread.join(20)
     for link in (listener, control[1], *(link for pair in channels for link in pair)):
         link.close()
-    for client in [*served._clients]:
-        served._close(client)
-    served._selector.close()
+    assert len(served.connections) == 0
+
+
+def told(link) -> bytes:
+    """Return all that comes until the other side closes the connection."""
+    return b"".join(iter(partial(link.recv, 1 << 20), b""))
 
 
 def test_front_closes_what_sends_no_whole_request(fronted):
     port, _ = fronted
-    for said in (b"", b"GET /robo/he", HEAD % (b"/robo/stop", 10) + b"{"):
+    body = HEAD % (b"/robo/stop", 10) + b"{"
+    for said, answer in ((b"", b""), (b"GET /robo/he", b""), (body, b"HTTP/1.1 408 Request Timeout")):
         with closing(socket.create_connection(("127.0.0.1", port), 30)) as link:
             link.sendall(said)
-            assert link.recv(10) == b""
+            assert told(link).split(b"\r\n")[0] == answer
+
+
+def test_front_closes_what_drips(fronted):
+    port, _ = fronted
+    with closing(socket.create_connection(("127.0.0.1", port), 30)) as link, pytest.raises(OSError):
+        for _ in range(100):
+            link.sendall(b"G")
+            time.sleep(0.05)
+
+
+def test_front_closes_what_reads_no_answer(fronted):
+    port, channels = fronted
+    with closing(socket.create_connection(("127.0.0.1", port), 30)) as link:
+        link.sendall(HEALTH)
+        receive_request(channels[1])
+        send_answer(channels[1], Answer(200, {}, bytes(1 << 25)))
+        time.sleep(1.0)
+        assert len(told(link)) < 1 << 25
 
 
 def test_front_says_that_the_robot_is_busy(fronted):
@@ -289,12 +319,40 @@ def test_front_says_that_the_robot_is_busy(fronted):
         second.sendall(HEALTH)
         status, body = answer_of(second)
         assert status == 503 and b"busy" in body
-        send_answer(channels[1], b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        send_answer(channels[1], Answer(200, {"X-Robo-Reason": "speed"}, b"ok"))
         assert answer_of(first) == (200, b"ok")
-        first.sendall(HEALTH)  # the same connection, and an answer that breaks it
+        first.sendall(HEALTH)  # the same connection
         receive_request(channels[1])
-        send_answer(channels[1], b"")
-        assert first.recv(10) == b""
+        send_answer(channels[1], Answer(200, {}, b"again"))
+        assert answer_of(first) == (200, b"again")
+
+
+def test_front_asks_nothing_for_a_client_that_is_gone(fronted):
+    port, channels = fronted
+    with closing(socket.create_connection(("127.0.0.1", port), 30)) as first:
+        first.sendall(HEALTH)
+        receive_request(channels[1])
+        with closing(socket.create_connection(("127.0.0.1", port), 30)) as second:
+            second.sendall(HEAD % (b"/open_gripper", 0))  # it waits for a free channel
+            second.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            time.sleep(0.1)
+        time.sleep(0.1)
+        send_answer(channels[1], Answer(200, {}, b"ok"))
+        assert answer_of(first) == (200, b"ok")
+        first.sendall(HEALTH)
+        assert receive_request(channels[1]) == Request("GET", "/robo/health", None)
+        send_answer(channels[1], Answer(200, {}, b"ok"))
+        assert answer_of(first) == (200, b"ok")
+
+
+def test_front_ends_when_the_arms_process_answers_garbage(fronted):
+    port, channels = fronted
+    with closing(socket.create_connection(("127.0.0.1", port), 30)) as link:
+        link.sendall(HEALTH)
+        receive_request(channels[1])
+        channels[1].sendall(LENGTH.pack(1 << 31))
+        while link.recv(1 << 16):
+            pass
 
 
 def test_messages_have_a_limit():
@@ -312,14 +370,17 @@ def test_messages_have_a_limit():
         (b"GET http://localhost/robo/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /robo/health HTTP/2.0\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /%0d%0a HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
-        (b"GET /robo/health HTTP/1.1\r\n\r\n", 403),
+        (b"GET /robo/health HTTP/1.1\r\n\r\n", 400),
+        (b"GET /robo/health HTTP/1.0\r\n\r\n", 403),
         (b"GET /robo/health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
-        (b"GET /robo/health HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n", 400),
-        (b"GET /robo/health HTTP/1.1\r\nHost: localhost\nOrigin: x\r\n\r\n", 400),
+        (b"GET /robo/health HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n", 403),
+        (b"GET /robo/health HTTP/1.1\r\nHost: localhost\nOrigin: x\r\n\r\n", 403),
         (b"GET /robo/health HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\n\r\n", 403),
         (b"POST /robo/stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST /robo/stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
-        (b"POST /robo/stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999\r\n\r\n", 400),
+        (b"POST /robo/stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999\r\n\r\n", 413),
+        (b"POST /robo/stop HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
+        (b"POST /robo/stop HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
         (b"GET /robo/health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000, 431),
         (b"GET /robo/health HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 70 + b"\r\n", 431),
         (stop(b'{"by":[' + b"0," * 2002 + b"0]}"), 413),

@@ -14,11 +14,11 @@ from factories import rest_slow
 from robo_bench.misbehaving_arm import KINDS, MisbehavingArm
 from robo_bench.robot_motion import LIMITS, SLOW, misbehaviour, off_after_reset, outside_box
 from robo_real.arm import ArmState, ArmTarget
+from robo_real.checks import AWAY, MotionChecks
 from robo_real.clock import ManualClock
 from robo_real.drivers.fake import FakeArm
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
-from robo_real.motion_checks import AWAY, MotionChecks
 from robo_real.rotations import DOWN, pointing_down, turned
 from robo_real.twin import Twin
 from robo_rl.errors import RobotStopped

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robo_policies.learners.hil_serl import HILSERLConfig
+from robo_policies.learners.hil_serl import HILSERLConfig, HILSERLReplay
+from robo_policies.learners.rlpd import RLPDNetwork
 from robo_real.console.operator import operator_at
 from robo_real.console.operator_env import HOLDS, READY
 from robo_rl.environments.make import make_environment
@@ -24,7 +25,7 @@ from robo_rl.training.replay_learning import ReplayLearner
 from robo_rl.types import ActionSource
 
 RIGHT = np.array([0, 0.5, 0, 0, 1], np.float32)
-CONFIG = HILSERLConfig(hidden=(8,), batch_size=8, learning_starts=5, replay_capacity=200)
+CONFIG = HILSERLConfig(network=RLPDNetwork(hidden=(8,)), batch_size=8, replay=HILSERLReplay(learning_starts=5, capacity=200))
 SCRIPT = {
     (0, 2): "hold", (0, 4): "success",
     (1, 1): "hold", (1, 4): "lost",

@@ -17,7 +17,7 @@ from robo_real.limits import TWIN
 from robo_rl.errors import RobotError
 
 sys.path.insert(0, str(Path(__file__).parent))
-from plant_truth import MARGINS, MOST_OUTSIDE, Flood, Recorder, measured
+from plant_truth import MARGINS, MOST_OUTSIDE, Flood, Recorder, measured, pressed
 
 SLOW = replace(TWIN, speed=0.1, acceleration=1.0, reach=0.01, turn_speed=0.5, turn_acceleration=5.0)
 
@@ -35,14 +35,8 @@ def test_plant_keeps_the_limits_in_a_flood(limits):
 @pytest.mark.parametrize("tilt", [-0.4, 0.4])
 def test_hand_that_presses_at_a_side_gets_no_farther(tilt):
     """It presses on the table, is stopped by the force, springs back and is armed again; without a way back, 5.6 mm outside."""
-    flood = Flood(0)
-    flood.robot.arm()
-    flood.aim([0.38, TWIN.box_low[1], TWIN.box_low[2] + 0.03], turn=-1.0, tilt=tilt)
-    flood.repeat("far_pose", 60, wait=0.05)
-    flood.repeat("press", 150, wait=0.1)
-    stops = flood.robot.guard.counts["hard_force"]
-    flood.close()
-    assert stops > 20 and flood.recorder.worst.box <= MOST_OUTSIDE
+    outside, stops = pressed(-1.0, tilt, TWIN.box_low[1])
+    assert stops > 20 and outside <= MOST_OUTSIDE
 
 
 @pytest.mark.slow

@@ -7,12 +7,12 @@ import pytest
 
 from robo_real.clock import ManualClock
 from robo_real.environment import RobotEnv
-from robo_real.faults import Faults
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.twin import Twin, TwinOptions
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import UnknownName
+from robo_sims.arm.realtime_arm import RealtimeCameras
 
 
 def twin_env(**options):
@@ -52,14 +52,15 @@ def test_twin_pictures_equal_those_of_simulation(serve_in_step, beside):
     simulated.close()
 
 
-def test_frozen_camera_at_a_reset_is_waited_for():
+def test_frozen_camera_at_a_reset_is_waited_for(monkeypatch):
     twin = Twin(TwinOptions(task="robo/ArmPick-v0", cameras=("front",), image_size=32))
     twin.connect()
     twin.newest("camera_front")
-    twin.inject(Faults(camera_freeze=True))
-    thaw = threading.Timer(0.3, twin.inject, [Faults()])
+    thawed, draw = threading.Event(), RealtimeCameras.draw
+    monkeypatch.setattr(RealtimeCameras, "draw", lambda cameras: thawed.wait(20) and draw(cameras))
+    thaw = threading.Timer(0.3, thawed.set)
     thaw.start()
     twin.reset(3)
-    assert twin.newest("camera_front").stamp >= twin._began
+    assert thawed.is_set() and twin.newest("camera_front").stamp >= twin._began
     thaw.join()
     twin.close()

@@ -7,8 +7,7 @@ import pytest
 
 from robo_real.arm import ArmState, ArmTarget, Response
 from robo_real.limits import TWIN
-from robo_real.orientation_cone import OrientationCone
-from robo_real.rotations import DOWN, pointing_down
+from robo_real.rotations import DOWN, OrientationCone, pointing_down
 from robo_real.set_points import PoseSetPoints
 
 TICK = 0.01

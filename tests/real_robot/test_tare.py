@@ -12,13 +12,15 @@ from robo_cli.main import dispatch
 from robo_real.clock import ManualClock
 from robo_real.drivers.fake import FakeArm
 from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
-from robo_real.faults import Faults
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.server.robo_routes import RoboRoutes
 from robo_real.twin import Twin
 from robo_rl.errors import RobotBusy, RobotError, RobotUnavailable
+
+sys.path.insert(0, str(Path(__file__).parent))
+from faulty_twin import Faults, FaultyTwin
 
 STILL = [0, 0, 0, 0, 1]
 
@@ -50,7 +52,7 @@ def arm():
 
 
 def test_tare_of_twin_removes_offset_and_keeps_contacts(arm):
-    twin = Twin(clock=ManualClock())
+    twin = FaultyTwin(Twin(clock=ManualClock()))
     robot = arm(twin)
     twin.clock.sleep(0.2)
     twin.inject(Faults(push=12.0))
@@ -111,7 +113,7 @@ def test_faults_and_frozen_measurements_are_refused(arm):
     robot.driver.fault = "protective stop"
     with pytest.raises(RobotError, match="protective stop"):
         robot.tare()
-    twin = Twin(clock=ManualClock())
+    twin = FaultyTwin(Twin(clock=ManualClock()))
     robot = arm(twin)
     twin.inject(Faults(freeze=True))
     with pytest.raises(RobotUnavailable, match="frozen"):

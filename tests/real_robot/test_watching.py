@@ -1,17 +1,21 @@
 """Measurements are judged at each tick of the arm, also if nobody commands it; in the twin's own time."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from robo_real.arm import ArmTarget
 from robo_real.clock import ManualClock
-from robo_real.faults import Faults
 from robo_real.guard import Mode
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN as FREE
 from robo_real.twin import Twin
+
+sys.path.insert(0, str(Path(__file__).parent))
+from faulty_twin import Faults, FaultyTwin
 
 TWIN = replace(FREE, stop_after=1.0)
 SEEN = 0.02
@@ -20,7 +24,7 @@ SEEN = 0.02
 
 @pytest.fixture
 def robot():
-    twin = Twin(clock=ManualClock())
+    twin = FaultyTwin(Twin(clock=ManualClock()))
     found = GuardedArm(twin, TWIN, spec=twin.spec, scene=twin)
     found.connect()
     found.arm()
@@ -119,7 +123,7 @@ def test_watch_takes_the_reset_of_a_scene_for_no_jump(robot):
 
 
 def test_watch_judges_nothing_before_the_arm_is_armed():
-    twin = Twin(clock=ManualClock())
+    twin = FaultyTwin(Twin(clock=ManualClock()))
     robot = GuardedArm(twin, TWIN, spec=twin.spec, scene=twin)
     robot.connect()
     twin.inject(Faults(push=400.0))

@@ -6,8 +6,8 @@ sample_and_die.py URL LOG N
 import sys
 from pathlib import Path
 
-from robo_rl.rewards.language.conversation import prompt
-from robo_rl.rewards.language.factory import language_model
+from robo_rl.rewards.chat.opening import language_model
+from robo_rl.rewards.chat.question import prompt
 
 settings = {"model": "judge", "base_url": sys.argv[1], "key_variable": "TEST_KEY", "concurrency": 3}
 model = language_model("endpoint", settings, log=Path(sys.argv[2]))

@@ -11,6 +11,7 @@ import torch
 from factories import make_episode, make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RewardUnavailable
 from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, RunningScale
@@ -20,6 +21,7 @@ from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedRetu
 from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING
 from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec
 from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
@@ -297,8 +299,14 @@ RD = ReturnDecomposition(decoder=DecoderConfig(hidden=(8,), rows=32))
 
 
 def sac(model=RD, *, steps=60, weight=1.0, environment=Line, **settings) -> OnlineTraining[EnvironmentSteps]:
-    config = SACConfig(
-        **{"hidden": (8,), "batch_size": 8, "learning_starts": 10, "replay_capacity": 100, "normalization_rows": 50} | settings
+    config = updated(
+        SACConfig(),
+        {
+            "network": {"hidden": (8,), "normalization_rows": 50},
+            "batch_size": 8,
+            "replay": {"learning_starts": 10, "capacity": 100},
+        },
+        settings,
     )
     reward = model.online(SPEC, weight=weight, discount=0.99)
     learner, running = config.build(SPEC, 3), reward.running(1)
@@ -306,7 +314,7 @@ def sac(model=RD, *, steps=60, weight=1.0, environment=Line, **settings) -> Onli
 
 
 def test_batch_rewards_belong_to_their_steps_past_ring_wrap():
-    training, seen = sac(steps=240, weight=2.0, learning_starts=110), []
+    training, seen = sac(steps=240, weight=2.0, replay={"learning_starts": 110}), []
     running = training.step_learner.relabelling
     update = training.learner.update
     training.learner.update = lambda batch: seen.append((batch, running.decoder.rewards(_inputs(batch)))) or update(batch)
@@ -397,7 +405,7 @@ def test_an_episode_that_has_no_return_is_left_out():
     class Diverging(Line):
         diverges = True
 
-    training, observer = sac(environment=Diverging, steps=60, learning_starts=1000), Observer()
+    training, observer = sac(environment=Diverging, steps=60, replay={"learning_starts": 1000}), Observer()
     training.run(observer)
     lengths = {each.length for each in training.step_learner.relabelling.memory.draw(50, np.random.default_rng(0))}
     assert lengths == {7}, "those that diverged after 4 steps taught nothing"
@@ -422,8 +430,10 @@ def test_where_nothing_can_be_decomposed_the_training_stops():
 @pytest.mark.slow
 def test_only_a_loop_that_relabels_takes_such_a_reward():
     reward = RD.online(SPEC, weight=1.0, discount=None)
-    with pytest.raises(InvalidSetting, match=r"given to single steps(.|\n)*n_step 3(.|\n)*use sac with learner.n_step 1"):
-        sac(n_step=3)
+    with pytest.raises(
+        InvalidSetting, match=r"given to single steps(.|\n)*n_step 3(.|\n)*use sac with learner.replay.n_step 1"
+    ):
+        sac(replay={"n_step": 3})
     with pytest.raises(InvalidSetting, match=r"for one environment(.|\n)*4 environments(.|\n)*sac"):
         reward.running(4)
     with pytest.raises(InvalidSetting, match="once and for all"):
@@ -465,7 +475,7 @@ def test_an_episodic_reward_is_paid_with_the_last_step():
 
 
 def test_episodic_reward_suits_any_learner_and_resumes(tmp_path):
-    config = PPOConfig(num_envs=1, steps_per_env=16, epochs=1, batch_size=8, hidden=(8,))
+    config = PPOConfig(num_envs=1, steps_per_env=16, epochs=1, batch_size=8, network=PolicyValueNetwork(hidden=(8,)))
     config.training(Line, steps=16, seed=0, reward=EpisodicReward().online(SPEC, weight=1.0, discount=None)).run(Observer())
     expected = finished(sac(EpisodicReward()))
     sac(EpisodicReward()).run(Observer(save=(17, tmp_path / "17")))

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeError, JudgeUnavailable, UnknownName
-from robo_rl.rewards.judges import chat_transport
-from robo_rl.rewards.judges.cached_judge import CachedJudge
-from robo_rl.rewards.judges.chat_transport import retry_after
-from robo_rl.rewards.judges.endpoint import Endpoint
-from robo_rl.rewards.judges.judge import Form, Question, Terms, data_url, judge
+from robo_rl.rewards.chat import transport
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.endpoint import Endpoint
+from robo_rl.rewards.chat.models import Terms, chat_model
+from robo_rl.rewards.chat.question import Form, Question, data_url
+from robo_rl.rewards.chat.transport import retry_after
 
 KEY = "sk-test-5ecret"
 
@@ -32,12 +33,12 @@ def question(number: int = 0) -> Question:
     return Question(("Is it done?", picture), Verdict)
 
 
-FIRST_WAIT = chat_transport.FIRST_WAIT
+FIRST_WAIT = transport.FIRST_WAIT
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr(chat_transport, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(transport, "FIRST_WAIT", 0.001)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def endpoint(chat_server):
 
 
 def one(endpoint: Endpoint, number: int = 0):
-    return CachedJudge(endpoint).ask([question(number)])[0]
+    return ModelClient(endpoint).ask([question(number)])[0]
 
 
 # ---------------------------------------------------------------------------------------------- what is sent
@@ -56,14 +57,14 @@ def test_words_and_pictures_arrive_as_they_are(endpoint, chat_server):
     seen = []
     chat_server.answer = lambda words, pictures: seen.append((words, pictures)) or GOOD
     asked = replace(question(1), system="You judge.")
-    CachedJudge(endpoint).ask([asked])
+    ModelClient(endpoint).ask([asked])
     words, pictures = seen[0]
     assert words[:2] == ["You judge.", "Is it done?"] and "Answer with one JSON object of this schema" in words[2]
     np.testing.assert_array_equal(pictures[0], asked.parts[1])
     body = chat_server.asked[-1]
     assert body["temperature"] == 0 and body["max_tokens"] == 1024
     assert body["response_format"]["json_schema"]["schema"]["additionalProperties"] is False
-    assert chat_server.headers[-1]["Authorization"] == f"Bearer {KEY}"
+    assert chat_server.headers[-1]["authorization"] == f"Bearer {KEY}"
 
 
 def test_a_server_may_be_told_otherwise(endpoint, chat_server):
@@ -74,7 +75,7 @@ def test_a_server_may_be_told_otherwise(endpoint, chat_server):
     )
     one(replace(endpoint, response_format="json_object"))
     assert chat_server.asked[-1]["response_format"] == {"type": "json_object"}
-    free = CachedJudge(endpoint).ask([Question(["Say something."])])[0]
+    free = ModelClient(endpoint).ask([Question(["Say something."])])[0]
     assert free.content == {"text": GOOD} and chat_server.asked[-1]["messages"][-1]["content"] == "Say something."
 
 
@@ -94,7 +95,7 @@ def test_concurrent_questions_keep_their_order(endpoint, chat_server):
 
     chat_server.answer = answer
     asked = [question(number) for number in range(12)]
-    answers = CachedJudge(replace(endpoint, concurrency=3)).ask(asked)
+    answers = ModelClient(replace(endpoint, concurrency=3)).ask(asked)
     assert [each.content["done"] == "yes" for each in answers] == [bool(each.parts[1][0, 0, 0] % 2) for each in asked]
     assert 1 < chat_server.most_under_way <= 3
 
@@ -142,7 +143,7 @@ def test_nobody_listens(endpoint):
 
 def test_a_server_that_stays_away_ends_the_labelling(endpoint, chat_server):
     chat_server.script.extend([chat_server.fail(500)] * 99)
-    patient = CachedJudge(replace(endpoint, retries=0, concurrency=1, terms=Terms(unanswered=4)))
+    patient = ModelClient(replace(endpoint, retries=0, concurrency=1, terms=Terms(unanswered=4)))
     assert [each.status for each in patient.ask([question(n) for n in range(3)])] == ["unreachable"] * 3
     with pytest.raises(JudgeUnavailable, match=r"4 questions in a row had no answer.\n.*HTTP 500"):
         patient.ask([question(n) for n in range(3, 9)])
@@ -151,7 +152,7 @@ def test_a_server_that_stays_away_ends_the_labelling(endpoint, chat_server):
 
 def test_faults_between_answers_end_nothing(endpoint, chat_server):
     chat_server.script.extend([chat_server.fail(500), chat_server.say(GOOD)] * 3)
-    patient = CachedJudge(replace(endpoint, retries=0, concurrency=1, terms=Terms(unanswered=2)))
+    patient = ModelClient(replace(endpoint, retries=0, concurrency=1, terms=Terms(unanswered=2)))
     assert [each.status for each in patient.ask([question(n) for n in range(6)])] == ["unreachable", "ok"] * 3
 
 
@@ -190,7 +191,7 @@ def test_a_rate_limit_is_waited_for_but_no_longer_than_allowed(endpoint, chat_se
 
 @pytest.mark.parametrize("after", [None, "0", "-5", "Fri, 31 Dec 1999 23:59:59 GMT"])
 def test_a_wait_of_nothing_is_none_less_than_ours(endpoint, chat_server, monkeypatch, after):
-    monkeypatch.setattr(chat_transport, "FIRST_WAIT", 0.1)
+    monkeypatch.setattr(transport, "FIRST_WAIT", 0.1)
     said = {} if after is None else {"Retry_After": after}
     chat_server.script.extend([chat_server.fail(429, **said), chat_server.fail(503, **said)])
     started = time.monotonic()
@@ -207,7 +208,7 @@ def test_no_wait_goes_beyond_the_deadline(endpoint, chat_server):
 
 def test_requests_are_paced(endpoint, chat_server):
     started = time.monotonic()
-    CachedJudge(replace(endpoint, requests_per_minute=1200)).ask([question(n) for n in range(5)])
+    ModelClient(replace(endpoint, requests_per_minute=1200)).ask([question(n) for n in range(5)])
     assert time.monotonic() - started >= 4 * 0.05
 
 
@@ -224,7 +225,7 @@ ERRORS = {
 def test_an_error_in_a_success_is_an_error(endpoint, chat_server, name):
     chat_server.script.extend([chat_server.send(json.dumps(ERRORS[name]).encode())] * 3)
     found = one(endpoint)
-    assert (found.status, found.raw) == ("unreachable", "HTTP 200 with an error: engine is overloaded")
+    assert (found.status, found.text) == ("unreachable", "HTTP 200 with an error: engine is overloaded")
     assert len(chat_server.asked) == 3 and one(endpoint).status == "ok", "tried again, and never kept"
 
 
@@ -242,14 +243,14 @@ def test_an_error_in_a_success_may_be_a_limit_a_refusal_or_final(endpoint, chat_
 def test_slow_server_is_told_the_setting(endpoint, chat_server):
     chat_server.script.extend([chat_server.hang()] * 2)
     found = one(replace(endpoint, timeout_s=0.1, retries=0))
-    assert "no answer within 0.1 s (timeout_s); a slow model needs more" in found.raw
+    assert "no answer within 0.1 s (timeout_s); a slow model needs more" in found.text
     found = one(replace(endpoint, timeout_s=60, deadline_s=0.1, retries=0))
-    assert "(deadline_s); a slow model needs more" in found.raw
+    assert "(deadline_s); a slow model needs more" in found.text
 
 
 def test_connections_are_used_again(endpoint, chat_server):
     asked = [question(n) for n in range(12)]
-    judge = CachedJudge(replace(endpoint, concurrency=3))
+    judge = ModelClient(replace(endpoint, concurrency=3))
     for few in (asked[:6], asked[6:7], asked[7:]):
         judge.ask(few)
     assert len(chat_server.asked) == 12 and chat_server.connections <= 3
@@ -295,15 +296,15 @@ def test_what_no_later_question_would_change_is_an_error_at_once(endpoint, chat_
 )
 def test_a_wrong_setting_is_named_and_no_secret_shown(settings, message):
     with pytest.raises(InvalidSetting, match=message) as error:
-        judge("endpoint", {"model": "judge", "key_variable": "TEST_KEY", **settings})
+        chat_model("endpoint", {"model": "judge", "key_variable": "TEST_KEY", **settings})
     assert KEY not in str(error.value)
 
 
 def test_an_unknown_judge_or_setting_is_named():
     with pytest.raises(UnknownName, match="endpoint"):
-        judge("endpiont", {})
+        chat_model("endpiont", {})
     with pytest.raises(UnknownName, match="base_url"):
-        judge("endpoint", {"model": "x", "base_ulr": "y"})
+        chat_model("endpoint", {"model": "x", "base_ulr": "y"})
 
 
 # ---------------------------------------------------------------------------------------------- what is no answer
@@ -329,7 +330,7 @@ def test_garbage_is_missing_after_one_repair(endpoint, chat_server, name):
     words = GARBAGE[name]
     chat_server.answer = lambda *_: words
     found = one(endpoint)
-    assert (found.status, dict(found.content), found.raw) == ("garbage", {}, words)
+    assert (found.status, dict(found.content), found.text) == ("garbage", {}, words)
     assert len(chat_server.asked) == 2 and "This cannot be used:" in str(chat_server.asked[1])
     again = one(endpoint)
     assert (again, len(chat_server.asked)) == (found, 2), "it is an answer, too: it was paid for and is kept"
@@ -388,7 +389,7 @@ def test_every_other_end_has_its_status(endpoint, chat_server, reply, status, as
 def test_model_without_usable_answers_is_not_asked_on(endpoint, chat_server, words, finish, status, advice, concurrency):
     chat_server.script.extend([chat_server.say(words, finish)] * 200)
     terms = Terms(useless=4)
-    judge = CachedJudge(replace(endpoint, max_tokens=77, concurrency=concurrency, terms=terms))
+    judge = ModelClient(replace(endpoint, max_tokens=77, concurrency=concurrency, terms=terms))
     judge.ask([question(n) for n in range(2)])
     with pytest.raises(JudgeUnavailable, match=rf"[456] answers in a row were of no use: \d {status}(.*\n)*.*{advice}"):
         judge.ask([question(n) for n in range(2, 50)])
@@ -398,13 +399,13 @@ def test_model_without_usable_answers_is_not_asked_on(endpoint, chat_server, wor
 
 def test_useless_answers_between_usable_ones_end_nothing(endpoint, chat_server):
     chat_server.script.extend([chat_server.say(GOOD, "length"), chat_server.say("no"), chat_server.say(GOOD)] * 4)
-    patient = CachedJudge(replace(endpoint, concurrency=1, terms=Terms(useless=2)))
+    patient = ModelClient(replace(endpoint, concurrency=1, terms=Terms(useless=2)))
     assert [each.status for each in patient.ask([question(n) for n in range(8)])] == ["cut", "ok"] * 4
 
 
 def test_a_model_that_needs_each_repair_is_asked_on(endpoint, chat_server):
     chat_server.answer = lambda words, pictures: GOOD if "This cannot be used" in words[-2] + words[-1] else "It is done."
-    judge = CachedJudge(replace(endpoint, concurrency=3, terms=Terms(useless=2)))
+    judge = ModelClient(replace(endpoint, concurrency=3, terms=Terms(useless=2)))
     assert [each.status for each in judge.ask([question(n) for n in range(9)])] == ["ok"] * 9
     assert len(chat_server.asked) == 18 and dict(judge.statuses) == {"ok": 9}
 
@@ -417,10 +418,10 @@ def test_an_answer_in_parts_is_put_together(endpoint, chat_server):
 # ---------------------------------------------------------------------------------------------- cache, budget, names
 def test_answers_are_replayed_without_server_and_key(endpoint, chat_server, monkeypatch):
     asked = [question(n) for n in range(4)]
-    before = CachedJudge(endpoint).ask([*asked, asked[0]])
+    before = ModelClient(endpoint).ask([*asked, asked[0]])
     assert len(chat_server.asked) == 4, "the same question twice is asked once"
     monkeypatch.delenv("TEST_KEY")
-    replayed = CachedJudge(endpoint)
+    replayed = ModelClient(endpoint)
     assert replayed.ask([*asked, asked[0]]) == before and len(chat_server.asked) == 4
     assert replayed.spent() == {"judge/asked": 0, "judge/kept": 4, "judge/tokens": 440, "judge/cost": 0}
 
@@ -439,7 +440,7 @@ def test_another_question_or_another_setting_is_another_answer(endpoint, chat_se
         replace(question(), form=Verdict),
         replace(question(), parts=question().parts[::-1]),
     ):
-        CachedJudge(endpoint).ask([other])
+        ModelClient(endpoint).ask([other])
     assert len(chat_server.asked) == 5
 
 
@@ -471,17 +472,17 @@ def test_the_budget_pauses_and_a_larger_one_goes_on(endpoint, chat_server, concu
         with pytest.raises(
             BudgetReached, match=r"The budget is spent, and \d of the questions.*\n.*tokens, cost 0.0.*\n.*cost 0.006"
         ):
-            CachedJudge(limited).ask(asked)
+            ModelClient(limited).ask(asked)
     spent = len(chat_server.asked)
     assert 3 <= spent < 3 + concurrency, "what is under way is finished, and kept"
-    more = CachedJudge(replace(limited, terms=replace(terms, most_cost=1.0)))
+    more = ModelClient(replace(limited, terms=replace(terms, most_cost=1.0)))
     assert all(each.status == "ok" for each in more.ask(asked)) and len(chat_server.asked) == 10
     assert more.spent()["judge/cost"] == pytest.approx(0.02)
 
 
 def test_a_budget_of_tokens(endpoint, chat_server):
     with pytest.raises(BudgetReached, match="tokens 200"):
-        CachedJudge(replace(endpoint, concurrency=1, terms=Terms(most_tokens=200))).ask([question(n) for n in range(5)])
+        ModelClient(replace(endpoint, concurrency=1, terms=Terms(most_tokens=200))).ask([question(n) for n in range(5)])
     assert len(chat_server.asked) == 2
 
 
@@ -509,7 +510,7 @@ def test_other_weights_under_one_name_are_told(endpoint, chat_server):
         return chat_server.send(json.dumps(found).encode())
 
     chat_server.script.extend([reply("fp_1"), reply("fp_1"), reply("fp_2")])
-    judge = CachedJudge(endpoint)
+    judge = ModelClient(endpoint)
     judge.ask([question(0)])
     judge.ask([question(1)])
     assert "answered by 'm, system_fingerprint fp_1';" in judge.report()
@@ -533,7 +534,7 @@ def test_the_key_is_nowhere(endpoint, chat_server, tmp_path):
     chat_server.script.append(chat_server.fail(400, f"wrong {KEY}"))
     with pytest.raises(JudgeUnavailable, match=r"wrong \[key\]") as error:
         one(mixed, 9)
-    assert KEY not in repr(found) + repr(endpoint) + str(error.value) + repr(CachedJudge(endpoint).__dict__)
+    assert KEY not in repr(found) + repr(endpoint) + str(error.value) + repr(ModelClient(endpoint).__dict__)
     assert "[key]" in repr(found)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files and not [path for path in files if KEY.encode() in path.read_bytes()]
@@ -564,5 +565,5 @@ def test_openais_own_client_takes_the_server_for_a_real_one(chat_server):
 
 
 def test_the_wrapper_finds_judges_by_name(chat_server):
-    assert CachedJudge(judge("chance", {"seed": 1})).ask([question()])[0].content["done"] in ("yes", "no")
-    assert CachedJudge(judge("chance", {"missing": 1})).ask([question()])[0].status == "refused"
+    assert ModelClient(chat_model("chance", {"seed": 1})).ask([question()])[0].content["done"] in ("yes", "no")
+    assert ModelClient(chat_model("chance", {"missing": 1})).ask([question()])[0].status == "refused"

@@ -2,20 +2,24 @@
 
 import base64
 import json
+import logging
 import re
 import socket
 import threading
 import time
 import traceback
+import tracemalloc
+import zlib
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
 
 from robo_rl.errors import InvalidSetting, JudgeUnavailable
-from robo_rl.rewards.judges.cached_judge import CachedJudge
-from robo_rl.rewards.judges.endpoint import Endpoint
-from robo_rl.rewards.judges.judge import Question, Terms
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.endpoint import Endpoint
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import Question
 
 KEY = "sk-test-5ecret"
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -91,7 +95,7 @@ def endpoint(chat_server):
 
 
 def one(endpoint, words="Is it done?"):
-    return CachedJudge(endpoint).ask([Question((words,))])[0]
+    return ModelClient(endpoint).ask([Question((words,))])[0]
 
 
 # ---------------------------------------------------------------------------------------------- time
@@ -196,7 +200,7 @@ def test_endpoint_takes_no_impossible_counts(endpoint, chat_server, count):
     body = reply().replace(b'"prompt_tokens": 5', b'"prompt_tokens": ' + count.encode())
     chat_server.script.extend([chat_server.send(body)] * 2)
     priced = replace(endpoint, terms=Terms(prompt_price=0.15, completion_price=1e6))
-    judge = CachedJudge(priced)
+    judge = ModelClient(priced)
     assert [answer.status for answer in judge.ask([Question(("a",)), Question(("b",))])] == ["ok", "ok"]
     assert judge.spent()["judge/tokens"] == 4 and judge.spent()["judge/cost"] == 4 and "4 tokens" in judge.report()
 
@@ -236,3 +240,61 @@ def test_endpoint_errors_hold_nothing_a_terminal_obeys(endpoint, chat_server):
         one(endpoint)
     lines = str(error.value).splitlines()
     assert len(lines) == 3 and all(line.isprintable() for line in lines) and "\\x1b]0;owned" in lines[1]
+
+
+# --------------------------------------------------------- what OpenAI's client would do by itself
+def test_endpoint_sends_no_header_of_machine_or_environment(endpoint, chat_server, monkeypatch):
+    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_API_KEY", "OPENAI_ADMIN_KEY"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Secret: secret")
+    assert one(endpoint).status == "ok"
+    allowed = {"host", "accept", "accept-encoding", "authorization", "content-length", "content-type", "user-agent"}
+    sent = {name.lower(): value for name, value in chat_server.headers[-1].items()}
+    assert sent.keys() == allowed and "secret" not in str(sent) and sent["user-agent"] == "robo-rl"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_endpoint_takes_no_question_elsewhere(endpoint, status):
+    with listener(lambda line, over: line.sendall(OK)) as (elsewhere, received):
+        reply = f"HTTP/1.1 {status} Moved\r\nLocation: http://127.0.0.1:{elsewhere}/v1\r\nContent-Length: 0\r\n\r\n"
+        moved = listener(lambda line, over: line.sendall(reply.encode()))
+        with moved as (port, _), pytest.raises(JudgeUnavailable, match=f"HTTP {status}"):
+            one(replace(endpoint, base_url=f"http://127.0.0.1:{port}/v1"))
+        assert not received
+
+
+@pytest.mark.parametrize(("coding", "bits"), [("gzip", 31), ("deflate", 15)])
+def test_endpoint_decompresses_nothing(endpoint, coding, bits):
+    """300 kB that a client would make 300 MB of; what was not asked for is no answer."""
+    packer = zlib.compressobj(wbits=bits)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(300)) + packer.flush()
+    head = OK + f"Content-Encoding: {coding}\r\nContent-Type: application/json\r\nContent-Length: {len(bomb)}\r\n\r\n".encode()
+    one(replace(endpoint, base_url="http://127.0.0.1:9/v1"), "what is imported is there")
+    with listener(lambda line, over: line.sendall(head + bomb)) as (port, _):
+        tracemalloc.start()
+        found = one(replace(endpoint, base_url=f"http://127.0.0.1:{port}/v1", timeout_s=4))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert found.status == "unreachable" and most < 10 << 20, f"{most >> 20} MiB"
+
+
+def test_endpoint_reads_no_reply_beyond_its_size(endpoint):
+    with listener(dripping(OK + b"Content-Type: application/json\r\n\r\n", b" " * (1 << 20))) as (port, _):
+        assert one(replace(endpoint, base_url=f"http://127.0.0.1:{port}/v1")).status == "garbage"
+
+
+def test_eight_dripping_servers_are_left_at_the_timeout(endpoint):
+    with listener(dripping(OK, b"X: a\r\n")) as (port, received):
+        many = replace(endpoint, base_url=f"http://127.0.0.1:{port}/v1", timeout_s=0.5, concurrency=8)
+        ModelClient(many).ask([Question(("warm",))])
+        started = time.monotonic()
+        asked = ModelClient(replace(many, terms=Terms(unanswered=99))).ask([Question((f"{n}",)) for n in range(8)])
+        assert {answer.status for answer in asked} == {"unreachable"} and len(received) == 9
+    assert time.monotonic() - started < 2.0
+
+
+def test_endpoint_writes_no_key_or_question_into_debug_logs(endpoint, chat_server, caplog):
+    with caplog.at_level(logging.DEBUG):
+        one(endpoint, "a private question")
+    assert KEY not in caplog.text and "a private question" not in caplog.text

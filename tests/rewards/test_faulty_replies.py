@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robo_rl.rewards.language.factory import language_model
+from robo_rl.rewards.chat.opening import language_model
 from robo_rl.rewards.programs.validation import validate
 from robo_rl.rewards.search.candidates import Outcome
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig

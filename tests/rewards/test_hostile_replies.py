@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidProgram
+from robo_rl.rewards.chat.question import Answer, Form, Question, read
 from robo_rl.rewards.critiques import SpanFeedback
-from robo_rl.rewards.judges.judge import Answer, Form, Question, read
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.progress.rewards import retries_in
 
@@ -47,7 +47,7 @@ def test_hostile_text_is_read_at_once(name, size):
     begin, repeated, end = PARTS[name]
     text = begin + repeated * (size // len(repeated)) + end
     started = time.process_time()
-    assert read(Question((), Verdict), Answer("ok", raw=text)).status in ("garbage", "refused")
+    assert read(Question((), Verdict), Answer("ok", text=text)).status in ("garbage", "refused")
     assert SpanFeedback.read(text) is None and len(retries_in([text], EPISODE)) <= 1
     with pytest.raises(InvalidProgram):
         RewardProgram.parse(text)
@@ -73,4 +73,4 @@ def test_retries_are_read_as_before(note, steps):
     ],
 )
 def test_fences_and_thoughts_around_an_answer_are_none_of_it(words):
-    assert read(Question((), Verdict), Answer("ok", raw=words)).content == {"done": "yes"}
+    assert read(Question((), Verdict), Answer("ok", text=words)).content == {"done": "yes"}

@@ -12,8 +12,9 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import agreement
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting, JudgeUnavailable, RoboRLError
-from robo_rl.rewards.judges import judge as judging
-from robo_rl.rewards.judges.judge import Answer, Question, Terms
+from robo_rl.rewards.chat import models as judging
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import Answer, Question
 from robo_rl.rewards.judges.rater import JudgeRater
 from robo_rl.rewards.preferences.raters import Segment
 from robo_rl.types import Episode, Preference
@@ -44,14 +45,14 @@ class Scripted:
             pictures = [int(part[0, 0, 0]) for part in question.parts if not isinstance(part, str)]
             if pictures:
                 is_mute = self.mute and pictures[0] > pictures[1]
-                yield number, Answer("refused" if is_mute else "ok", raw=f"brightness {pictures[0]} and {pictures[1]}")
+                yield number, Answer("refused" if is_mute else "ok", text=f"brightness {pictures[0]} and {pictures[1]}")
                 continue
             one, other = (int(word) for word in question.parts[0].split("brightness ")[1].split("\n")[0].split(" and "))
             if self.down:
                 yield number, Answer("unreachable")
                 continue
             choice = self.says or ("image 1" if one > other else "image 2")
-            yield number, Answer("ok", raw=json.dumps({"better": choice}))
+            yield number, Answer("ok", text=json.dumps({"better": choice}))
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,9 @@ import pytest
 
 from factories import make_episode
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.judges import judge as judging
-from robo_rl.rewards.judges.judge import Answer, Terms
+from robo_rl.rewards.chat import models as judging
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import Answer
 from robo_rl.rewards.judges.rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
 from robo_rl.rewards.score_statistics import value_order_correlation
 from robo_rl.types import Episode
@@ -43,7 +44,7 @@ class Scripted:
             if level(pictures[-1]) in self.silent:
                 yield number, Answer("unreachable")
             else:
-                yield number, Answer("ok", raw=self.words(question, [level(each) for each in pictures]))
+                yield number, Answer("ok", text=self.words(question, [level(each) for each in pictures]))
 
     def words(self, question, levels) -> str:
         if self.says != "truth":

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -112,13 +113,31 @@ def test_one_question_judges_have_several_episodes_under_way(tmp_path, order, ch
     assert len(chat_server.asked) == 12 == chat_server.most_under_way
 
 
-def test_total_judge_cost_is_known_from_label_cache(order, capsys):
+def test_answers_are_kept_in_one_store(dataset, order, chat_server, monkeypatch, tmp_path, capsys):
+    """The answers are in the store, their labels in the set, and neither anywhere else."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("ROBO_RL_CACHE", str(cache))
     first, second = (order(name)[:-2] for name in ("first", "second"))  # with the usual cache of labels
     for each, asked in ((first, 28), (second, 0)):
         assert dispatch(each) == 0
-        assert (
-            f"{asked} asked now, 0 known before, answered by 'judge-2026-11-01'; 3080 tokens in all" in capsys.readouterr().out
-        )
+        told = f"{asked} asked now, {28 - asked} known before, answered by 'judge-2026-11-01'; 3080 tokens in all"
+        assert told in capsys.readouterr().out
+    with sqlite3.connect(cache / "answers" / "answers.sqlite") as kept:
+        assert kept.execute("SELECT count(*) FROM answers").fetchone() == (28,)
+    with sqlite3.connect(cache / "labels.sqlite") as kept:
+        assert kept.execute("SELECT count(*) FROM labels").fetchone() == (0,)
+
+
+def test_replay_sends_nothing_and_leaves_gaps(dataset, order, chat_server, capsys):
+    good = brightness((), [np.zeros((1, 1, 3), np.uint8)])
+    chat_server.script.extend([chat_server.say(good)] * 6 + [chat_server.fail(500)])
+    with pytest.raises(JudgeUnavailable, match=r"None of these \d+ questions has a kept answer"):
+        dispatch([*order("none")[:-2], "--replay"])
+    assert dispatch(order("some", concurrency=1)) == 0
+    asked, before = len(chat_server.asked), values(dataset, "some")
+    assert dispatch([*order("again", concurrency=1)[:-2], "--replay"]) == 0
+    assert len(chat_server.asked) == asked and "1 unreachable" in capsys.readouterr().out
+    np.testing.assert_array_equal(values(dataset, "again"), before)
 
 
 def test_a_budget_pauses_and_the_same_command_goes_on(dataset, order, chat_server):

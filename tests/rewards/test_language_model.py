@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeError, JudgeUnavailable, NotInLog, UnknownName
-from robo_rl.rewards.judges import chat_transport
-from robo_rl.rewards.judges.judge import Form
-from robo_rl.rewards.language.conversation import Message, Prompt, prompt
-from robo_rl.rewards.language.factory import language_model
+from robo_rl.rewards.chat import transport
+from robo_rl.rewards.chat.opening import language_model
+from robo_rl.rewards.chat.question import Form, Message, Question, prompt
 
 KEY = "sk-test-5ecret"
 PROGRAM = "Closer is better.\n```python\ndef reward(batch):\n    return -batch['distance'], {}\n```\nGood luck."
@@ -33,7 +32,7 @@ GOOD = json.dumps({"names": ["near"], "code": "x = 1\n"})
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr(chat_transport, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(transport, "FIRST_WAIT", 0.001)
 
 
 @pytest.fixture
@@ -87,10 +86,8 @@ def test_a_seed_of_the_settings_is_another_one_for_each_sample(opened, chat_serv
     "roles", [(), ("system",), ("assistant",), ("user", "user"), ("user", "system", "user"), ("user", "assistant")]
 )
 def test_what_is_no_conversation_is_refused(roles):
-    with pytest.raises(
-        InvalidSetting, match=r"messages of the prompt 'write' are not a conversation(.*\n)*.*the last one user"
-    ):
-        Prompt([Message(role, "words") for role in roles], "write")
+    with pytest.raises(InvalidSetting, match=r"These messages are not a conversation(.*\n)*.*the last one user"):
+        Question.of([Message(role, "words") for role in roles], purpose="write")
 
 
 def test_a_prompt_has_a_purpose_and_a_temperature():

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from robo_rl.rewards.language.conversation import prompt
-from robo_rl.rewards.language.factory import language_model
+from robo_rl.rewards.chat.opening import language_model
+from robo_rl.rewards.chat.question import prompt
 
 SCRIPT = Path(__file__).with_name("sample_and_die.py")
 N, CONCURRENCY = 60, 3

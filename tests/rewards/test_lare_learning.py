@@ -14,6 +14,7 @@ from robo_rl.rewards.decomposition.learned import Decomposition
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, LatentReward
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rollout.episode import rollout
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
 
@@ -65,8 +66,13 @@ class Silent:
 def mean_return(model) -> float:
     """Returns what a policy achieves that has learned for 4,000 steps from such a reward."""
     spec = Points.environment_spec
-    settings = {"learning_starts": 600, "replay_capacity": 10_000, "initial_temperature": 0.05, "discount": 0.9, "lr": 1e-3}
-    config = SACConfig(hidden=(64, 64), **settings)
+    settings = {
+        "replay": {"learning_starts": 600, "capacity": 10_000},
+        "initial_temperature": 0.05,
+        "discount": 0.9,
+        "lr": 1e-3,
+    }
+    config = updated(SACConfig(), settings, network={"hidden": (64, 64)})
     reward = model.online(spec, weight=1.0, discount=0.9).running(1)
     training = online_training(Points(), config.build(spec, 0), config.sampling, steps=4000, seed=0, rewards=reward)
     training.run(Silent())

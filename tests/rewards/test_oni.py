@@ -13,6 +13,7 @@ import torch
 
 from factories import rest_slow
 from robo_policies.learners.ppo import PPOConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
@@ -25,6 +26,7 @@ from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import specification
+from robo_rl.training.on_policy import Normalization
 from robo_rl.types import Episode
 
 DOOR_KEY = "minigrid/MiniGrid-DoorKey-5x5-v0"
@@ -252,7 +254,14 @@ def weights(parts: dict[str, Any]) -> dict[str, bytes]:
 
 
 def ppo() -> PPOConfig:
-    return PPOConfig(num_envs=4, steps_per_env=32, batch_size=64, epochs=1, hidden=(16,), normalize_rewards=False)
+    return PPOConfig(
+        num_envs=4,
+        steps_per_env=32,
+        batch_size=64,
+        epochs=1,
+        network=PolicyValueNetwork(hidden=(16,)),
+        normalize=Normalization(rewards=False),
+    )
 
 
 def make():

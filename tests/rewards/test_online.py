@@ -26,8 +26,9 @@ from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING, OnlineReward
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
-from robo_rl.training.off_policy import OnlineTraining, online_training, vector_training
+from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.step_sources import EnvironmentSteps
 from robo_rl.types import Labels, StepRewards
 
@@ -116,7 +117,13 @@ class Observer:
 
 
 def sac(reward, *, steps=400, learning_starts=10_000, replay_capacity=100, **settings) -> OnlineTraining[EnvironmentSteps]:
-    config = SACConfig(hidden=(8,), batch_size=8, learning_starts=learning_starts, replay_capacity=replay_capacity, **settings)
+    config = updated(
+        SACConfig(),
+        settings,
+        network={"hidden": (8,)},
+        batch_size=8,
+        replay={"learning_starts": learning_starts, "capacity": replay_capacity},
+    )
     learner = config.build(VISIBLE, 3)
     return online_training(Frames(), learner, config.sampling, steps=steps, seed=3, rewards=reward.running(1))
 
@@ -141,10 +148,12 @@ def test_stored_rewards_belong_to_frames_past_ring_wrap(every):
 
 
 def sac_in_many(model, every, *, count=3, steps=400, capacity=150):
-    config = SACConfig(hidden=(8,), batch_size=8, learning_starts=10_000, replay_capacity=capacity)
+    config = updated(
+        SACConfig(), network={"hidden": (8,)}, batch_size=8, replay={"learning_starts": 10_000, "capacity": capacity}
+    )
     rewards = reward_of(model, every=every).running(count)
     environments = SequentialEnvironments(Frames, count, autoreset_mode=AutoresetMode.SAME_STEP)
-    return vector_training(environments, config.build(VISIBLE, 3), config.sampling, steps=steps, seed=3, rewards=rewards)
+    return online_training(environments, config.build(VISIBLE, 3), config.sampling, steps=steps, seed=3, rewards=rewards)
 
 
 @pytest.mark.parametrize("every", [1, 4, 64])
@@ -215,7 +224,7 @@ def test_without_any_answer_the_training_stops():
     assert len(training.step_learner.replay) == 0 and training.step < MOST_MISSING + 10
 
 
-LEARNS = {"learning_starts": 5, "steps": 30, "replay_capacity": 1000}
+LEARNS = {"replay": {"learning_starts": 5, "capacity": 1000}, "steps": 30}
 
 
 @pytest.mark.parametrize("settings", [{"every": 4}, {"every": 64, "completion": Completion(Steps(), 0.3, 2.0)}])
@@ -309,7 +318,7 @@ def test_what_follows_a_completion_is_in_no_memory():
 def test_completion_in_rollout_ends_return_and_masks_rest(config, monkeypatch):
     reward = reward_of(FrameNumber(), every=10, weight=0.0, completion=Completion(Steps(), threshold=0.6, bonus=1.0))
     if config == "ppo":
-        training = PPOConfig(**PPO | {"gae_lambda": 1.0}, **PLAIN).training(Poisoned, steps=96, seed=0, reward=reward)
+        training = updated(PPOConfig(), PPO, {"gae_lambda": 1.0}, PLAIN).training(Poisoned, steps=96, seed=0, reward=reward)
         seen, minibatches = [], ppo.minibatches
         taken = lambda rows, order: [rows[place][order].numpy() for place in (1, 4)]  # noqa: E731 - vectors, returns
         spy = lambda rows, order, size: seen.append(taken(rows, order)) or minibatches(rows, order, size)  # noqa: E731
@@ -376,7 +385,7 @@ def test_demonstrations_are_labelled_and_cut_at_gaps():
         assert piece.terminated != piece.truncated and (not piece.terminated or piece.rewards[-1] % 10 == 5)
     frames = np.concatenate([episode.observations["frame"][1:, 0] for episode in episodes])
     assert sum(map(len, pieces)) == (frames % 7 != 3).sum()
-    config = RLPDConfig(hidden=(8,), batch_size=8, critics=2, learning_starts=5)
+    config = updated(RLPDConfig(), network={"hidden": (8,)}, batch_size=8, critics=2, replay={"learning_starts": 5})
     training = online_training(
         Frames(), config.build(VISIBLE, 0), config.sampling, steps=30, seed=0, demonstrations=pieces, rewards=reward.running(1)
     )
@@ -495,13 +504,21 @@ def test_plain_sb3_would_learn_from_the_poison():
 
 # our PPO
 
-PPO = {"num_envs": 3, "steps_per_env": 32, "batch_size": 32, "epochs": 2, "hidden": (8,), "discount": 0.8, "gae_lambda": 0.9}
-PLAIN = {"normalize_observations": False, "normalize_rewards": False}
+PPO = {
+    "num_envs": 3,
+    "steps_per_env": 32,
+    "batch_size": 32,
+    "epochs": 2,
+    "network": {"hidden": (8,)},
+    "discount": 0.8,
+    "gae_lambda": 0.9,
+}
+PLAIN = {"normalize": {"observations": False, "rewards": False}}
 
 
 @pytest.mark.parametrize("gaps", [False, True])
 def test_ppos_rollouts_have_their_rewards_before_advantages(gaps, monkeypatch):
-    config = PPOConfig(**PPO, **PLAIN)
+    config = updated(PPOConfig(), PPO, PLAIN)
     reward = reward_of(FrameNumber(gaps=gaps), every=10, weight=1e-6)
     training = config.training(Poisoned, steps=192, seed=0, reward=reward)
     learner, checked, observer = training.learner, [], Observer()
@@ -558,7 +575,7 @@ class Factory:
 
 
 def test_ppo_is_resumed_exactly_in_the_middle_of_a_rollout(tmp_path):
-    config = PPOConfig(**PPO)
+    config = updated(PPOConfig(), PPO)
 
     def make():
         reward = reward_of(Steps(mode="delta", gaps=True), every=10, completion=Completion(Steps(), 0.3, 2.0))
@@ -582,7 +599,7 @@ def test_ppo_is_resumed_exactly_in_the_middle_of_a_rollout(tmp_path):
 
 
 def test_a_rollout_without_any_label_teaches_nothing():
-    learner = PPOConfig(**PPO, **PLAIN).build(VISIBLE, 0)
+    learner = updated(PPOConfig(), PPO, PLAIN).build(VISIBLE, 0)
     before = learner.parameters.clone()
     learner.buffer.length = 32
     learner.reward(StepRewards(Labels.missing(96), np.zeros(96, np.bool_)))

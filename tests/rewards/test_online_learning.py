@@ -10,8 +10,10 @@ import pytest
 from factories import axes, make_spec, picture_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.settings import Network
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.evaluation.evaluation import FIRST_SEED
+from robo_rl.protocols.sampling import Replay
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
@@ -111,7 +113,9 @@ def distance_after(policy) -> float:
 
 
 def ours(reward):
-    config = SACConfig(hidden=(32, 32), batch_size=64, learning_starts=200, lr=3e-3, tau=0.02, discount=0.9)
+    config = SACConfig(
+        network=Network(hidden=(32, 32)), batch_size=64, replay=Replay(learning_starts=200), lr=3e-3, tau=0.02, discount=0.9
+    )
     environment = Dots()
     learner = config.build(reward.visible(environment.environment_spec), 0)
     return online_training(environment, learner, config.sampling, steps=2400, seed=0, rewards=reward.running(1))

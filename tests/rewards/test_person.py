@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from factories import axes, make_dataset, make_spec, picture_spec, random_episode
+from robo_app.display import browser
 from robo_cli.main import dispatch
-from robo_cli.rewards import prefer
 from robo_datasets.comparison_page.person import PersonRater
 from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import collect_preferences, draw_questions
@@ -145,7 +145,7 @@ def test_a_person_goes_on_where_she_stopped(tmp_path, monkeypatch, capsys):
     dataset = Dataset.create(tmp_path / "data", SPEC, {})
     with dataset.writer() as writer:
         writer.add(episode())
-    monkeypatch.setattr(prefer, "has_display", lambda: True)
+    monkeypatch.setattr(browser, "has_display", lambda: True)
     answering = []
 
     def opened(address):
@@ -158,7 +158,7 @@ def test_a_person_goes_on_where_she_stopped(tmp_path, monkeypatch, capsys):
         answering.append(threading.Thread(target=work, daemon=True))
         answering[-1].start()
 
-    monkeypatch.setattr(prefer.webbrowser, "open", opened)
+    monkeypatch.setattr(browser.webbrowser, "open", opened)
     for pairs in ("3", "6"):
         command = [
             "prefer",

@@ -13,13 +13,14 @@ import yaml
 from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.rewards.shaping.stages import STAGES
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.settings import settings_as
+from robo_rl.settings import settings_as, updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
 
@@ -151,7 +152,7 @@ def test_environment_reward_counts_only_as_a_source(files):
 
 
 def sac(online, **settings):
-    config = SACConfig(hidden=(8,), batch_size=8, replay_capacity=300, **settings)
+    config = updated(SACConfig(), settings, network={"hidden": (8,)}, batch_size=8, replay={"capacity": 300})
     return online_training(Dot(), config.build(SPEC, 3), config.sampling, steps=60, seed=3, rewards=online.running(1))
 
 
@@ -165,7 +166,7 @@ def test_a_training_logs_every_value_and_resumes_exactly(files, tmp_path):
         state = training.state_dict()["learner"]["networks"]["actor"]
         return b"".join(np.asarray(state[name]).tobytes() for name in sorted(state)), observer
 
-    whole, observer = finished(sac(online, learning_starts=5))
+    whole, observer = finished(sac(online, replay={"learning_starts": 5}))
     logged = {name: value for name, value in observer.metrics.items() if name.startswith("reward/")}
     assert {
         "reward/program", "reward/program/1_bound", "reward/program/2_delta", "reward/environment", "reward/1_potential",
@@ -174,8 +175,8 @@ def test_a_training_logs_every_value_and_resumes_exactly(files, tmp_path):
     } == set(logged)  # fmt: skip
     assert logged["reward/of_environment"] == pytest.approx(np.mean(observer.returns)), "beside, as it is reported"
     for step in (17, 23, 30):
-        sac(online, learning_starts=5).run(Observer(save=(step, tmp_path / str(step))))
-        resumed = sac(online, learning_starts=5)
+        sac(online, replay={"learning_starts": 5}).run(Observer(save=(step, tmp_path / str(step))))
+        resumed = sac(online, replay={"learning_starts": 5})
         resumed.load_state_dict(load_checkpoint(tmp_path / str(step)).parts)
         again, observer = finished(resumed)
         assert resumed.resumed == "exact" and again == whole and observer.metrics["reward/program"] == logged["reward/program"]
@@ -185,7 +186,9 @@ def test_rollouts_of_several_environments_learn_from_it(files):
     stages = [{"stage": "scale"}]
     online = full(files, stages=stages).online(SPEC, weight=1.0, discount=0.9)
     observer = Observer()
-    config = PPOConfig(num_envs=3, steps_per_env=16, epochs=1, batch_size=16, hidden=(8,), discount=0.9)
+    config = PPOConfig(
+        num_envs=3, steps_per_env=16, epochs=1, batch_size=16, network=PolicyValueNetwork(hidden=(8,)), discount=0.9
+    )
     config.training(Dot, steps=96, seed=0, reward=online).run(observer)
     assert np.isfinite([*observer.metrics.values()]).all() and "reward/1_scale" in observer.metrics
 

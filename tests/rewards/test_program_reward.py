@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from factories import make_spec
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, RewardUnavailable
@@ -18,6 +19,7 @@ from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.training.off_policy import online_training
 
@@ -158,7 +160,13 @@ def test_without_any_number_the_training_stops(written):
 
 
 def sac(online, *, steps=200, learning_starts=10_000, replay_capacity=60, **settings):
-    config = SACConfig(hidden=(8,), batch_size=8, learning_starts=learning_starts, replay_capacity=replay_capacity, **settings)
+    config = updated(
+        SACConfig(),
+        settings,
+        network={"hidden": (8,)},
+        batch_size=8,
+        replay={"learning_starts": learning_starts, "capacity": replay_capacity},
+    )
     learner = config.build(SPEC, 3)
     return online_training(Frames(), learner, config.sampling, steps=steps, seed=3, rewards=online.running(1))
 
@@ -215,7 +223,7 @@ SMALL = {"learning_rate": 1e-3, "batch_size": 16, "policy_kwargs": {"net_arch": 
 @pytest.mark.parametrize(
     "config",
     [
-        PPOConfig(num_envs=2, steps_per_env=16, epochs=1, batch_size=16, hidden=(8,)),
+        PPOConfig(num_envs=2, steps_per_env=16, epochs=1, batch_size=16, network=PolicyValueNetwork(hidden=(8,))),
         sb3.PPOConfig(n_envs=2, n_steps=16, n_epochs=1, **SMALL),
         sb3.SACConfig(n_envs=2, buffer_size=200, learning_starts=20, **SMALL),
     ],

@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from robo_rl.errors import BudgetReached, InvalidSetting, OutOfReplies, UnknownName
-from robo_rl.rewards.judges.judge import Form
-from robo_rl.rewards.language.conversation import prompt
-from robo_rl.rewards.language.factory import language_model, require_task
-from robo_rl.rewards.language.packs import pack_files, read_pack
+from robo_rl.rewards.chat.opening import language_model, require_task
+from robo_rl.rewards.chat.packs import pack_files, read_pack
+from robo_rl.rewards.chat.question import Form, prompt
 
 HEAD = {"pack": 1, "made": "by hand", "author": "somebody", "about": "a test", "method": "test", "task": "robo/ArmReach-v0"}
 ROUNDS = {

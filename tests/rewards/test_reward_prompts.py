@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.judges.judge import Answer
-from robo_rl.rewards.language.call_log import CallLog
-from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.language.packs import read_pack
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.log import CallLog
+from robo_rl.rewards.chat.packs import read_pack
+from robo_rl.rewards.chat.question import Answer
 from robo_rl.rewards.programs.grammar import MOST_ROUNDS
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.vocabulary import FUNCTIONS
@@ -41,18 +41,18 @@ class Listed:
     def __init__(self, *replies):
         self.replies, self.asked = [*replies], []
 
-    def answer(self, requests, heard):
-        for request in requests:
-            self.asked.append(request.prompt)
+    def ask(self, questions):
+        for number, question in enumerate(questions):
+            self.asked.append(question)
             reply = self.replies.pop(0)
-            heard(request, reply if isinstance(reply, Answer) else Answer("ok", {}, reply, "listed"), "pack", 0.0)
+            yield number, reply if isinstance(reply, Answer) else Answer("ok", {}, reply, "listed", origin="pack")
 
     def report(self):
         return "listed"
 
 
 def writer(source, attempt=lambda program: ("ok", "")):
-    return Writer(LanguageModel(source, CallLog(None)), ["near"], attempt)
+    return Writer(ModelClient(source, log=CallLog(None)), ["near"], attempt)
 
 
 # prompts

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import pytest
 
 from robo_rl.errors import OutOfReplies, RunError
-from robo_rl.rewards.judges.judge import Answer
-from robo_rl.rewards.language.call_log import CallLog
-from robo_rl.rewards.language.model import LanguageModel
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.log import CallLog
+from robo_rl.rewards.chat.question import Answer
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.search.candidates import Candidate, KeptTrainer, Outcome, best_of, diversity
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
@@ -61,13 +62,13 @@ class Listed:
     def __init__(self, replies: dict[str, Sequence[Sequence[str]]]):
         self.replies, self.asked = replies, []
 
-    def answer(self, requests, heard):
-        for request in requests:
-            self.asked.append(request.prompt)
-            lists = self.replies[request.prompt.purpose]
-            texts = lists[min(request.round, len(lists) - 1)]
-            text = texts[request.sample] if request.sample < len(texts) else ""
-            heard(request, Answer("ok" if text else "garbage", {}, text, "listed"), "pack", 0.0)
+    def ask(self, questions):
+        for number, question in enumerate(questions):
+            self.asked.append(question)
+            lists = self.replies[question.purpose]
+            texts = lists[min(question.round, len(lists) - 1)]
+            text = texts[question.sample] if question.sample < len(texts) else ""
+            yield number, Answer("ok" if text else "garbage", {}, text, "listed", origin="pack")
 
     def report(self):
         return "listed"
@@ -77,8 +78,8 @@ def program(a=0.0, b=0.0) -> str:
     return "Here it is.\n```python\n" + RULE.filled({"a": a, "b": b}) + "\n```"
 
 
-def model_of(source, log=None) -> LanguageModel:
-    return LanguageModel(source, CallLog(log))
+def model_of(source, log=None) -> ModelClient:
+    return ModelClient(source, log=CallLog(log))
 
 
 def writer_of(source, log=None, attempt=lambda program: ("ok", "")) -> Writer:
@@ -88,10 +89,9 @@ def writer_of(source, log=None, attempt=lambda program: ("ok", "")) -> Writer:
 class WatchedRule(RuleWriter):
     """The rule, with every prompt that it was asked."""
 
-    def answer(self, requests, heard):
+    def ask(self, questions):
         asked = self.__dict__.setdefault("asked", [])
-        asked += [request.prompt for request in requests]
-        super().answer(requests, heard)
+        return super().ask(asked.append(question) or question for question in questions)
 
 
 def eureka(source, trainer=None, **config):
@@ -244,10 +244,11 @@ def test_training_budget_ends_search_and_duplicates_are_free():
 
 def test_a_search_ends_where_the_replies_of_the_model_end():
     class Short(Listed):
-        def answer(self, requests, heard):
-            if requests[0].prompt.purpose == "improve":
+        def ask(self, questions):
+            first = next(questions)
+            if first.purpose == "improve":
                 raise OutOfReplies("The pack is at its end.")
-            super().answer(requests, heard)
+            return super().ask(chain([first], questions))
 
     search = eureka(Short({"write": [[program(), program(a=1)]]}))
     assert len([*search.rounds()]) == 1 and search.ended == "the budget of the model is spent"

@@ -14,10 +14,11 @@ from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.judges import judge as judging
-from robo_rl.rewards.judges.answer_cache import AnswerCache
-from robo_rl.rewards.judges.cached_judge import CachedJudge
-from robo_rl.rewards.judges.judge import Answer, Terms
+from robo_rl.rewards.chat import models as judging
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import Answer
+from robo_rl.rewards.chat.store import AnswerStore
 from robo_rl.rewards.judges.rubrics import Rubric, RubricReward, Sample, rewritten, screened
 
 
@@ -34,11 +35,11 @@ class Says:
 
     def ask(self, questions):
         for number, question in enumerate(questions):
-            yield number, Answer("ok", raw=self.says if question.form else "Inflated.", model="m")
+            yield number, Answer("ok", text=self.says if question.form else "Inflated.", model="m")
 
 
 def asking(judge, tmp_path):
-    return CachedJudge(judge, cache=AnswerCache(str(tmp_path / "answers")))
+    return ModelClient(judge, store=AnswerStore(str(tmp_path / "answers")))
 
 
 def sample(cells, score, success):

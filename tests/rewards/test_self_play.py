@@ -14,6 +14,7 @@ from robo_bench.self_play import CIRCLE, WINNER, fitted_reward, played
 from robo_bench.trainings import Silent
 from robo_cli.main import dispatch
 from robo_policies.learners.ppo import PPOConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rewards.preferences.raters import Measure, MeasuresRater, Segment
@@ -254,7 +255,9 @@ class Reversed(SelfPlayReward):
 
 @pytest.mark.slow
 def test_a_rule_of_order_is_learned_and_a_reversed_one_is_not():
-    config = PPOConfig(num_envs=8, steps_per_env=48, batch_size=96, hidden=(32,), lr=3e-3, entropy_coefficient=0.01)
+    config = PPOConfig(
+        num_envs=8, steps_per_env=48, batch_size=96, network=PolicyValueNetwork(hidden=(32,)), lr=3e-3, entropy_coefficient=0.01
+    )
     shares = []
     for kind in (Ordered, Reversed):
         reward = kind(queue=32, opponents=8).online(Order.environment_spec, weight=1.0, discount=0.99)
@@ -293,7 +296,16 @@ def test_a_mixture_draws_one_policy_for_a_whole_episode():
 @pytest.mark.slow
 def test_a_recipe_trains_resumes_and_is_evaluated_as_a_mixture(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    small = ["--learner.num-envs", "2", "--learner.steps-per-env", "32", "--learner.batch-size", "32", "--learner.hidden", "8"]
+    small = [
+        "--learner.num-envs",
+        "2",
+        "--learner.steps-per-env",
+        "32",
+        "--learner.batch-size",
+        "32",
+        "--learner.network.hidden",
+        "8",
+    ]
     quiet = ["--evaluation.every", "0", "--evaluation.episodes", "1", "--evaluation.videos", "0", "--checkpoint-every", "64"]
     quick = ["--environment.arguments.max-steps", "8", "--log-every", "64"]
     assert dispatch(["train", "arm-reach-spo", "--steps", "192", *small, *quiet, *quick]) == 0
@@ -313,7 +325,16 @@ def test_a_replay_learner_is_relabelled_in_a_run(tmp_path, monkeypatch):
         "True",
         "--environment.arguments.reward",
     ]
-    quiet = ["--evaluation.every", "0", "--evaluation.episodes", "1", "--evaluation.videos", "0", "--learner.hidden", "8"]
-    quick = ["--environment.arguments.max-steps", "10", "--learner.learning-starts", "20", "--learner.batch-size", "8"]
+    quiet = [
+        "--evaluation.every",
+        "0",
+        "--evaluation.episodes",
+        "1",
+        "--evaluation.videos",
+        "0",
+        "--learner.network.hidden",
+        "8",
+    ]
+    quick = ["--environment.arguments.max-steps", "10", "--learner.replay.learning-starts", "20", "--learner.batch-size", "8"]
     assert dispatch(["train", "arm-reach-short", "--steps", "60", *words, "sparse", *quiet, *quick]) == 0
     assert dispatch(["resume", "latest", "--steps", "90"]) == 0

@@ -14,11 +14,12 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
 from robo_rl.errors import InvalidSetting, MissingExtra
-from robo_rl.rewards.judges.cached_judge import CachedJudge
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.models import chat_model
+from robo_rl.rewards.chat.question import Form, Question, form_in_words
+from robo_rl.rewards.chat.transformers_chat import TransformersChat, choices_of
 from robo_rl.rewards.judges.heads import ContrastForm, ProgressForm
-from robo_rl.rewards.judges.judge import Form, Question, form_in_words, judge
 from robo_rl.rewards.judges.rewards import JudgeProgress
-from robo_rl.rewards.judges.transformers_chat import TransformersChat, choices_of
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -97,7 +98,7 @@ def test_the_likeliest_of_the_possible_answers_is_taken(folder):
                 chances = model(**inputs).logits[0].log_softmax(-1)
             ids = inputs["input_ids"][0]
             scores[words] = sum(float(chances[at - 1, ids[at]]) for at in range(len(ids) - len(words), len(ids)))
-        assert answer.raw == max(scores, key=scores.get) and answer.status == "ok"
+        assert answer.text == max(scores, key=scores.get) and answer.status == "ok"
         assert abs(scores['{"done": "yes"}'] - scores['{"done": "no"}']) > 1e-3
 
 
@@ -115,12 +116,12 @@ def test_pictures_count_and_answers_repeat(folder):
 def test_words_are_spoken_and_may_be_cut(folder):
     judge = TransformersChat(str(folder), max_tokens=5)
     (cut,) = answers(judge, Question(("What is this?", PICTURES[0], PICTURES[1])))
-    assert (cut.status, cut.completion_tokens) == ("cut", 5) and cut.raw
+    assert (cut.status, cut.completion_tokens) == ("cut", 5) and cut.text
     model, processor = judge._parts
-    last = processor.tokenizer(cut.raw[-1], add_special_tokens=False)["input_ids"][0]
+    last = processor.tokenizer(cut.text[-1], add_special_tokens=False)["input_ids"][0]
     model.generation_config.eos_token_id = [last]
     (said,) = answers(judge, Question(("What is this?", PICTURES[0], PICTURES[1])))
-    assert said.status == "ok" and cut.raw.startswith(said.raw)
+    assert said.status == "ok" and cut.text.startswith(said.text)
     (words,) = answers(judge, Question(("No picture.",), ContrastForm))
     assert words.status in ("ok", "cut"), "several fields are spoken"
 
@@ -152,13 +153,13 @@ def test_the_same_files_are_the_same_judge(folder, tmp_path):
 def test_what_cannot_be_used_is_one_error(folder, tmp_path, monkeypatch):
     for settings, message in (({}, "a folder or a name"), ({"model": "x", "dtype": "int8"}, "float32, bfloat16")):
         with pytest.raises(InvalidSetting, match=message):
-            CachedJudge(judge("transformers-chat", settings))
+            ModelClient(chat_model("transformers-chat", settings))
     with pytest.raises(InvalidSetting, match="no vision-language model 'someone/no-such', and it cannot be downloaded"):
         TransformersChat("someone/no-such").identity  # noqa: B018
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "config.json").write_text(json.dumps({"model_type": "clip"}))
     with pytest.raises(InvalidSetting, match=r"The vision-language model .*copy cannot be loaded.\n(.*\n)*.*torchvision"):
-        CachedJudge(TransformersChat(str(copy))).ask([Question(("a",), Verdict)])
+        ModelClient(TransformersChat(str(copy))).ask([Question(("a",), Verdict)])
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"robo-rl\[hf\]"):
         TransformersChat(str(folder))._parts  # noqa: B018
@@ -168,9 +169,9 @@ def test_a_conversation_and_samples(folder):
     judge = TransformersChat(str(folder), max_tokens=12)
     asked = [Question(("Go on.",), None, "You talk.", [("user", "a"), ("assistant", "b")], 1.5, sample) for sample in (0, 1)]
     first, second, again = answers(judge, *asked, asked[0])
-    assert first.raw == again.raw != second.raw, "a sample repeats, and no other one is like it"
+    assert first.text == again.text != second.text, "a sample repeats, and no other one is like it"
     letters = judge._inputs(asked[0])["input_ids"][0]
     talk = judge._parts[1].tokenizer.decode(letters)
     assert talk.endswith("system: You talk.user: aassistant: buser: Go on.assistant: ")
     (choice,) = answers(judge, Question(("Is it done?",), Verdict, temperature=1.5, sample=0))
-    assert "done" not in choice.raw, "it talks where samples are wanted"
+    assert "done" not in choice.text, "it talks where samples are wanted"

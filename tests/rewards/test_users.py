@@ -168,7 +168,16 @@ def test_from_answers_to_a_policy_that_knows_its_user(tmp_path, monkeypatch, cap
     assert len(dataset) == 8 and dataset.card["arguments"]["wrappers"] == [{"name": "personal", "users": "users"}]
     assert dispatch(["label", "both", "--reward", "vpl", "--reward.settings.folder", "users", "--name", "vpl"]) == 0
     assert LabelSet.existing(dataset, "vpl").labelled == {entry.identity for entry in dataset.entries()}
-    small = ["--learner.hidden", "8", "--learner.batch-size", "8", "--evaluation.every", "0", "--evaluation.episodes", "1"]
+    small = [
+        "--learner.network.hidden",
+        "8",
+        "--learner.batch-size",
+        "8",
+        "--evaluation.every",
+        "0",
+        "--evaluation.episodes",
+        "1",
+    ]
     words = ["--dataset", "both", "--labels", "vpl", "--steps", "3", *small, "--evaluation.videos", "0"]
     assert dispatch(["train", "offline-iql", *words]) == 0
     environment = make_environment("robo/ArmReach-v0", max_steps=3, wrappers=[{"name": "personal", "users": "users"}])

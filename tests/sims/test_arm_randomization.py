@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from robo_policies.learners.bc import BCConfig
+from robo_policies.learners.offline import OfflineNetwork
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rollout.episode import rollout as run_episode
@@ -31,7 +32,7 @@ def test_seeing_hides_objects_from_the_policy(sees, cameras):
     assert list(spec.observation.subset("image")) == [f"camera_{name}" for name in cameras]
     assert set(spec.observation.subset("privileged")) >= OBJECTS
     assert not spec.observation.subset("object") and not OBJECTS & set(spec.observation.vectors)
-    policy = BCConfig(hidden=(8,), convolutions=(4,)).build(spec, 0).policy
+    policy = BCConfig(network=OfflineNetwork(hidden=(8,), convolutions=(4,))).build(spec, 0).policy
     observation = environment.reset(seed=0)[0]
     blind = observation | {name: np.full_like(observation[name], 7.0) for name in OBJECTS}
     action = policy.act(observation, deterministic=True)

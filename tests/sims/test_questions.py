@@ -7,10 +7,12 @@ import pytest
 
 from robo_bench.trainings import Silent
 from robo_policies.learners.ppo import PPOConfig
+from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import rollout
+from robo_rl.training.on_policy import Normalization
 from robo_sims.questions import best_questions
 
 NAME = "questions/Fetch-v0"
@@ -67,7 +69,13 @@ def test_bad_arguments_have_one_clear_error():
 
 def asked_after_training(**arguments) -> tuple[float, float]:
     config = PPOConfig(
-        num_envs=16, steps_per_env=64, batch_size=128, hidden=(32,), lr=3e-3, normalize_rewards=False, entropy_coefficient=0.01
+        num_envs=16,
+        steps_per_env=64,
+        batch_size=128,
+        network=PolicyValueNetwork(hidden=(32,)),
+        lr=3e-3,
+        normalize=Normalization(rewards=False),
+        entropy_coefficient=0.01,
     )
     training = config.training(lambda: make_environment(NAME, **arguments), steps=16_000, seed=0)
     training.run(Silent())

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from robo_datasets.comparison_page.server import ComparisonPage
+from robo_rl.rewards.chat.question import data_url
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import pictures_of
-from robo_rl.rewards.judges.judge import data_url
 from robo_rl.rewards.preferences.raters import Preference, Rater, Segment
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from robo_rl.errors import DatasetError, MissingExtra
+from robo_rl.errors import DatasetError
+from robo_rl.requirements import optional
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
 CODEBASE = "v3.0"
@@ -99,11 +100,9 @@ def file_in(root: Path, pattern: str, **parts: Any) -> Path:
 
 def arrow() -> tuple[ModuleType, ModuleType]:
     """Returns pyarrow and pyarrow.parquet; raises MissingExtra."""
-    try:
+    with optional("The format lerobot", "pyarrow", "formats"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise MissingExtra("The format lerobot", "pyarrow", "formats") from None
     return pyarrow, pyarrow.parquet
 
 

@@ -10,14 +10,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-import av
 import numpy as np
-from av.video.stream import VideoStream
 
 from robo_datasets.formats.recording import Array, require_file
 from robo_datasets.packed_pictures import most_pixels
 from robo_rl.errors import DatasetError
+from robo_rl.requirements import optional
 from robo_rl.system.threads import ordinary_scheduling
+
+with optional("The format lerobot", "av", "formats"):
+    import av
+    from av.video.stream import VideoStream
 
 GROUP = 1
 """Frames from one key frame to the next. Differs from lerobot 0.4.4, which has 2: AV1 then copies the frame before where little

@@ -19,15 +19,51 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from robo_policies.learners.chunks import ChunkSettings, chunk_mean
+from robo_policies.learners.chunks import MLP_SETTINGS, ChunkSettings, chunk_mean
+from robo_policies.learners.offline import OfflineNetwork
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts
-from robo_policies.networks.actor_critic import Network, make_seeded, normal
+from robo_policies.networks.actor_critic import Trainable, make_seeded, normal
 from robo_policies.networks.convolutions import convolution_layers, require_pictures
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
 from robo_rl.requirements import require_continuous
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
+
+
+@dataclass(frozen=True)
+class ACTNetwork(OfflineNetwork):
+    """Networks of ACT."""
+
+    hidden: tuple[int, ...] = (512,)
+    """Units of the feed-forward part of each layer."""
+    latent: int = 32
+    """Elements of z."""
+    token_size: int = 128
+    """E, elements of a token."""
+    heads: int = 4
+    """Heads of attention."""
+    encoder_layers: int = 2
+    """Layers of the posterior and of the encoder of observations; the authors have four."""
+    decoder_layers: int = 1
+    """Layers of the decoder. The authors set seven, but their released code uses the output of the first alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("latent", "encoder_layers", "decoder_layers")}
+        heads = self.heads >= 1 and self.token_size % self.heads == 0
+        allowed = {
+            "hidden": (len(self.hidden) == 1, "one number"),
+            "heads": (heads, "a divisor of token_size"),
+            "token_size": (self.token_size >= 4 and self.token_size % 4 == 0, "a multiple of 4, 4 or more"),
+        }
+        self.require(allowed | counts)
+        self.require_unused("its convolutions are trained", "frozen_convolutions")
+        self.require_unused("it has a transformer", *MLP_SETTINGS)
+
+    @override
+    def make_encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module]:
+        return partial(ObservationTokens, spec, self)
 
 
 @dataclass(frozen=True)
@@ -42,41 +78,20 @@ class ACTConfig(ChunkSettings):
     """m of the weights exp(-m i) of overlapping predictions, oldest first: the authors'."""
     kl_weight: float = 10.0
     """Beta, weight of the divergence between posterior and prior of z; the authors'."""
-    latent: int = 32
-    """Elements of z."""
-    token_size: int = 128
-    """E, elements of a token."""
-    heads: int = 4
-    """Heads of attention."""
-    encoder_layers: int = 2
-    """Layers of the posterior and of the encoder of observations; the authors have four."""
-    decoder_layers: int = 1
-    """Layers of the decoder. The authors set seven, but their released code uses the output of the first alone."""
-    hidden: tuple[int, ...] = (512,)
-    """Units of the feed-forward part of each layer."""
     lr: float = 1e-4
     """Learning rate of Adam; the authors take 1e-5 with larger networks and batches of 8."""
     batch_size: int = 64
     """Recorded steps of one update."""
+    network: ACTNetwork = ACTNetwork()
+    """Networks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = {
             "ensembling": (self.ensembling >= 0.0, "0 or more"),
             "kl_weight": (self.kl_weight >= 0.0, "0 or more"),
-            "latent": (self.latent >= 1, "1 or more"),
-            "heads": (self.heads >= 1 and self.token_size % self.heads == 0, "a divisor of token_size"),
-            "token_size": (self.token_size >= 4 and self.token_size % 4 == 0, "a multiple of 4, 4 or more"),
-            "encoder_layers": (self.encoder_layers >= 1, "1 or more"),
-            "decoder_layers": (self.decoder_layers >= 1, "1 or more"),
-            "hidden": (len(self.hidden) == 1, "one number"),
-            "frozen_convolutions": (self.frozen_convolutions is None, "none: its convolutions are trained"),
         }
-        require_allowed(self, allowed | self.no_own_layers("transformer"))
-
-    @override
-    def encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module] | None:
-        return partial(ObservationTokens, spec, self)
+        require_allowed(self, allowed)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> ACT:
         """Return a fresh learner."""
@@ -86,7 +101,7 @@ class ACTConfig(ChunkSettings):
 class ObservationTokens(nn.Module):
     """A token for each vector and for each cell of each picture's feature map, side by side in (B, N E) features."""
 
-    def __init__(self, spec: EnvironmentSpec, config: ACTConfig) -> None:
+    def __init__(self, spec: EnvironmentSpec, config: ACTNetwork) -> None:
         """Raise InvalidSetting if there is a picture too small for the convolutions."""
         super().__init__()
         vectors, size = spec.observation.vectors, config.token_size
@@ -111,20 +126,20 @@ class ObservationTokens(nn.Module):
         return torch.cat(tokens, 1).flatten(1)
 
 
-class ChunkCVAE(Network):
+class ChunkCVAE(Trainable):
     """Posterior q(z | chunk, vectors) and decoder p(chunk | z, observation)."""
 
     __call__: Callable[..., Any]
 
-    def __init__(self, features: int, states: int | None, actions: int, config: ACTConfig) -> None:
+    def __init__(self, features: int, states: int | None, actions: int, chunk: int, config: ACTNetwork) -> None:
         """features: F; states: leading tokens, those of vectors, which the posterior reads; None if features are no tokens."""
         super().__init__()
         self._states, size = 1 if states is None else states, config.token_size
         # features of a user's encoder network have any size: they become one token, which the posterior reads
         self.entry = nn.Identity() if states is not None else nn.Linear(features, size)
         self.style = nn.Parameter(torch.randn(size) / math.sqrt(size))
-        self.positions = nn.Parameter(torch.randn(config.chunk, size) / math.sqrt(size))
-        self.queries = nn.Parameter(torch.randn(config.chunk, size) / math.sqrt(size))
+        self.positions = nn.Parameter(torch.randn(chunk, size) / math.sqrt(size))
+        self.queries = nn.Parameter(torch.randn(chunk, size) / math.sqrt(size))
         self.actions = nn.Linear(actions, size)
         self.posterior = transformer(config)
         self.moments = nn.Linear(size, 2 * config.latent)
@@ -158,7 +173,7 @@ class ChunkCVAE(Network):
         return torch.tanh(self.exit(decoded))
 
 
-def transformer(config: ACTConfig) -> nn.TransformerEncoder:
+def transformer(config: ACTNetwork) -> nn.TransformerEncoder:
     """Return encoder layers without dropout: learners act with networks in training mode."""
     layer = nn.TransformerEncoderLayer(config.token_size, config.heads, config.hidden[0], 0.0, batch_first=True)
     return nn.TransformerEncoder(layer, config.encoder_layers, enable_nested_tensor=False)
@@ -188,10 +203,10 @@ class ACT(Learned):
         require_continuous(spec, "ACT")
         self.config = config
         self.parts = parts = LearnerParts(spec, config, seed)
-        states = len(spec.observation.vectors) if config.network is None else None
-        make = partial(ChunkCVAE, parts.encoder.size, states, spec.action.size, config)
+        states = len(spec.observation.vectors) if config.network.encoder is None else None
+        make = partial(ChunkCVAE, parts.encoder.size, states, spec.action.size, config.chunk, config.network)
         self.network = parts.add("network", make_seeded(make, parts.initial), config.lr, trains_encoder=True)
-        self.actor = ACTActor(self.network, config.latent).to(parts.device)
+        self.actor = ACTActor(self.network, config.network.latent).to(parts.device)
         parts.policy = EnsemblingPolicy(parts, self.actor)
 
     def update(self, batch: Batch) -> Metrics:

@@ -59,21 +59,33 @@ class Curriculum(Stateful):
 
 
 @dataclass(frozen=True)
-class AdversarialSettings(SACSettings, OwnLoop):
-    """Settings of training against an adversary; those of SAC are of both."""
-
-    needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
+class AdversarySettings:
+    """The adversary: the group `adversary` of settings."""
 
     force: float = 1.0
-    """[N] largest force of the adversary along each axis of each body; 0 for plain SAC, which observes no temperature."""
+    """[N] largest force along each axis of each body; 0 for plain SAC, which observes no temperature."""
     bodies: tuple[str, ...] = ()
     """Bodies of the MuJoCo model that are pushed; by default the first that moves."""
     axes: str = "xz"
     """Axes of the world along which they are pushed."""
     phase: int = 10
+    """Episodes, after those of the policy, for which the adversary learns."""
+
+    def __post_init__(self) -> None:
+        allowed = {"force": (0.0 <= self.force < np.inf, "0 or more"), "phase": (self.phase >= 1, "1 or more")}
+        require_allowed(self, allowed, group="adversary")
+
+
+@dataclass(frozen=True)
+class AdversarialSettings(SACSettings, OwnLoop):
+    """Settings of training against an adversary; those of SAC are of both."""
+
+    needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
+
+    adversary: AdversarySettings = AdversarySettings()
+    """The adversary."""
+    phase: int = 10
     """Episodes for which the policy learns."""
-    adversary_phase: int = 10
-    """Episodes after them for which the adversary learns."""
     first_temperature: float = 0.05
     """[1] mean temperature of the adversary at the start: its entropy counts as that much reward."""
     last_temperature: float = 0.001
@@ -81,8 +93,7 @@ class AdversarialSettings(SACSettings, OwnLoop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        allowed = {"force": (0.0 <= self.force < np.inf, "0 or more"), "phase": (self.phase >= 1, "1 or more")}
-        allowed["adversary_phase"] = (self.adversary_phase >= 1, "1 or more")
+        allowed = {"phase": (self.phase >= 1, "1 or more")}
         allowed["last_temperature"] = (
             0.0 < self.last_temperature <= self.first_temperature,
             "above 0, at most first_temperature",
@@ -95,7 +106,7 @@ class AdversarialSettings(SACSettings, OwnLoop):
 
     def observed(self, spec: EnvironmentSpec) -> EnvironmentSpec:
         """Return the spec that the policy learns in: with the temperature, unless nothing pushes."""
-        return with_temperature(spec) if self.force > 0 else spec
+        return with_temperature(spec) if self.adversary.force > 0 else spec
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
@@ -181,14 +192,14 @@ class AdversarialTraining(EpisodeLoop):
     def __init__(self, environment: gymnasium.Env[Any, Any], config: AdversarialSettings, *, steps: int, seed: int) -> None:
         super().__init__(environment, steps=steps, seed=seed)
         self.config = config
-        self.forces = Forces(environment, config.bodies, config.axes, config.force)
+        self.forces = Forces(environment, config.adversary.bodies, config.adversary.axes, config.adversary.force)
         self.curriculum = config.curriculum()
         spec, words = config.observed(self.environment_spec), np.random.SeedSequence(seed).spawn(2)
         opposed = replace(with_temperature(self.environment_spec), action=self.forces.action)
         self.learner = SAC(spec, config, seed)
         self.adversary = SAC(opposed, config, int(words[0].generate_state(1)[0] >> 1), RowTemperatures())
-        self.replay = ReplayBuffer(spec, config.replay_capacity, seed)
-        self.opposed_replay = ReplayBuffer(opposed, config.replay_capacity, seed + 1, extras=(Column("alpha"),))
+        self.replay = ReplayBuffer(spec, config.replay.capacity, seed)
+        self.opposed_replay = ReplayBuffer(opposed, config.replay.capacity, seed + 1, extras=(Column("alpha"),))
         self._random, self._explorer = np.random.default_rng(words[1]), RandomPolicy(spec, seed)
         temperature = self.curriculum.mean / config.first_temperature
         self._plain = PlainPolicy(self.environment_spec, self.learner.policy, temperature)
@@ -204,7 +215,7 @@ class AdversarialTraining(EpisodeLoop):
     def adversary_learns(self) -> bool:
         """True in the phases of the adversary; without force there are none."""
         config = self.config
-        return config.force > 0 and self.episodes % (config.phase + config.adversary_phase) >= config.phase
+        return config.adversary.force > 0 and self.episodes % (config.phase + config.adversary.phase) >= config.phase
 
     @override
     def choose(self) -> Opponents:
@@ -238,7 +249,7 @@ class AdversarialTraining(EpisodeLoop):
 
     def actions(self, observation: Observation) -> tuple[Array, Array]:
         """Return the actions of both: random ones before learning starts, those of the policy as in SAC's own training."""
-        if self.step < self.config.learning_starts:
+        if self.step < self.config.replay.learning_starts:
             force = self._random.uniform(-1.0, 1.0, self.forces.action.size).astype(np.float32)
             return self._explorer.act(observation), force
         return self.learner.policy.act(observation), self.adversary.policy.act(observation)
@@ -248,12 +259,12 @@ class AdversarialTraining(EpisodeLoop):
 
     def _learn(self) -> Metrics:
         config = self.config
-        if self.step < config.learning_starts or not len(self.replay):
+        if self.step < config.replay.learning_starts or not len(self.replay):
             return {}
         if self.adversary_learns:
             found = self.adversary.update(self.opposed_replay.sample(config.batch_size, 1, config.discount))
             return {tag.replace("train/", "adversary/"): value for tag, value in found.items()}
-        return self.learner.update(self.replay.sample(config.batch_size, config.n_step, config.discount))
+        return self.learner.update(self.replay.sample(config.batch_size, config.replay.n_step, config.discount))
 
     @override
     def state_dict(self) -> StateDict:

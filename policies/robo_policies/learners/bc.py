@@ -24,6 +24,10 @@ class BCSettings(OfflineSettings):
     lr: float = 1e-3
     """Learning rate of Adam; the default of the `imitation` library."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.network.require_unused("it has no critics", "layer_norm")
+
     def build(self, spec: EnvironmentSpec, seed: int) -> BC:
         """Returns a fresh learner."""
         return BC(spec, self, seed)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from robo_policies.learners.offline import OfflineSettings
+from robo_policies.learners.offline import OfflineNetwork, OfflineSettings
 from robo_policies.learners.parts import ActorPolicy, LearnerParts, load_generator
-from robo_policies.networks.actor_critic import Network
+from robo_policies.networks.actor_critic import Trainable
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.extras import Chunks
 from robo_rl.protocols.sampling import Sampling
@@ -26,6 +26,23 @@ from robo_rl.spec.environment import Observation
 from robo_rl.types import Array, StateDict
 
 TIME_FEATURES = 32
+
+
+MLP_SETTINGS = ("actor", "critic", "layer_norm", "precision")
+"""Settings of a group `network` that networks other than MLPs do not read."""
+
+
+@dataclass(frozen=True)
+class ResidualNetwork(OfflineNetwork):
+    """Networks of a learner with a ChunkMLP."""
+
+    hidden: tuple[int, ...] = (256, 256, 256)
+    """Units of the residual blocks, all of one size."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require({"hidden": (len(set(self.hidden)) == 1, "one or more layers, all of one size")})
+        self.require_unused("it has a residual network", *MLP_SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -40,11 +57,6 @@ class ChunkSettings(OfflineSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_allowed(self, {"executed": (1 <= self.executed <= self.chunk, "1 to chunk")})
-
-    def no_own_layers(self, network: str) -> dict[str, tuple[bool, str]]:
-        """Return the requirement, for `require_allowed`, that no layers of one's own replace a network without such layers."""
-        names = ("actor_network", "critic_network")
-        return {name: (getattr(self, name) is None, f"none: it has a {network}") for name in names}
 
     @property
     def sampling(self) -> Sampling:
@@ -121,7 +133,7 @@ class ChunkPolicy(ActorPolicy):
         self._chunk = np.array(state["chunk"], np.float32).reshape(-1, self.environment_spec.action.size)
 
 
-class ChunkMLP(Network):
+class ChunkMLP(Trainable):
     """Residual MLP from a noisy chunk, its time and features of the observation to a chunk: a noise or a velocity."""
 
     __call__: Callable[..., Tensor]

@@ -27,9 +27,17 @@ from robo_rl.protocols.contract import ANY_SPACE, ROLLOUTS, Feature, Needs
 from robo_rl.spec.cost import cost_names
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.training.advantages import generalized_advantages
-from robo_rl.training.on_policy import VectorStep
+from robo_rl.training.on_policy import Normalization, VectorStep
 from robo_rl.training.rollout_buffer import RolloutBuffer
 from robo_rl.types import Array, Metrics, StateDict
+
+
+@dataclass(frozen=True)
+class CostNormalization(Normalization):
+    """Scaling of what a constrained learner learns from."""
+
+    costs: bool = True
+    """Divide costs by the running deviation of their discounted sums, as rewards are; multipliers are reported without it."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +50,15 @@ class ConstrainedSettings(PPOSettings, LimitSettings):
     """Weight of the cost's advantage estimate that looks one step further."""
     cost_lr: float = 1e-3
     """Learning rate of the critics of costs."""
-    normalize_costs: bool = True
-    """Divide costs by the running deviation of their discounted sums, as rewards are; multipliers are reported without it."""
+    normalize: CostNormalization = CostNormalization()
+    """Scaling of observations, rewards and costs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         in_range = 0 <= self.cost_gae_lambda <= 1
         allowed = {"cost_gae_lambda": (in_range, "0 to 1"), "cost_lr": (self.cost_lr > 0, "above 0")}
-        allowed |= {"convolutions": (not self.convolutions, "none: critics of costs read vectors")}
         require_allowed(self, allowed)
+        self.network.require_unused("critics of costs read vectors", "convolutions")
 
 
 def required(costs: Array | None) -> Array:
@@ -99,7 +107,7 @@ class CostRollout(Stateful):
         """(N, C) discounted costs of each running episode, by which costs are scaled."""
         self.total, self.taken, self.ends = np.zeros(count), np.zeros(1), np.zeros(1)
         """(C,) costs, (1,) steps and (1,) episodes of the whole training."""
-        self.scale = Normalizer(count, is_on=config.normalize_costs, is_centred=False)
+        self.scale = Normalizer(count, is_on=config.normalize.costs, is_centred=False)
 
     @property
     def deviations(self) -> Array:
@@ -167,7 +175,7 @@ class Costs(Stateful):
         self._random = np.random.default_rng(np.random.SeedSequence(seed).spawn(5)[4])
         self.rollout = CostRollout(config, len(self.names))
         inputs = critic_vectors(spec.observation, privileged=config.privileged_critic).size
-        self.critic = CostCritic(inputs, config.hidden, len(self.names), self._random).to(self.device)
+        self.critic = CostCritic(inputs, config.network.hidden, len(self.names), self._random).to(self.device)
         self._optimizer = ClippedAdam(self.critic.parameters(), config.cost_lr, max_norm=config.max_gradient_norm)
         self.per_episode = np.full(len(self.names), np.nan)
         """(C,) mean over the episodes that ended in the last rollout in which one did, J_C."""

@@ -31,8 +31,8 @@ SMALLEST = 1e-8
 
 
 @dataclass(frozen=True)
-class CPOConfig(ConstrainedSettings):
-    """Settings of CPO; lr, epochs and batch_size are those of the critics."""
+class TrustRegionSettings:
+    """Steps of the policy: the group `trust_region` of settings."""
 
     max_kl: float = 0.01
     """[nat] delta, size of the trust region."""
@@ -44,15 +44,25 @@ class CPOConfig(ConstrainedSettings):
     """Shorter steps that are tried."""
     shrink: float = 0.8
     """Share of the step that is left after each of them."""
+
+    def __post_init__(self) -> None:
+        allowed = {name: (getattr(self, name) > 0, "above 0") for name in ("max_kl", "conjugate_steps", "backtracks")}
+        allowed |= {"damping": (self.damping >= 0, "0 or more"), "shrink": (0 < self.shrink < 1, "between 0 and 1")}
+        require_allowed(self, allowed, group="trust_region")
+
+
+@dataclass(frozen=True)
+class CPOConfig(ConstrainedSettings):
+    """Settings of CPO; lr, epochs and batch_size are those of the critics."""
+
+    trust_region: TrustRegionSettings = TrustRegionSettings()
+    """Steps of the policy."""
     standard_errors: float = 0.0
     """Added to J_C, the mean over the episodes of a rollout: a mean that is low by chance then loosens nothing."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        allowed = {name: (getattr(self, name) > 0, "above 0") for name in ("max_kl", "conjugate_steps", "backtracks")}
-        allowed |= {name: (getattr(self, name) >= 0, "0 or more") for name in ("damping", "standard_errors")}
-        allowed |= {"shrink": (0 < self.shrink < 1, "between 0 and 1")}
-        require_allowed(self, allowed)
+        require_allowed(self, {"standard_errors": (self.standard_errors >= 0, "0 or more")})
 
     @override
     def constraint(self, spec: EnvironmentSpec, seed: int) -> TrustRegion:
@@ -114,7 +124,8 @@ class TrustRegion(Constraint):
     def climb(self, networks: PolicyValue, rows: Rows) -> Tensor:
         """Take the step of the policy, algorithm 1; returns the ratios of all rows (T N,)."""
         _, vectors, actions, old, _, gains = rows
-        distribution, config, violation, actor = networks.distribution, self.config, self._violation, actor_of(networks)
+        distribution, config, violation = networks.distribution, self.config.trust_region, self._violation
+        actor = actor_of(networks)
         inputs = networks.encoded(vectors, {})
 
         def ratios() -> Tensor:

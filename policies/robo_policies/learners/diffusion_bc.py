@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from robo_policies.learners.chunks import ChunkMLP, ChunkPolicy, ChunkSettings, chunk_mean
+from robo_policies.learners.chunks import ChunkMLP, ChunkPolicy, ChunkSettings, ResidualNetwork, chunk_mean
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import normal
 from robo_policies.networks.encoders import TensorBatch
@@ -35,18 +35,17 @@ class DiffusionBCConfig(ChunkSettings):
     """Actions that are executed before the next prediction; the paper takes 8 of 16."""
     noise_levels: int = 20
     """K, evaluations of the network for each chunk when acting. The paper takes 100."""
-    hidden: tuple[int, ...] = (256, 256, 256)
-    """Units of the residual blocks, all of one size."""
     tau: float = 0.005
     """Step of the averaged network, the one that acts, at each update."""
+    network: ResidualNetwork = ResidualNetwork()
+    """Networks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = {
             "noise_levels": (self.noise_levels >= 2, "2 or more"),
-            "hidden": (len(set(self.hidden)) == 1, "one or more layers, all of one size"),
         }
-        require_allowed(self, allowed | self.no_own_layers("denoiser"))
+        require_allowed(self, allowed)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DiffusionBC:
         """Returns a fresh learner."""
@@ -106,7 +105,7 @@ class DiffusionBC(Learned):
         self.config = config
         self.parts = parts = LearnerParts(spec, config, seed)
         self.schedule = Schedule(config.noise_levels).to(parts.device)
-        denoiser = ChunkMLP(parts.encoder.size, config.chunk * spec.action.size, config.hidden, parts.initial)
+        denoiser = ChunkMLP(parts.encoder.size, config.chunk * spec.action.size, config.network.hidden, parts.initial)
         self.denoiser = parts.add("denoiser", denoiser, config.lr, trains_encoder=True)
         self.averaged = parts.add_target("averaged", self.denoiser)
         self.actor = DiffusionActor(self.averaged, config.noise_levels, config.chunk, spec.action.size).to(parts.device)

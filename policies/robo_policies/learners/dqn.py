@@ -13,19 +13,27 @@ from torch import Tensor
 from torch.nn import functional
 
 from robo_policies.learners.parts import Learned, LearnerParts
-from robo_policies.networks.actor_critic import Network, NetworkFactory
+from robo_policies.networks.actor_critic import NetworkFactory, Trainable
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.settings import NetworkSettings, ReplaySettings
+from robo_policies.networks.settings import LearnerSettings, Network
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.contract import STEPS, Feature, Needs
-from robo_rl.protocols.sampling import Sampling
-from robo_rl.requirements import require_choices, require_ranges
+from robo_rl.protocols.sampling import Replay, Sampling
+from robo_rl.requirements import require_choices
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class DQNConfig(NetworkSettings, ReplaySettings):
+class DQNReplay(Replay):
+    """Replay memory of DQN."""
+
+    learning_starts: int = 1_000
+    """Environment steps with random choices before the first update."""
+
+
+@dataclass(frozen=True)
+class DQNConfig(LearnerSettings):
     """Settings of DQN for tasks of vectors; those of the paper are for Atari's pictures."""
 
     needs = Needs(STEPS, frozenset({Feature.DISCRETE}))
@@ -38,21 +46,17 @@ class DQNConfig(NetworkSettings, ReplaySettings):
     """Weight of a reward one step later."""
     tau: float = 0.005
     """Share of the online values that enters the target at each update."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers."""
-    layer_norm: bool = False
-    """LayerNorm before each ReLU."""
-    normalization_rows: int = 0
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
     exploration_updates: int = 10_000
     """Updates over which the chance of a random choice falls from 1."""
     exploration: float = 0.05
     """That chance afterwards."""
-    learning_starts: int = 1_000
-    """Environment steps with random choices before the first update."""
+    network: Network = Network()
+    """Network of the values, which counts as a critic."""
+    replay: DQNReplay = DQNReplay()
+    """Replay memory."""
 
     def __post_init__(self) -> None:
-        require_ranges(self)
+        super().__post_init__()
         allowed = {"exploration_updates": (self.exploration_updates >= 1, "1 or more")}
         require_allowed(self, allowed | {"exploration": (0.0 <= self.exploration <= 1.0, "0 to 1")})
 
@@ -66,14 +70,14 @@ class DQNConfig(NetworkSettings, ReplaySettings):
         return DQN(spec, self, seed)
 
 
-class EpsilonGreedy(Network):
+class EpsilonGreedy(Trainable):
     """Takes the choice of the largest value Q(s, a), or any one with a chance that is saved with the values."""
 
     epsilon: Tensor
 
-    def __init__(self, factory: NetworkFactory, inputs: int, choices: int, *, layer_norm: bool) -> None:
+    def __init__(self, factory: NetworkFactory, inputs: int, choices: int) -> None:
         super().__init__()
-        self.layers = factory.critic(inputs, 1, layer_norm=layer_norm, outputs=choices)
+        self.layers = factory.critic(inputs, 1, outputs=choices)
         self.register_buffer("epsilon", torch.ones(()))
 
     def values(self, observations: Tensor) -> Tensor:
@@ -99,7 +103,7 @@ class DQN(Learned):
         require_choices(spec, "DQN")
         self.config = config
         self.parts = parts = LearnerParts(spec, config, seed)
-        actor = EpsilonGreedy(parts.networks, parts.encoder.size, spec.action.size, layer_norm=config.layer_norm)
+        actor = EpsilonGreedy(parts.networks, parts.encoder.size, spec.action.size)
         self.actor = parts.add("values", actor, config.lr, trains_encoder=True)
         self.target = parts.add_target("target_values", self.actor, sees=True)
         parts.act_with(self.actor)

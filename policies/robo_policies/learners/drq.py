@@ -14,15 +14,35 @@ from torch import Tensor
 from robo_policies.learners.parts import Learned
 from robo_policies.learners.sac import SAC, SACSettings
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.image_encoder import PictureSettings
+from robo_policies.networks.image_encoder import PictureNetwork
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
+from robo_rl.protocols.sampling import Replay
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class DrQConfig(SACSettings, PictureSettings):
+class DrQNetwork(PictureNetwork):
+    """Networks of DrQ; the authors have 1024, 1024 hidden units."""
+
+    convolutions: tuple[int, ...] = (32, 32, 32, 32)
+    """Channels of the layers through which pictures are seen, each of half the height and width. The authors' layers after the
+    first keep the size, at sixteen times the computation for each."""
+
+
+@dataclass(frozen=True)
+class DrQReplay(Replay):
+    """Replay memory of DrQ, whose rows are pictures."""
+
+    capacity: int = 100_000
+    """Rows of the memory of its own steps."""
+    learning_starts: int = 1_000
+    """Environment steps with random actions before the first update."""
+
+
+@dataclass(frozen=True)
+class DrQConfig(SACSettings):
     """Settings of DrQ; defaults are those of the authors' code for 84 pixels unless a field says otherwise."""
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
@@ -33,30 +53,23 @@ class DrQConfig(SACSettings, PictureSettings):
     """Transitions of one update; the paper's figures have 512."""
     tau: float = 0.01
     """Share of the online critics and encoder that enters their targets every `actor_every` updates."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers of actor and critics; the authors have 1024, 1024."""
     initial_temperature: float = 0.1
     """[1] weight of the entropy at the start."""
-    convolutions: tuple[int, ...] = (32, 32, 32, 32)
-    """Channels of the layers through which pictures are seen, each of half the height and width. The authors' layers after the
-    first keep the size, at sixteen times the computation for each."""
     shifts: int = 2
     """Random shifts of each picture, K and M: targets and losses of the critics are means over them."""
     actor_every: int = 2
     """Critic updates for each update of actor, temperature and targets."""
-    learning_starts: int = 1_000
-    """Environment steps with random actions before the first update."""
-    replay_capacity: int = 100_000
-    """Rows of the replay memory."""
+    network: DrQNetwork = DrQNetwork()
+    """Networks."""
+    replay: DrQReplay = DrQReplay()
+    """Replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_pictures_allowed()
         allowed = {name: (getattr(self, name) >= 1, "1 or more") for name in ("shifts", "actor_every")}
-        sees = bool(self.convolutions or self.network)
-        require_allowed(
-            self, allowed | {"convolutions": (sees, "1 or more layers, unless network names an encoder of your own")}
-        )
+        require_allowed(self, allowed)
+        sees = bool(self.network.convolutions or self.network.encoder)
+        self.network.require({"convolutions": (sees, "1 or more layers, unless network.encoder names one of your own")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DrQ:
         """Returns a fresh learner."""
@@ -95,7 +108,7 @@ class DrQ(Learned):
         """Return the batch `shifts` times, each time with other random shifts f(s, nu), f(s', nu') of its pictures."""
         parts, config = self.parts, self.config
         data = TensorBatch.of(batch, parts.encoder, parts.device, parts.updates)
-        return [config.augment(data, parts.encoder.pictures, parts.generator) for _ in range(config.shifts)]
+        return [config.network.augment(data, parts.encoder.pictures, parts.generator) for _ in range(config.shifts)]
 
     def regularized_target(self, views: list[TensorBatch], alpha: Tensor) -> Tensor:
         """Return y (B,), eq. 1: the mean of SAC's targets over K shifts of s', each with an action drawn for it."""

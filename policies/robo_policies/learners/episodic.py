@@ -20,6 +20,7 @@ from typing_extensions import override
 from robo_policies.learners.clipped_step import clipped_surrogate, probability_ratio
 from robo_policies.learners.parts import ActorPolicy, LearnerParts
 from robo_policies.networks.encoders import Observations
+from robo_rl.errors import require_allowed
 from robo_rl.protocols.components import Stateful
 from robo_rl.requirements import require_finite_data, require_same_networks
 from robo_rl.spec.environment import EnvironmentSpec
@@ -97,18 +98,21 @@ class EpisodeActor(Stateful):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.parts.load_state_dict(state)
-        if "random" in state:  # learners that draw nothing had none
-            self.random.bit_generator.state = state["random"]
+        self.random.bit_generator.state = state["random"]
 
 
 @dataclass(frozen=True)
 class Cloning:
-    """Behaviour cloning before the first episode."""
+    """Behaviour cloning of demonstrations before the first episode: the group `cloning` of settings."""
 
-    updates: int = 0
-    """Gradient steps."""
+    updates: int = 2000
+    """Gradient steps, if there are demonstrations."""
     initial_std: float = 0.3
     """Deviation of continuous actions after them, to explore with."""
+
+    def __post_init__(self) -> None:
+        allowed = {"updates": (self.updates >= 0, "0 or more"), "initial_std": (self.initial_std > 0, "above 0")}
+        require_allowed(self, allowed, group="cloning")
 
 
 class LearnsFromEpisodes(Stateful, ABC):
@@ -190,7 +194,7 @@ class ClippedLearner(LearnsFromEpisodes):
         settings: Any,
         rule: Rule,
         terms: Sequence[Term] = (),
-        cloning: Cloning = Cloning(),
+        cloning: Cloning = Cloning(updates=0),
     ) -> None:
         """settings: with `clip_low`, `clip_high`, `epochs` and `batch_size`."""
         self.actor, self.rule, self.terms = actor, rule, [*terms]

@@ -8,10 +8,10 @@ from typing import Any
 import gymnasium
 from typing_extensions import override
 
-from robo_policies.learners.episodic import Cloning, EpisodeActor
+from robo_policies.learners.episodic import EpisodeActor
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.networks.regression_actors import CategoricalActor, GaussianActor
-from robo_policies.networks.settings import NetworkSettings
+from robo_policies.networks.settings import LearnerSettings, Network
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.contract import EPISODES, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
@@ -19,7 +19,17 @@ from robo_rl.training.episodic import EpisodicTraining, Player, Plays
 
 
 @dataclass(frozen=True)
-class EpisodeSettings(NetworkSettings, OwnLoop):
+class EpisodeNetwork(Network):
+    """Networks of a learner from whole episodes."""
+
+    hidden: tuple[int, ...] = (128, 128)
+    """Units of the hidden layers of the policy."""
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+
+
+@dataclass(frozen=True)
+class EpisodeSettings(LearnerSettings, OwnLoop):
     """Settings of a learner from whole episodes."""
 
     needs = Needs(
@@ -30,10 +40,8 @@ class EpisodeSettings(NetworkSettings, OwnLoop):
 
     lr: float = 3e-4
     """Learning rate of Adam."""
-    hidden: tuple[int, ...] = (128, 128)
-    """Units of the hidden layers of the policy."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+    network: EpisodeNetwork = EpisodeNetwork()
+    """Networks."""
     discount: float = 0.99
     """Weight of a reward one step later."""
     episodes: int = 16
@@ -42,11 +50,10 @@ class EpisodeSettings(NetworkSettings, OwnLoop):
     """Of these, episodes that begin in the same state, by the same seed; divides `episodes`."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_allowed(
             self,
             {
-                "lr": (self.lr > 0, "above 0"),
-                "hidden": (all(units >= 1 for units in self.hidden), "1 or more units in each layer"),
                 "discount": (0 <= self.discount <= 1, "0 to 1"),
                 "episodes": (self.episodes >= 1, "1 or more"),
                 "group": (self.group >= 1 and self.episodes % self.group == 0, "1 or more, a divisor of episodes"),
@@ -84,22 +91,3 @@ class ClippedSettings(EpisodeSettings):
         positive = {name: (getattr(self, name) > 0, "above 0") for name in ("clip_low", "clip_high")}
         counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("epochs", "batch_size")}
         require_allowed(self, positive | counts)
-
-
-@dataclass(frozen=True)
-class CloningSettings:
-    """Settings of learners that clone demonstrations before the first episode."""
-
-    clone_updates: int = 2000
-    """Updates of behaviour cloning, if there are demonstrations."""
-    initial_std: float = 0.3
-    """Deviation of continuous actions after cloning, to explore with."""
-
-    def require_cloning_allowed(self) -> None:
-        """Raise InvalidSetting for a number out of range."""
-        allowed = {"clone_updates": (self.clone_updates >= 0, "0 or more"), "initial_std": (self.initial_std > 0, "above 0")}
-        require_allowed(self, allowed)
-
-    def cloning(self) -> Cloning:
-        """Return what is cloned, and how."""
-        return Cloning(self.clone_updates, self.initial_std)

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_policies.learners.episodic import LearnsFromEpisodes
-from robo_policies.learners.episodic_settings import EpisodeSettings
-from robo_policies.networks.actor_critic import Network
+from robo_policies.learners.episodic_settings import EpisodeNetwork, EpisodeSettings
+from robo_policies.networks.actor_critic import Trainable
 from robo_rl.errors import require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.spec.environment import EnvironmentSpec
@@ -36,11 +36,23 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ExploRSConfig(EpisodeSettings):
-    """Settings of ExploRS."""
+class ExploRSNetwork(EpisodeNetwork):
+    """Networks of ExploRS."""
 
     engine: Literal["auto", "reference", "accelerated"] = "reference"
     """Always reference: directional derivatives are taken, which the kernels do not have."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require({"engine": (self.engine == "reference", "reference")})
+
+
+@dataclass(frozen=True)
+class ExploRSConfig(EpisodeSettings):
+    """Settings of ExploRS."""
+
+    network: ExploRSNetwork = ExploRSNetwork()
+    """Networks."""
     bonus: float = 0.1
     """b, of a place that was never seen; 0 for none."""
     visits: float = 1.0
@@ -55,7 +67,6 @@ class ExploRSConfig(EpisodeSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive = {name: (getattr(self, name) > 0, "above 0") for name in ("visits", "cell", "reward_limit")}
-        positive["engine"] = (self.engine == "reference", "reference")
         require_allowed(self, positive | {name: (getattr(self, name) >= 0, "0 or more") for name in ("bonus", "reward_lr")})
 
     @override
@@ -63,7 +74,7 @@ class ExploRSConfig(EpisodeSettings):
         return ExploRS(spec, self, seed)
 
 
-class LearnedReward(Network):
+class LearnedReward(Trainable):
     """R_phi, within limits, 0 at first."""
 
     def __init__(self, inputs: int, limit: float) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from robo_policies.learners.chunks import ChunkMLP, ChunkPolicy, ChunkSettings, chunk_mean
+from robo_policies.learners.chunks import ChunkMLP, ChunkPolicy, ChunkSettings, ResidualNetwork, chunk_mean
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import normal
 from robo_policies.networks.encoders import TensorBatch
@@ -37,18 +37,17 @@ class FlowBCConfig(ChunkSettings):
     """Steps of Euler's method from noise to a chunk; pi_0's. Acting evaluates the network this many times for each chunk."""
     time_distribution: Literal["beta", "uniform"] = "beta"
     """Distribution of training times: beta emphasises noisy chunks as pi_0 does, uniform is that of the flow papers."""
-    hidden: tuple[int, ...] = (256, 256, 256)
-    """Units of the residual blocks, all of one size."""
     tau: float = 0.005
     """Share by which the averaged network, which acts, moves at each update."""
+    network: ResidualNetwork = ResidualNetwork()
+    """Networks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = {
             "integration_steps": (self.integration_steps >= 1, "1 or more"),
-            "hidden": (len(set(self.hidden)) == 1, "one or more layers, all of one size"),
         }
-        require_allowed(self, allowed | self.no_own_layers("velocity network"))
+        require_allowed(self, allowed)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> FlowBC:
         """Return a fresh learner."""
@@ -82,7 +81,7 @@ class FlowBC(Learned):
         require_continuous(spec, "flow-bc")
         self.config = config
         self.parts = parts = LearnerParts(spec, config, seed)
-        velocity = ChunkMLP(parts.encoder.size, config.chunk * spec.action.size, config.hidden, parts.initial)
+        velocity = ChunkMLP(parts.encoder.size, config.chunk * spec.action.size, config.network.hidden, parts.initial)
         self.velocity = parts.add("velocity", velocity, config.lr, trains_encoder=True)
         self.averaged = parts.add_target("averaged", self.velocity)
         self.actor = FlowActor(self.averaged, config.integration_steps, config.chunk, spec.action.size).to(parts.device)

@@ -18,7 +18,7 @@ from torch.nn import functional
 from robo_policies.learners.imitation import ImitationSettings
 from robo_policies.learners.parts import Learned
 from robo_policies.learners.sac import SAC
-from robo_policies.networks.actor_critic import MLPEnsemble, Network
+from robo_policies.networks.actor_critic import MLPEnsemble, Trainable
 from robo_policies.networks.encoders import TensorBatch, to_device
 from robo_rl.errors import require_allowed
 from robo_rl.spec.environment import EnvironmentSpec
@@ -62,7 +62,7 @@ class GAILConfig(ImitationSettings):
         return GAIL(spec, self, seed)
 
 
-class Discriminator(Network):
+class Discriminator(Trainable):
     """D(s, a) by its logits."""
 
     __call__: Callable[..., Tensor]

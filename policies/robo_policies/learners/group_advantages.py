@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -30,6 +31,7 @@ from robo_policies.learners.step_credit import (
 )
 from robo_policies.networks.actor_critic import Critics
 from robo_rl.environments.starts import BranchingEnv
+from robo_rl.errors import require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.protocols.components import Policy, Stateful
 from robo_rl.training.advantages import episode_advantages
@@ -40,6 +42,43 @@ REMEMBERED = 256
 """Newest episodes that contributions are fitted to."""
 
 
+@dataclass(frozen=True)
+class AdvantageSettings:
+    """Advantages of a learner from groups, and what each kind of them reads: the group `advantages` of settings."""
+
+    kind: str = "group"
+    """group, anchor, graph, credit, critic, macro, prover or set."""
+    resolution: float = 1.0
+    """anchor, graph, set: numbers of a state are rounded to multiples of it, in the units of the observation."""
+    signature: tuple[str, ...] = ()
+    """set: entries of the observation whose visited places, as a set, tell episodes apart; empty for all."""
+    step_weight: float = 1.0
+    """anchor, prover: weight of the step advantage beside that of the episode."""
+    gae_lambda: float = 0.95
+    """critic, set: weight of the advantage estimate that looks one step further."""
+    critic_lr: float = 1e-3
+    """critic, credit, macro, prover, set: learning rate of values and contributions."""
+    macro_steps: int = 4
+    """macro: steps of a stretch, which is one action of the upper level."""
+    prover_tries: int = 4
+    """prover: tries of which one must succeed."""
+    set_size: int = 4
+    """set: episodes of a set, fewer than `group`, whose first episode is in none."""
+    sets: int = 8
+    """set: sets that are drawn of each group."""
+    window: int = 5
+    """set: steps after the common state that have the set's advantage; those after it have the critic's."""
+    largest_return: float = 1.0
+    """set: the return that counts as 1; less than 0 counts as 0."""
+
+    def __post_init__(self) -> None:
+        allowed = {name: (getattr(self, name) > 0, "above 0") for name in ("resolution", "critic_lr", "largest_return")}
+        counts = ("sets", "window", "macro_steps", "prover_tries")
+        allowed |= {name: (getattr(self, name) >= 1, "1 or more") for name in counts}
+        allowed |= {"gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"), "step_weight": (self.step_weight >= 0, "0 or more")}
+        require_allowed(self, allowed, group="advantages")
+
+
 class Advantages(Stateful, ABC):
     """Advantages of one learner from groups."""
 
@@ -48,7 +87,7 @@ class Advantages(Stateful, ABC):
 
     def __init__(self, actor: EpisodeActor, settings: Any) -> None:
         """settings: GroupPPOConfig."""
-        self.actor, self.config = actor, settings
+        self.actor, self.config, self.settings = actor, settings, settings.advantages
 
     @abstractmethod
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -69,7 +108,7 @@ class Advantages(Stateful, ABC):
     def states(self, episodes: Sequence[Episode], names: Sequence[str] = ()) -> list[list[Hashable]]:
         """Return keys of the states of each episode; names: entries that count, by default all that the policy reads."""
         chosen = names or self.actor.parts.encoder.reads
-        return [state_keys(each, chosen, self.config.resolution) for each in episodes]
+        return [state_keys(each, chosen, self.settings.resolution) for each in episodes]
 
     @override
     def state_dict(self) -> StateDict:
@@ -97,7 +136,7 @@ class Anchor(Advantages):
         states, spans = self.states(episodes), self.spans(episodes)
         rewards = [each.rewards.astype(np.float64) for each in episodes]
         steps = [anchored(states[span], rewards[span], self.config.discount) for span in spans]
-        return found + self.config.step_weight * np.concatenate(steps), {"single_states": shared_little(states, spans)}
+        return found + self.settings.step_weight * np.concatenate(steps), {"single_states": shared_little(states, spans)}
 
 
 class Graph(Advantages):
@@ -122,7 +161,7 @@ class Critic(Advantages):
     def __init__(self, actor: EpisodeActor, settings: Any) -> None:
         super().__init__(actor, settings)
         parts = actor.parts
-        self.critic = parts.add("critic", Critics(parts.networks, parts.encoder.size, 1), self.config.critic_lr)
+        self.critic = parts.add("critic", Critics(parts.networks, parts.encoder.size, 1), self.settings.critic_lr)
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -131,12 +170,13 @@ class Critic(Advantages):
 
     def estimates(self, episodes: Sequence[Episode]) -> tuple[Floats, Tensor]:
         """Return generalised advantage estimates (B,), and the loss of the critic, which then learns from the returns."""
-        config, found, targets = self.config, list[Floats](), list[Floats]()
+        config, settings = self.config, self.settings
+        found, targets = list[Floats](), list[Floats]()
         seen = [self.actor.features(each) for each in episodes]
         for each, features in zip(episodes, seen, strict=True):
             with torch.no_grad():
                 values = self.critic(features).reshape(-1).cpu().numpy().astype(np.float64)
-            rule = {"discount": config.discount, "gae_lambda": config.gae_lambda, "terminated": each.terminated}
+            rule = {"discount": config.discount, "gae_lambda": settings.gae_lambda, "terminated": each.terminated}
             found.append(episode_advantages(each.rewards.astype(np.float64), values, **rule))
             targets.append(found[-1] + values[:-1])
         inputs = torch.cat([features[:-1] for features in seen])
@@ -164,7 +204,7 @@ class Credit(Advantages):
         super().__init__(actor, settings)
         parts = actor.parts
         wide = parts.encoder.size + parts.spec.action.size
-        self.credit = parts.add("credit", Critics(parts.networks, wide, 1), self.config.critic_lr)
+        self.credit = parts.add("credit", Critics(parts.networks, wide, 1), self.settings.critic_lr)
         self._past: deque[tuple[Tensor, float]] = deque(maxlen=REMEMBERED)
 
     @override
@@ -212,21 +252,21 @@ class Sets(Advantages):
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
-        config, random = self.config, self.actor.random
+        config, settings, random = self.config, self.settings, self.actor.random
         estimates, loss = self.critic.estimates(episodes)
         found, lengths = standardised(estimates), [len(each) for each in episodes]
         by_episode, differs, variety = np.zeros(len(episodes)), np.zeros(len(episodes), np.bool_), list[float]()
         for first in range(0, len(episodes), config.group):
             span = slice(first + 1, first + config.group)  # the first one began elsewhere, and has the critic's
-            visited = [frozenset(each) for each in self.states(episodes[span], config.signature)]
-            scores = np.clip(returns[span] / config.largest_return, 0.0, 1.0)
-            by_episode[span], diversity = set_advantages(scores, visited, config.set_size, config.sets, random)
+            visited = [frozenset(each) for each in self.states(episodes[span], settings.signature)]
+            scores = np.clip(returns[span] / settings.largest_return, 0.0, 1.0)
+            by_episode[span], diversity = set_advantages(scores, visited, settings.set_size, settings.sets, random)
             variety.append(diversity)
             differs[span] = bool(by_episode[span].any())  # sets that are worth the same leave the critic's
         scaled = standardised(by_episode[differs]) if differs.any() else by_episode[differs]
         begins = (np.cumsum(lengths) - lengths)[differs]
         for begin, length, value in zip(begins, np.array(lengths)[differs], scaled, strict=True):
-            found[begin : begin + min(length, config.window)] = value
+            found[begin : begin + min(length, settings.window)] = value
         return found, {"critic_loss": loss, "diversity": float(np.mean(variety))}
 
     @override

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.episodic import ClippedLearner, EpisodeActor, Figures, Rule, Term
-from robo_policies.learners.episodic_settings import ClippedSettings, CloningSettings
-from robo_policies.learners.group_advantages import Advantages, Anchor, Credit, Critic, Graph, Group, Sets
+from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule, Term
+from robo_policies.learners.episodic_settings import ClippedSettings
+from robo_policies.learners.group_advantages import Advantages, AdvantageSettings, Anchor, Credit, Critic, Graph, Group, Sets
 from robo_policies.learners.macro_critic import Macro
 from robo_policies.learners.mixed_imitation import IMITATIONS, MixedImitation
 from robo_policies.learners.provers import Prover
@@ -43,40 +43,20 @@ KINDS: dict[str, type[Advantages]] = {
 
 
 @dataclass(frozen=True)
-class GroupPPOConfig(ClippedSettings, CloningSettings):
+class GroupPPOConfig(ClippedSettings):
     """Settings of PPO from groups of episodes."""
 
     needs = Needs((EPISODES,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out"})
     takes_demonstrations = True
 
-    advantages: str = "group"
-    """group, anchor, graph, credit, critic, macro, prover or set."""
+    advantages: AdvantageSettings = AdvantageSettings()
+    """Advantages, and what each kind reads."""
     episodes: int = 32
     """Episodes between two updates."""
     group: int = 8
     """Of these, episodes that begin in the same state; divides `episodes`."""
-    resolution: float = 1.0
-    """anchor, graph, set: numbers of a state are rounded to multiples of it, in the units of the observation."""
-    signature: tuple[str, ...] = ()
-    """set: entries of the observation whose visited places, as a set, tell episodes apart; empty for all."""
-    step_weight: float = 1.0
-    """anchor, prover: weight of the step advantage beside that of the episode."""
-    gae_lambda: float = 0.95
-    """critic, set: weight of the advantage estimate that looks one step further."""
-    critic_lr: float = 1e-3
-    """critic, credit, macro, prover, set: learning rate of values and contributions."""
-    macro_steps: int = 4
-    """macro: steps of a stretch, which is one action of the upper level."""
-    prover_tries: int = 4
-    """prover: tries of which one must succeed."""
-    set_size: int = 4
-    """set: episodes of a set, fewer than `group`, whose first episode is in none."""
-    sets: int = 8
-    """set: sets that are drawn of each group."""
-    window: int = 5
-    """set: steps after the common state that have the set's advantage; those after it have the critic's."""
-    largest_return: float = 1.0
-    """set: the return that counts as 1; less than 0 counts as 0."""
+    cloning: Cloning = Cloning()
+    """Cloning of demonstrations before the first episode."""
     variety: float = 0.0
     """Share of its return's size, at most, that an episode loses for the share of its group that takes the same actions."""
     self_imitation: float = 0.0
@@ -96,41 +76,34 @@ class GroupPPOConfig(ClippedSettings, CloningSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_cloning_allowed()
-        positive = ("resolution", "critic_lr", "largest_return")
-        allowed = {name: (getattr(self, name) > 0, "above 0") for name in positive}
-        allowed |= {
-            name: (getattr(self, name) >= 1, "1 or more")
-            for name in ("sets", "window", "kept_episodes", "macro_steps", "prover_tries")
-        }
-        allowed |= {
+        allowed = {
+            "kept_episodes": (self.kept_episodes >= 1, "1 or more"),
             "self_imitation": (0.0 <= self.self_imitation < np.inf, "0 or more"),
             "self_imitation_rise": (self.self_imitation_rise >= 0, "0 or more"),
             "imitation": (0.0 <= self.imitation < np.inf, "0 or more"),
             "imitates": (self.imitates in IMITATIONS, ", ".join(IMITATIONS)),
             "reference_weight": (0.0 <= self.reference_weight < np.inf, "0 or more"),
-            "gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"),
         }
-        kind = KINDS.get(self.advantages)
-        allowed["advantages"] = (kind is not None, ", ".join(KINDS))
+        kind = KINDS.get(self.advantages.kind)
+        allowed["advantages.kind"] = (kind is not None, ", ".join(KINDS))
         least = 1 if kind is None else kind.least_group
-        allowed["group"] = (self.group >= least, f"{least} or more with advantages {self.advantages}")
-        fits = self.advantages != "set" or 2 <= self.set_size < self.group
+        allowed["group"] = (self.group >= least, f"{least} or more with advantages {self.advantages.kind}")
+        fits = self.advantages.kind != "set" or 2 <= self.advantages.set_size < self.group
         allowed["variety"] = (0.0 <= self.variety <= 1.0, "0 to 1")
-        allowed |= {"set_size": (fits, "2 or more, below `group`"), "step_weight": (self.step_weight >= 0, "0 or more")}
+        allowed["advantages.set_size"] = (fits, "2 or more, below `group`")
         require_allowed(self, allowed)
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:
         actor = self.actor(spec, seed)
-        rule, terms = GroupRule(actor, self, KINDS[self.advantages](actor, self)), list[Term]()
+        rule, terms = GroupRule(actor, self, KINDS[self.advantages.kind](actor, self)), list[Term]()
         if self.self_imitation:
             terms.append(SelfImitation(actor, self.self_imitation, self.kept_episodes, self.self_imitation_rise))
         if self.imitation:
             terms.append(MixedImitation(actor, self.imitation, self.imitates, self.group))
         if self.reference_weight:
             terms.append(NearClone(actor, self.reference_weight))
-        return ClippedLearner(actor, self, rule, terms, self.cloning())
+        return ClippedLearner(actor, self, rule, terms, self.cloning)
 
     @override
     def player(self, environment: gymnasium.Env[Any, Any], learner: ClippedLearner, seed: int) -> Player:

@@ -15,13 +15,21 @@ from robo_rl.protocols.sampling import Sampling
 
 
 @dataclass(frozen=True)
+class Corrections:
+    """Memory of the corrections."""
+
+    capacity: int = 200_000
+    """Rows of it."""
+
+
+@dataclass(frozen=True)
 class HGDAggerConfig(BCSettings):
     """Settings of HG-DAgger: those of the cloning."""
 
     needs = Needs((OFFLINE, OFFLINE_THEN_CORRECTED), BCSettings.needs.spaces)
 
-    replay_capacity: int = 200_000
-    """Rows of the memory of the corrections."""
+    replay: Corrections = Corrections()
+    """Memory of the corrections."""
 
     @property
     @override

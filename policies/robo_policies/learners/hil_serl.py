@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_policies.learners.parts import Learned
-from robo_policies.learners.rlpd import RLPD, RLPDSettings, slices
-from robo_policies.networks.actor_critic import Network, NetworkFactory, TanhGaussianActor
+from robo_policies.learners.rlpd import RLPD, RLPDReplay, RLPDSettings, slices
+from robo_policies.networks.actor_critic import NetworkFactory, TanhGaussianActor, Trainable
 from robo_policies.networks.encoders import TensorBatch, to_device
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.sampling import Sampling
@@ -26,6 +26,16 @@ from robo_rl.types import Batch, Metrics
 COMMANDS = (-1.0, 1.0)  # close, open: commands of the choices 0 and 1
 OPEN = 0.9  # share of its range from which a gripper reads as open; as in the authors' code
 COMMANDED = 0.5  # size of a command from which the authors' gripper obeys
+
+
+@dataclass(frozen=True)
+class HILSERLReplay(RLPDReplay):
+    """Replay memory of HIL-SERL."""
+
+    capacity: int = 200_000
+    """Rows of the memory of its own steps, and of that of the corrections."""
+    learning_starts: int = 100
+    """Environment steps with random actions before the first update."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +50,8 @@ class HILSERLConfig(RLPDSettings):
     """Critics in the ensemble; the target takes the minimum of all."""
     initial_temperature: float = 0.01
     """[1] weight of the entropy at the start."""
-    learning_starts: int = 100
-    """Environment steps with random actions before the first update."""
-    replay_capacity: int = 200_000
-    """Rows of the online replay memory, and of that of the corrections."""
+    replay: HILSERLReplay = HILSERLReplay()
+    """Replay memory."""
     gripper: str = ""
     """Action element that opens and closes a gripper, such as gripper_opening, and the observation that reads it; a critic of
     its own then chooses between its ends. Empty for a gripper that is commanded as the rest is."""
@@ -81,7 +89,7 @@ class HILSERL(Learned):
         self.index, self.others, self.penalty = index, others, config.grasp_penalty
         self._low, self._range = spec.action.low[index], spec.action.high[index] - spec.action.low[index]
         self.parts = parts = self.arm.parts
-        gripper = GripperCritic(parts.networks, parts.encoder.size, layer_norm=config.layer_norm)
+        gripper = GripperCritic(parts.networks, parts.encoder.size)
         self.gripper = parts.add("gripper", gripper, config.lr, trains_encoder=True)
         self.target_gripper = parts.add_target("target_gripper", self.gripper)
         parts.spec = spec
@@ -128,14 +136,14 @@ class HILSERL(Learned):
         return to_device((reading - self._low) / self._range, self.parts.device)
 
 
-class GripperCritic(Network):
+class GripperCritic(Trainable):
     """Q_g(s, c) of closing and of opening; it acts, and so reads nothing privileged."""
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, factory: NetworkFactory, inputs: int, *, layer_norm: bool) -> None:
+    def __init__(self, factory: NetworkFactory, inputs: int) -> None:
         super().__init__()
-        self.layers, self._inputs = factory.critic(inputs, 1, layer_norm=layer_norm, outputs=len(COMMANDS)), inputs
+        self.layers, self._inputs = factory.critic(inputs, 1, outputs=len(COMMANDS)), inputs
 
     def forward(self, observations: Tensor) -> Tensor:
         """Returns (B, 2)."""

@@ -7,10 +7,27 @@ from dataclasses import dataclass, replace
 from typing_extensions import override
 
 from robo_policies.learners.sac import SACSettings
+from robo_policies.networks.settings import Network
 from robo_rl.errors import require_allowed
 from robo_rl.extras import FromExpert
 from robo_rl.protocols.contract import STEPS, Feature, Needs
-from robo_rl.protocols.sampling import Sampling
+from robo_rl.protocols.sampling import Replay, Sampling
+
+
+@dataclass(frozen=True)
+class ImitationNetwork(Network):
+    """Networks of a learner that imitates."""
+
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+
+
+@dataclass(frozen=True)
+class ImitationReplay(Replay):
+    """Replay memory of a learner that imitates."""
+
+    offline_fraction: float = 0.5
+    """Share of each batch that comes from demonstrations."""
 
 
 @dataclass(frozen=True)
@@ -19,17 +36,18 @@ class ImitationSettings(SACSettings):
 
     needs = Needs(STEPS, excludes=dict.fromkeys((Feature.REWARD, Feature.RELABELLED), "leave reward out"))
 
-    offline_fraction: float = 0.5
-    """Share of each batch that comes from demonstrations."""
     experts: str = "all"
     """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+    network: ImitationNetwork = ImitationNetwork()
+    """Networks."""
+    replay: ImitationReplay = ImitationReplay()
+    """Replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        allowed = {"n_step": (self.n_step == 1, "1: rewards are of single steps")}
-        require_allowed(self, allowed | {"offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1")})
+        allowed = {"replay.n_step": (self.replay.n_step == 1, "1: rewards are of single steps")}
+        shares = 0.0 < self.replay.offline_fraction < 1.0
+        require_allowed(self, allowed | {"replay.offline_fraction": (shares, "between 0 and 1")})
 
     @property
     @override

@@ -61,8 +61,8 @@ class ImplicitSettings(OfflineValueSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        drops = 0.0 < self.actor_dropout < 1.0 and self.actor_network is None
-        allowed = {"actor_dropout": (drops or self.actor_dropout == 0, "0 or more, below 1, and 0 with actor_network")}
+        drops = 0.0 < self.actor_dropout < 1.0 and self.network.actor is None
+        allowed = {"actor_dropout": (drops or self.actor_dropout == 0, "0 or more, below 1, and 0 with network.actor")}
         allowed |= {"actor_decay_updates": (self.actor_decay_updates >= 0, "0 or more")}
         require_allowed(self, allowed | {"reward_scale": (self.reward_scale > 0, "above 0")})
 

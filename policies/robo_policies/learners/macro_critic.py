@@ -56,11 +56,11 @@ class Macro(Advantages):
 
     def __init__(self, actor: EpisodeActor, settings: Any) -> None:
         super().__init__(actor, settings)
-        parts, config = actor.parts, self.config
-        wide = parts.encoder.size + config.macro_steps * parts.spec.action.size
-        self.q = [parts.add(f"macro_q{each}", Critics(parts.networks, wide, 1), config.critic_lr) for each in range(2)]
+        parts, settings = actor.parts, self.settings
+        wide = parts.encoder.size + settings.macro_steps * parts.spec.action.size
+        self.q = [parts.add(f"macro_q{each}", Critics(parts.networks, wide, 1), settings.critic_lr) for each in range(2)]
         self.q_targets = [parts.add_target(f"macro_q{each}_target", one) for each, one in enumerate(self.q)]
-        self.v = parts.add("macro_v", Critics(parts.networks, parts.encoder.size, 1), config.critic_lr)
+        self.v = parts.add("macro_v", Critics(parts.networks, parts.encoder.size, 1), settings.critic_lr)
         self.v_target = parts.add_target("macro_v_target", self.v)
         self._past: deque[Stretches] = deque(maxlen=REMEMBERED)
 
@@ -97,7 +97,7 @@ class Macro(Advantages):
 
     def stretches(self, episode: Episode) -> Stretches:
         """Return the stretches of an episode, the last one shorter if it must be."""
-        features, length, discount = self.actor.features(episode), self.config.macro_steps, self.config.discount
+        features, length, discount = self.actor.features(episode), self.settings.macro_steps, self.config.discount
         taken = pairs_of(self.actor, episode)[:, features.shape[1] :]
         spans = self._spans(len(episode))
         begins, ends = np.array(spans).T
@@ -110,7 +110,7 @@ class Macro(Advantages):
 
     def _spans(self, steps: int) -> list[tuple[int, int]]:
         """Return the first step of each stretch, and the one after its last."""
-        length = self.config.macro_steps
+        length = self.settings.macro_steps
         return [(begin, min(begin + length, steps)) for begin in range(0, steps, length)]
 
     def _drawn(self, stretches: Stretches) -> Stretches:

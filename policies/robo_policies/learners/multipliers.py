@@ -47,13 +47,13 @@ class LimitSettings:
 
 @dataclass(frozen=True)
 class MultiplierSettings:
-    """Settings of a learner with Lagrange multipliers."""
+    """Lagrange multipliers: the group `multiplier` of settings."""
 
-    multiplier: Literal["adam", "pid"] = "adam"
+    kind: Literal["adam", "pid"] = "adam"
     """"adam" integrates the violation; "pid" adds terms that are proportional to it and to its growth."""
-    initial_multiplier: float = 0.0
+    initial: float = 0.0
     """[scaled reward per scaled cost] at the start."""
-    multiplier_lr: float = 0.035
+    lr: float = 0.035
     """Learning rate of Adam; 0 freezes the multiplier."""
     kp: float = 0.25
     """Gain of the relative violation (J_C - d) / d."""
@@ -69,17 +69,16 @@ class MultiplierSettings:
     largest_violation: float = 10.0
     """Relative violations beyond it count as it. None is below -1, so 1 makes the sum fall as fast as it rose."""
 
-    def require_multiplier_allowed(self) -> None:
-        """Raise InvalidSetting for a gain out of range."""
-        gains = ("initial_multiplier", "multiplier_lr", "kp", "ki", "kd")
+    def __post_init__(self) -> None:
+        gains = ("initial", "lr", "kp", "ki", "kd")
         allowed = {name: (getattr(self, name) >= 0, "0 or more") for name in gains}
         allowed |= {"delay": (self.delay >= 1, "1 or more"), "smoothing": (0 <= self.smoothing < 1, "0 to below 1")}
         allowed |= {"largest_violation": (self.largest_violation > 0, "above 0")}
-        require_allowed(self, allowed)
+        require_allowed(self, allowed, group="multiplier")
 
-    def multiplier_of(self) -> PIDMultiplier | AdamMultiplier:
+    def build(self) -> PIDMultiplier | AdamMultiplier:
         """Return a fresh multiplier."""
-        return PIDMultiplier(self) if self.multiplier == "pid" else AdamMultiplier(self)
+        return PIDMultiplier(self) if self.kind == "pid" else AdamMultiplier(self)
 
 
 def relative_violation(cost: float, limit: float, largest: float) -> float:
@@ -91,7 +90,7 @@ class AdamMultiplier:
     """lambda <- max(0, lambda + step) with steps of Adam along the relative violation."""
 
     def __init__(self, config: MultiplierSettings) -> None:
-        self._adam = ClippedAdam([torch.tensor([config.initial_multiplier])], config.multiplier_lr, epsilon=1e-8)
+        self._adam = ClippedAdam([torch.tensor([config.initial])], config.lr, epsilon=1e-8)
 
     @property
     def value(self) -> float:
@@ -111,15 +110,15 @@ class AdamMultiplier:
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`."""
         for name, tensor in {"value": self._adam.flat, **self._adam.state}.items():
-            tensor.fill_(state.get(name, 0.0))
+            tensor.fill_(state[name])
 
 
 class PIDMultiplier:
     """lambda = max(0, kp e + ki sum e + kd growth of e); the sum never falls below 0, and growth counts, decline does not."""
 
     def __init__(self, config: MultiplierSettings) -> None:
-        self._config, self.value = config, config.initial_multiplier
-        self._sum = config.initial_multiplier
+        self._config, self.value = config, config.initial
+        self._sum = config.initial
         self._smoothed: float | None = None
         self._past = deque[float](maxlen=config.delay)
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from robo_policies.networks.image_encoder import PictureSettings
+from robo_policies.networks.image_encoder import PictureNetwork
+from robo_policies.networks.settings import LearnerSettings
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, DATA, Feature, Needs
 from robo_rl.protocols.sampling import Sampling
-from robo_rl.requirements import require_ranges
 
 
 @dataclass(frozen=True)
-class OfflineSettings(PictureSettings):
+class OfflineNetwork(PictureNetwork):
+    """Networks of a learner from recorded data."""
+
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as most authors do."""
+
+
+@dataclass(frozen=True)
+class OfflineSettings(LearnerSettings):
     """Settings of a learner from recorded data."""
 
     needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.PICTURES})
@@ -20,14 +28,8 @@ class OfflineSettings(PictureSettings):
     """Learning rate of Adam."""
     batch_size: int = 256
     """Recorded steps of one update."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as most authors do."""
-
-    def __post_init__(self) -> None:
-        require_ranges(self)
-        self.require_pictures_allowed()
+    network: OfflineNetwork = OfflineNetwork()
+    """Networks."""
 
     @property
     def sampling(self) -> Sampling:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_policies.networks.accelerated.adam import adam
-from robo_policies.networks.actor_critic import Network, NetworkFactory, make_seeded
+from robo_policies.networks.actor_critic import NetworkFactory, Trainable, make_seeded
 from robo_policies.networks.encoders import ObservationEncoder, Observations, TensorBatch
 from robo_policies.networks.settings import own_encoder, resolve_device
 from robo_rl.metrics import MetricsWindow
@@ -33,19 +33,20 @@ class LearnerParts(Stateful):
     """Networks are added one by one; everything that was added is saved, restored and refused together."""
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int) -> None:
-        """Make the encoder of observations; settings: NetworkSettings with `hidden` and `normalization_rows`."""
+        """Make the encoder of observations; settings: LearnerSettings with a group `network`."""
         self.initial, self.generator, self.acting = generators(seed, 3)
         """`initial` draws first parameters, `generator` everything that updates draw, `acting` the policy's actions."""
         self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
-        make_encoder = settings.encoder(spec) if settings.sees else None
-        if settings.network is not None:
-            make_encoder = partial(own_encoder, settings.network, spec)
+        network = settings.network
+        make_encoder = network.make_encoder(spec) if network.sees else None
+        if network.encoder is not None:
+            make_encoder = partial(own_encoder, network.encoder, spec)
         encoder = None if make_encoder is None else make_seeded(make_encoder, self.initial).to(self.device)
         is_asymmetric = getattr(settings, "privileged_critic", False)
-        self.encoder = ObservationEncoder(spec, settings.normalization_rows, encoder, is_asymmetric)
+        self.encoder = ObservationEncoder(spec, network.normalization_rows, encoder, is_asymmetric)
         self.target_encoder = self.encoder
         """The encoder of target critics, which `track` moves with them."""
-        self.networks = NetworkFactory(settings, self.device, self.initial)
+        self.networks = NetworkFactory(network, self.device, self.initial)
         self.updates = self.version = 0
         """`version` counts changes of the networks."""
         self._networks: dict[str, nn.Module] = {}
@@ -62,7 +63,7 @@ class LearnerParts(Stateful):
         if trains_encoder and self.encoder.network is not None:
             trained["encoder"] = self.encoder.network
         self._optimizers[name] = optimizer = CheckedAdam(f"{name} loss", trained, lr, lambda: self.updates)
-        if isinstance(network, Network):
+        if isinstance(network, Trainable):
             network.optimizer = optimizer
         return network
 
@@ -83,7 +84,8 @@ class LearnerParts(Stateful):
     def batch(self, batch: Batch) -> TensorBatch:
         """Return a batch on the device, standardised and augmented; raises NonFiniteUpdate if it holds NaN or infinity."""
         data = TensorBatch.of(batch, self.encoder, self.device, self.updates)
-        return self.settings.augment(data, self.encoder.pictures, self.generator) if self.settings.sees else data
+        network = self.settings.network
+        return network.augment(data, self.encoder.pictures, self.generator) if network.sees else data
 
     def actor_features(self, observations: Observations) -> Tensor:
         """Return features for the actor's loss; a gradient flows into the encoder if the critics read privileged entries."""
@@ -250,7 +252,7 @@ class ActorPolicy(Stateful):
         self.environment_spec = parts.encoder.readable(parts.spec)
         self._parts, self._generator, self._device = parts, parts.acting, parts.device
         self._encoder, self._actor = self._online = parts.encoder, actor
-        if parts.settings.acting_device == "cpu" and parts.device.type != "cpu":
+        if parts.settings.network.acting_device == "cpu" and parts.device.type != "cpu":
             self._device = torch.device("cpu")
             self._encoder, self._actor = (copy.deepcopy(network).to(self._device) for network in self._online)
         self._version = parts.version

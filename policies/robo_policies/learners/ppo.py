@@ -21,14 +21,14 @@ from typing_extensions import override
 
 from robo_policies.learners.clipped_step import ClippedAdam, clipped_surrogate, divergence, probability_ratio
 from robo_policies.networks.convolutions import MOST_ROWS
-from robo_policies.networks.policy_value import CONTINUOUS, Floats, Gaussian, PolicyValue, PolicyValueSettings
-from robo_policies.networks.settings import accelerates, resolve_device
+from robo_policies.networks.policy_value import Floats, Gaussian, PolicyValue, PolicyValueNetwork
+from robo_policies.networks.settings import LearnerSettings, accelerates, resolve_device
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
 from robo_rl.requirements import refuse_step, require_same_networks
 from robo_rl.spec.environment import EnvironmentSpec, Observation
-from robo_rl.training.on_policy import OnPolicyConfig, VectorStep
+from robo_rl.training.on_policy import Normalization, OnPolicyConfig, VectorStep
 from robo_rl.training.rollout_buffer import RolloutBuffer, RolloutLearner
 from robo_rl.types import Array, Metrics, StateDict
 
@@ -52,7 +52,7 @@ Passes = list[list[Step]]
 
 
 @dataclass(frozen=True)
-class PPOSettings(PolicyValueSettings, OnPolicyConfig):
+class PPOSettings(LearnerSettings, OnPolicyConfig):
     """Settings of PPO and its kin; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
 
     needs = Needs((ROLLOUTS, COLLECTED_ROLLOUTS), ANY_SPACE)
@@ -83,25 +83,23 @@ class PPOSettings(PolicyValueSettings, OnPolicyConfig):
     """Weight of the entropy bonus."""
     max_gradient_norm: float = 0.5
     """Longer gradients are scaled to this length."""
-    normalize_observations: bool = True
-    """Scale observations by running moments. Off in Stable-Baselines3; its settings tuned for MuJoCo have it on."""
-    normalize_rewards: bool = True
-    """Divide rewards by the running deviation of the return. Off in Stable-Baselines3; as above."""
+    privileged_critic: bool = False
+    """The critic sees privileged entries, too; the policy never does. CaRL: on."""
+    network: PolicyValueNetwork = PolicyValueNetwork()
+    """Networks."""
+    normalize: Normalization = Normalization()
+    """Scaling of observations and rewards."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive = ("lr", "num_envs", "steps_per_env", "epochs", "clip_range", "max_gradient_norm")
-        can_convolve = all(channels >= 1 for channels in self.convolutions) and bool(self.hidden or not self.convolutions)
         divides = self.rollout_size % self.batch_size == 0 if self.batch_size > 1 else False
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in positive} | {
             "batch_size": (divides, f"2 or more, a divisor of num_envs * steps_per_env = {self.rollout_size}"),
             "discount": (0 <= self.discount <= 1, "0 to 1"),
             "gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"),
-            "hidden": (all(units >= 1 for units in self.hidden), "1 or more units in each layer"),
-            "convolutions": (can_convolve, "1 or more channels in each layer, and hidden layers after them"),
             "target_kl": (self.target_kl is None or self.target_kl > 0, "above 0, or none"),
             "lr_schedule": (self.lr_schedule in SCHEDULES, ", ".join(SCHEDULES)),
-            "policy": (self.policy in CONTINUOUS, ", ".join(CONTINUOUS)),
-            "initial_log_std": (self.policy == "normal" or not self.initial_log_std, "0 unless policy is normal"),
         }
         require_allowed(self, allowed)
 
@@ -168,8 +166,8 @@ class PPO(RolloutLearner):
         initial, self._acting, self._shuffling, aside = (np.random.default_rng(child) for child in children)
         self.config, self.device = config, resolve_device(config.device)
         self.constraint = constraint or Constraint()
-        networks = PolicyValue(spec, config, initial)
-        self._acting_device = torch.device("cpu") if config.acting_device == "cpu" else self.device
+        networks = PolicyValue(spec, config.network, initial, privileged_critic=config.privileged_critic)
+        self._acting_device = torch.device("cpu") if config.network.acting_device == "cpu" else self.device
         self.acting_networks = networks if self._acting_device == self.device else copy.deepcopy(networks)
         """Networks that choose actions: those that learn, or a copy on the CPU that follows each update."""
         self.networks = networks.to(self.device)
@@ -182,7 +180,7 @@ class PPO(RolloutLearner):
         self.parameters = self.optimizer.flat
         """Parameters of the networks, one after another in one tensor."""
         self.kernel: PolicyLoss | None = None
-        if accelerates(config, self.device, config.actor_network or config.critic_network):
+        if accelerates(config.network, self.device, config.network.actor or config.network.critic):
             from robo_policies.networks.accelerated.policy_loss import PolicyLoss
 
             self.kernel = PolicyLoss(networks, self.parameters, self.objective, config)
@@ -371,7 +369,7 @@ class PPO(RolloutLearner):
     def _load_learnt_state(self, state: StateDict) -> None:
         self.networks.load(state["networks"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.constraint.load_state_dict(state.get("constraint", {}))  # plain PPO of earlier versions has none
+        self.constraint.load_state_dict(state["constraint"])
         self._shuffling.bit_generator.state, self.updates = state["shuffling"], int(state["updates"])
 
     def state_dict(self) -> StateDict:
@@ -382,10 +380,9 @@ class PPO(RolloutLearner):
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`, on any device; the next update is the same as without the interruption.
 
-        Raises RunError for a state of other networks, those of earlier versions among them.
+        Raises RunError for a state of other networks.
         """
-        networks = state.get("networks", state)
-        require_same_networks(", ".join(sorted(networks)), ", ".join(sorted(self.networks.state_dict())))
+        require_same_networks(", ".join(sorted(state["networks"])), ", ".join(sorted(self.networks.state_dict())))
         self._load_learnt_state(state)
         self.buffer.load_state_dict(state["buffer"])
         self.policy.load_state_dict(state["policy"])

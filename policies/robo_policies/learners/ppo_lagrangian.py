@@ -21,16 +21,15 @@ from robo_rl.types import Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class PPOLagrangianConfig(ConstrainedSettings, MultiplierSettings):
+class PPOLagrangianConfig(ConstrainedSettings):
     """Settings of PPO with Lagrange multipliers."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_multiplier_allowed()
+    multiplier: MultiplierSettings = MultiplierSettings()
+    """Multipliers."""
 
     @override
     def constraint(self, spec: EnvironmentSpec, seed: int) -> Lagrangian:
-        return Lagrangian(Costs(spec, self, seed), self)
+        return Lagrangian(Costs(spec, self, seed), self.multiplier)
 
 
 class Lagrangian(Constraint):
@@ -38,7 +37,7 @@ class Lagrangian(Constraint):
 
     def __init__(self, costs: Costs, settings: MultiplierSettings) -> None:
         self.costs, self._settings = costs, settings
-        self.multipliers = [settings.multiplier_of() for _ in costs.names]
+        self.multipliers = [settings.build() for _ in costs.names]
 
     @override
     def begin(self) -> None:

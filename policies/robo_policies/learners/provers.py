@@ -46,7 +46,7 @@ class Prover(Advantages):
         super().__init__(actor, settings)
         parts = actor.parts
         self.network = parts.add_target("prover", actor.network)
-        self.value = parts.add("prover_value", Critics(parts.networks, parts.encoder.size, 1), self.config.critic_lr)
+        self.value = parts.add("prover_value", Critics(parts.networks, parts.encoder.size, 1), self.settings.critic_lr)
         self._past: deque[tuple[Tensor, Tensor]] = deque(maxlen=REMEMBERED)
 
     @property
@@ -76,14 +76,14 @@ class Prover(Advantages):
         own_steps = np.repeat(~proved, [len(each) for each in episodes])
         steps = np.concatenate(gains)
         steps[own_steps] = standardised(steps[own_steps])
-        found = np.repeat(advantages, [len(each) for each in episodes]) + self.config.step_weight * steps
+        found = np.repeat(advantages, [len(each) for each in episodes]) + self.settings.step_weight * steps
         return found, {"prover_loss": loss, "prover_success": self._success()}
 
     def gains(self, episode: Episode) -> Floats:
         """Return what each step adds (T,) to the chance that one of `prover_tries` tries of the prover succeeds from there."""
         with torch.no_grad():
             values = self.value(self.actor.features(episode)).reshape(-1).cpu().numpy().astype(np.float64)
-        chances = 1.0 - (1.0 - np.clip(values, 0.0, 1.0)) ** self.config.prover_tries
+        chances = 1.0 - (1.0 - np.clip(values, 0.0, 1.0)) ** self.settings.prover_tries
         chances[-1] = outcome(episode) if episode.terminated else chances[-2]  # a time limit says nothing
         return np.diff(chances)
 

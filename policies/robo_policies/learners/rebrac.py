@@ -7,12 +7,23 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 from typing_extensions import override
 
+from robo_policies.learners.offline import OfflineNetwork
 from robo_policies.learners.td3 import TD3, Regulariser, TD3Settings
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
 from robo_rl.extras import NextActions
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.spec.environment import EnvironmentSpec
+
+
+@dataclass(frozen=True)
+class ReBRACNetwork(OfflineNetwork):
+    """Networks of ReBRAC."""
+
+    hidden: tuple[int, ...] = (256, 256, 256)
+    """Units of the hidden layers."""
+    layer_norm: bool = True
+    """LayerNorm before each ReLU of the critics; without it the paper's method fails."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +37,8 @@ class ReBRACConfig(TD3Settings):
     lr: float = 1e-3
     """Learning rate of Adam for both networks."""
     batch_size: int = 1024
-    hidden: tuple[int, ...] = (256, 256, 256)
-    """Units of the hidden layers."""
-    layer_norm: bool = True
-    """LayerNorm in the critics; without it the paper's method fails."""
+    network: ReBRACNetwork = ReBRACNetwork()
+    """Networks."""
     reward_scale: float = 1.0
     """Multiplies rewards; the authors take 100 in mazes. `critic_penalty` is in units of scaled reward."""
 

@@ -16,15 +16,34 @@ from torch import Tensor
 from robo_policies.learners.parts import Learned
 from robo_policies.learners.sac import SACSettings, soft_actor_critic
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.image_encoder import PictureSettings
+from robo_policies.networks.image_encoder import PictureNetwork
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
+from robo_rl.protocols.sampling import Replay
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class RLPDSettings(SACSettings, PictureSettings):
+class RLPDNetwork(PictureNetwork):
+    """Networks of RLPD; the authors use three hidden layers for AntMaze and Adroit."""
+
+    layer_norm: bool = True
+    """LayerNorm before each ReLU of the critics, which bounds Q for actions outside the data."""
+
+
+@dataclass(frozen=True)
+class RLPDReplay(Replay):
+    """Replay memory of RLPD."""
+
+    learning_starts: int = 5_000
+    """Environment steps with random actions before the first update, as in the authors' published commands."""
+    offline_fraction: float = 0.5
+    """Share of each batch that comes from demonstrations."""
+
+
+@dataclass(frozen=True)
+class RLPDSettings(SACSettings):
     """Settings of RLPD and HIL-SERL; defaults are those of RLPD's code for sparse rewards unless a field says otherwise."""
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
@@ -33,28 +52,23 @@ class RLPDSettings(SACSettings, PictureSettings):
     """Transitions of one critic update, online and offline ones together."""
     updates_per_step: int = 20
     """Critic updates per environment step; the actor and the temperature are updated once."""
-    offline_fraction: float = 0.5
-    """Share of each batch that comes from demonstrations."""
     tau: float = 0.005
     """Share of the online critics that enters the target critics at each critic update."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers of actor and critics; the authors use three layers for AntMaze and Adroit."""
     critics: int = 10
     """Critics in the ensemble, each trained on every batch."""
     target_critics: int = 2
     """Critics drawn at random for the minimum of each target; the authors use 1 for AntMaze."""
-    layer_norm: bool = True
-    """LayerNorm before each ReLU of the critics, which bounds Q for actions outside the data."""
     backup_entropy: bool = False
     """Entropy in the target. Off, because with a sparse reward it adds a bias that hides the reward."""
     target_entropy_per_action: float = -0.5
     """[nat] wanted entropy of the policy per action element."""
-    learning_starts: int = 5_000
-    """Environment steps with random actions before the first update, as in the authors' published commands."""
+    network: RLPDNetwork = RLPDNetwork()
+    """Networks."""
+    replay: RLPDReplay = RLPDReplay()
+    """Replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_pictures_allowed()
         if not 1 <= self.target_critics <= self.critics:
             raise InvalidSetting(
                 "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"

@@ -6,7 +6,7 @@ Equation numbers are those of that paper. At equal settings it is the algorithm 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,17 +15,17 @@ from typing_extensions import override
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.settings import NetworkSettings, ReplaySettings
+from robo_policies.networks.settings import LearnerSettings, Network
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import STEPS, Needs
-from robo_rl.protocols.sampling import Sampling
-from robo_rl.requirements import require_continuous, require_ranges
+from robo_rl.protocols.sampling import Replay, Sampling
+from robo_rl.requirements import require_continuous
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class SACSettings(NetworkSettings, ReplaySettings):
+class SACSettings(LearnerSettings):
     """Settings of learners with SAC's networks; defaults are those of Stable-Baselines3's SAC unless a field says otherwise."""
 
     needs = Needs(STEPS)
@@ -38,25 +38,18 @@ class SACSettings(NetworkSettings, ReplaySettings):
     """Weight of a reward one step later."""
     tau: float = 0.005
     """Share of the online critics that enters the target critics at each update."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers of actor and critics."""
     critics: int = 2
     """Number of critics; their minimum counts."""
-    layer_norm: bool = False
-    """LayerNorm before each ReLU of the critics."""
     initial_temperature: float = 1.0
     """[1] weight of the entropy at the start."""
     target_entropy_per_action: float = -1.0
     """[nat] wanted entropy of the policy per action element; the paper's -dim(A) in all."""
     privileged_critic: bool = False
     """The critics read privileged entries, too; the policy never does (Pinto et al. 2018, arXiv:1710.06542)."""
-    normalization_rows: int = 0
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the products of the hidden layers, nothing else: "bfloat16" rounds to three digits and is fast on hardware for it."""
-
-    def __post_init__(self) -> None:
-        require_ranges(self)
+    network: Network = Network()
+    """Networks."""
+    replay: Replay = Replay()
+    """Replay memory."""
 
     @property
     def sampling(self) -> Sampling:
@@ -88,7 +81,7 @@ def soft_actor_critic(spec: EnvironmentSpec, config: SACSettings, seed: int) -> 
     require_continuous(spec, type(config).__name__.removesuffix("Config"))
     parts = LearnerParts(spec, config, seed)
     inputs, actions = parts.encoder.size, spec.action.size
-    critic = Critics(parts.networks, parts.encoder.critic_size + actions, config.critics, layer_norm=config.layer_norm)
+    critic = Critics(parts.networks, parts.encoder.critic_size + actions, config.critics)
     parts.add("critic", critic, config.lr, trains_encoder=True)
     target_critic = parts.add_target("target_critic", critic, sees=True)
     actor = TanhGaussianActor(parts.networks, inputs, actions)

@@ -31,7 +31,7 @@ class SACAverageConfig(SACSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = {"discount": (self.discount == 1.0, "1: the mean reward has no discount")}
-        allowed["n_step"] = (self.n_step == 1, "1: the mean reward is taken off once for each step")
+        allowed["replay.n_step"] = (self.replay.n_step == 1, "1: the mean reward is taken off once for each step")
         require_allowed(self, allowed | {"rate_step": (0.0 < self.rate_step <= 1.0, "above 0, at most 1")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SACAverage:

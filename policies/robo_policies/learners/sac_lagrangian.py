@@ -36,7 +36,17 @@ from robo_rl.types import Batch, Metrics, StateDict, Transition
 
 
 @dataclass(frozen=True)
-class SACLagrangianConfig(SACSettings, LimitSettings, MultiplierSettings):
+class SlowMultiplier(MultiplierSettings):
+    """Lagrange multipliers that move after each episode."""
+
+    lr: float = 0.01
+    """Learning rate of Adam; 0 freezes the multiplier."""
+    ki: float = 0.01
+    """Gain of the violation's sum over episodes."""
+
+
+@dataclass(frozen=True)
+class SACLagrangianConfig(SACSettings, LimitSettings):
     """Settings of SAC with Lagrange multipliers."""
 
     needs = Needs((ONLINE,))
@@ -45,19 +55,16 @@ class SACLagrangianConfig(SACSettings, LimitSettings, MultiplierSettings):
     """Weight of a cost one step later, for the critics of costs; limits hold for plain sums."""
     cost_episodes: int = 10
     """Newest episodes whose mean cost is compared with the limit, after each episode."""
-    multiplier_lr: float = 0.01
-    """Learning rate of Adam; 0 freezes the multiplier."""
-    ki: float = 0.01
-    """Gain of the violation's sum over episodes."""
+    multiplier: SlowMultiplier = SlowMultiplier()
+    """Multipliers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_multiplier_allowed()
         allowed = {
             "cost_discount": (0 <= self.cost_discount <= 1, "0 to 1"),
             "cost_episodes": (self.cost_episodes >= 1, "1 or more"),
         }
-        require_allowed(self, allowed | {"n_step": (self.n_step == 1, "1: targets of costs look one step ahead")})
+        require_allowed(self, allowed | {"replay.n_step": (self.replay.n_step == 1, "1: targets of costs look one step ahead")})
 
     @property
     @override
@@ -94,10 +101,10 @@ class SACLagrangian(Learned):
         self.sac = SAC(spec, config, seed)
         self.parts = parts = self.sac.parts
         inputs = parts.encoder.critic_size + spec.action.size
-        critic = Critics(parts.networks, inputs, len(self.limits), layer_norm=config.layer_norm)
+        critic = Critics(parts.networks, inputs, len(self.limits))
         self.cost_critic = parts.add("cost_critic", critic, config.lr)
         self.target_cost_critic = parts.add_target("target_cost_critic", self.cost_critic)
-        self.multipliers = [config.multiplier_of() for _ in self.limits]
+        self.multipliers = [config.multiplier.build() for _ in self.limits]
         self.sac.objective = CostPenalty(self.cost_critic, self.multipliers)
         self._running = dict.fromkeys(self.limits, 0.0)
         self._episodes = {name: deque[float](maxlen=config.cost_episodes) for name in self.limits}
@@ -112,7 +119,8 @@ class SACLagrangian(Learned):
             self._episodes[name].append(self._running[name])
             self._running[name] = 0.0
             if self.parts.updates:  # the random actions before are not the policy's
-                multiplier.update(relative_violation(fmean(self._episodes[name]), limit, self.config.largest_violation))
+                cost, largest = fmean(self._episodes[name]), self.config.multiplier.largest_violation
+                multiplier.update(relative_violation(cost, limit, largest))
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one step of the critics of costs, and one of SAC."""

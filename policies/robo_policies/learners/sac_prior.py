@@ -73,7 +73,7 @@ class SACPriorConfig(SACSettings):
         allowed = {
             "prior_std": (LEAST_STD <= self.prior_std < math.inf, f"{LEAST_STD} or more"),
             "kl_per_action": (0 < self.kl_per_action < math.inf, "above 0"),
-            "n_step": (self.n_step == 1, "1: the prior is known at the next step"),
+            "replay.n_step": (self.replay.n_step == 1, "1: the prior is known at the next step"),
         }
         require_allowed(self, allowed)
 

@@ -154,7 +154,7 @@ class StepMixTraining(EpisodeLoop):
             raise InvalidSetting("The worst return is not known.", got="none", allowed="a number", fix=fix)
         self.baseline: Policy = environment.get_wrapper_attr("scripted_policy")(seed)
         self.learner = SAC(spec, config, seed)
-        self.replay = ReplayBuffer(spec, config.replay_capacity, seed)
+        self.replay = ReplayBuffer(spec, config.replay.capacity, seed)
         self.bounds = Bounds(config, float(config.worst_return))
         self.lengths = list[int]()
         """[steps] of the baseline's episodes."""
@@ -205,9 +205,9 @@ class StepMixTraining(EpisodeLoop):
 
     def _learn(self) -> Metrics:
         config = self.config
-        if self.step < config.learning_starts or not len(self.replay):
+        if self.step < config.replay.learning_starts or not len(self.replay):
             return {}
-        return self.learner.update(self.replay.sample(config.batch_size, config.n_step, config.discount))
+        return self.learner.update(self.replay.sample(config.batch_size, config.replay.n_step, config.discount))
 
     @override
     def state_dict(self) -> StateDict:

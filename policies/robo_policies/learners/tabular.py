@@ -22,8 +22,7 @@ from robo_rl.protocols.contract import OWN, Feature, Needs
 from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
-from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.training.episode_reports import Progress
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import Array, Episode, StateDict
 
@@ -177,26 +176,19 @@ class TablePolicy(Stateful):
         self._random.bit_generator.state, self._chosen = state["random"], np.array(state["chosen"])
 
 
-class TabularTraining:
+class TabularTraining(Progress):
     """Plans before each episode, plays it, counts its steps. A resume begins a new episode."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], config: ConservativeConfig, *, steps: int, seed: int) -> None:
         self._spec = specification(environment)
         states, horizon = table_of(self._spec)
-        self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
+        super().__init__(steps=steps)
+        self.environment, self.config, self.seed = environment, config, seed
         self.model = EstimatedModel(states, self._spec.action.size, horizon, config.bonus_scale)
         self.baseline = baseline_of(environment, self._spec, states, horizon)
         """(H, S, A)"""
         self.policy = TablePolicy(self._spec, Mixture(self.baseline, self.baseline, 0.0), seed)
-        self.step = self.baseline_episodes = 0
-        self.reports = EpisodeReports()
-        self.resumed: str | None = None
-        self.stopwatch = Stopwatch()
-
-    @property
-    def episodes(self) -> int:
-        """Episodes so far."""
-        return self.reports.episodes
+        self.baseline_episodes = 0
 
     def run(self, observer: TrainingObserver) -> None:
         """Trains whole episodes as long as one fits into the steps."""
@@ -228,8 +220,7 @@ class TabularTraining:
         counts = {"visits": self.model.visits.copy(), "paid": self.model.paid.copy(), "moves": self.model.moves.copy()}
         mixture = self.policy.mixture
         played = {"first": mixture.first.copy(), "second": mixture.second.copy(), "share": mixture.share}
-        counters = {"step": self.step, "reports": self.reports.state_dict(), "baseline_episodes": self.baseline_episodes}
-        training = counters | {"seconds": self.stopwatch.state_dict(), "policy": self.policy.state_dict()}
+        training = self.counters() | {"baseline_episodes": self.baseline_episodes, "policy": self.policy.state_dict()}
         return {"counts": counts, "mixture": played, "training": training}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -237,12 +228,9 @@ class TabularTraining:
         model, training, played = self.model, state["training"], state["mixture"]
         model.visits, model.paid, model.moves = (np.array(state["counts"][name]) for name in ("visits", "paid", "moves"))
         self.policy.mixture = Mixture(np.array(played["first"]), np.array(played["second"]), float(played["share"]))
-        self.step = int(training["step"])
-        self.reports.load_state_dict(training["reports"])
+        self.load_counters(training)
         self.baseline_episodes = int(training["baseline_episodes"])
-        self.stopwatch.load_state_dict(training["seconds"])
         self.policy.load_state_dict(training["policy"])
-        self.resumed = "warm"
 
 
 def table_of(spec: EnvironmentSpec) -> tuple[int, int]:

@@ -26,8 +26,6 @@ from robo_rl.types import Batch, Metrics
 class TD3Settings(OfflineValueSettings):
     """Settings common to TD3+BC, ReBRAC and OER; defaults are those of TD3+BC."""
 
-    layer_norm: bool = False
-    """LayerNorm in the critics."""
     actor_every: int = 2
     """Critic updates for each update of the actor."""
     target_noise: float = 0.2
@@ -67,7 +65,7 @@ class TD3(Learned):
         self.config, self.regulariser, self.reward_scale = config, regulariser, reward_scale
         inputs, actions = parts.encoder.size, spec.action.size
         self.actor = parts.add("actor", DeterministicActor(parts.networks, inputs, actions, config.exploration), config.lr)
-        critic = Critics(parts.networks, inputs + actions, layer_norm=config.layer_norm)
+        critic = Critics(parts.networks, inputs + actions)
         self.critic = parts.add("critic", critic, config.lr, trains_encoder=True)
         self.target_actor = parts.add_target("target_actor", self.actor)
         self.target_critic = parts.add_target("target_critic", self.critic, sees=True)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from robo_policies.networks.settings import accelerates, own_layers
+from robo_policies.networks.settings import Network, accelerates, own_layers
 
 LOG_STD = (-20.0, 2.0)  # limits of the authors' SAC code, as in Stable-Baselines3 and RLPD
 
@@ -30,7 +30,7 @@ class Optimizer(Protocol):
         """Take one step, from now on with another learning rate if given one."""
 
 
-class Network(nn.Module):
+class Trainable(nn.Module):
     """A network that a learner trains: `LearnerParts.add` gives it its optimiser."""
 
     optimizer: Optimizer | None = None
@@ -124,20 +124,20 @@ class OwnLayers(nn.Module):
 
 @dataclass(frozen=True)
 class NetworkFactory:
-    """Factory of networks by the settings of a learner: device, engine, precision, own layers."""
+    """Factory of networks by the group `network` of a learner's settings."""
 
-    settings: Any
-    """NetworkSettings with `hidden` and possibly `precision`."""
+    settings: Network
     device: torch.device
     generator: torch.Generator
 
     def actor(self, inputs: int, outputs: int, dropout: float = 0.0) -> nn.Module:
         """Return a network (B, in) -> (1, B, out)."""
-        return self._network("actor_network", 1, inputs, outputs, dropout=dropout)
+        return self._network("actor", 1, inputs, outputs, dropout=dropout)
 
-    def critic(self, inputs: int, members: int = 2, *, layer_norm: bool = False, outputs: int = 1) -> nn.Module:
-        """Return a network (B, in) -> (N, B, out)."""
-        return self._network("critic_network", members, inputs, outputs, layer_norm=layer_norm)
+    def critic(self, inputs: int, members: int = 2, *, layer_norm: bool | None = None, outputs: int = 1) -> nn.Module:
+        """Return a network (B, in) -> (N, B, out); layer_norm: by default that of the settings."""
+        layer_norm = self.settings.layer_norm if layer_norm is None else layer_norm
+        return self._network("critic", members, inputs, outputs, layer_norm=layer_norm)
 
     def squashed_gaussian(self) -> Callable[[Tensor, Tensor, tuple[float, float]], tuple[Tensor, Tensor]]:
         """Return the function of that name, or its kernel."""
@@ -151,13 +151,12 @@ class NetworkFactory:
         self, setting: str, members: int, inputs: int, outputs: int, *, layer_norm: bool = False, dropout: float = 0.0
     ) -> nn.Module:
         settings, own = self.settings, getattr(self.settings, setting)
-        precision = getattr(settings, "precision", "float32")
-        is_accelerated = accelerates(settings, self.device, None if own is None else setting, precision, dropout)
+        is_accelerated = accelerates(settings, self.device, None if own is None else setting, settings.precision, dropout)
         if own is not None:
-            make = partial(own_layers, setting, own, inputs, settings.hidden)
+            make = partial(own_layers, f"network.{setting}", own, inputs, settings.hidden)
             layers = [make_seeded(make, self.generator) for _ in range(members)]
             return OwnLayers(members, layers, outputs, self.generator)
-        made = MLPEnsemble(members, (inputs, *settings.hidden, outputs), layer_norm, self.generator, precision)
+        made = MLPEnsemble(members, (inputs, *settings.hidden, outputs), layer_norm, self.generator, settings.precision)
         made.dropout = dropout
         if is_accelerated:
             from robo_policies.networks.accelerated.mlp import AcceleratedMLP
@@ -173,12 +172,12 @@ def make_seeded(make: Any, generator: torch.Generator) -> Any:
         return make()
 
 
-class Critics(Network):
+class Critics(Trainable):
     """N functions Q_i(s, a), or V_i(s)."""
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, factory: NetworkFactory, inputs: int, members: int = 2, *, layer_norm: bool = False) -> None:
+    def __init__(self, factory: NetworkFactory, inputs: int, members: int = 2, *, layer_norm: bool | None = None) -> None:
         super().__init__()
         self.members = members
         self.layers = factory.critic(inputs, members, layer_norm=layer_norm)
@@ -189,7 +188,7 @@ class Critics(Network):
         return values.squeeze(-1)
 
 
-class TanhGaussianActor(Network):
+class TanhGaussianActor(Trainable):
     """a = tanh(u), u ~ Normal(mean(s), std(s)): the policy of soft actor-critic; features past the first F are for critics."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int) -> None:
@@ -227,7 +226,7 @@ def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float
     return torch.tanh(unbounded), density.sum(-1)
 
 
-class Temperature(Network):
+class Temperature(Trainable):
     """The weight alpha of the entropy, by its logarithm, tuned so that the policy's entropy approaches a target."""
 
     def __init__(self, initial: float, target_entropy: float) -> None:

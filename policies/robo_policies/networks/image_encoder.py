@@ -19,14 +19,14 @@ from torch import Tensor, nn
 
 from robo_policies.networks.convolutions import ConvEncoder
 from robo_policies.networks.encoders import Observations, TensorBatch
-from robo_policies.networks.settings import NetworkSettings
-from robo_rl.errors import InvalidSetting, require_allowed
+from robo_policies.networks.settings import Network
+from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)
-class PictureSettings(NetworkSettings):
-    """Settings of a learner that trains an encoder of pictures."""
+class PictureNetwork(Network):
+    """Networks of a learner that trains an encoder of pictures."""
 
     sees = True
     convolutions: tuple[int, ...] = ()
@@ -37,17 +37,17 @@ class PictureSettings(NetworkSettings):
     frozen_convolutions: str | None = None
     """File of weights (safetensors) of the convolutions, which are then not trained, only the layers after them."""
 
-    def require_pictures_allowed(self) -> None:
-        """Raise InvalidSetting if a setting is outside its range."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
         frozen = self.frozen_convolutions is None or bool(self.convolutions)
         allowed = {
             "convolutions": (all(count >= 1 for count in self.convolutions), "1 or more channels in each layer"),
             "crop_padding": (self.crop_padding >= 0, "0 or more"),
             "frozen_convolutions": (frozen, "none without convolutions"),
         }
-        require_allowed(self, allowed)
+        self.require(allowed)
 
-    def encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module] | None:
+    def make_encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module] | None:
         """Return a function that makes the encoder network of observations, None if vectors are read as they are."""
         return partial(ImageEncoder, spec, self) if self.convolutions else None
 
@@ -59,7 +59,7 @@ class PictureSettings(NetworkSettings):
 class ImageEncoder(ConvEncoder):
     """Convolutions whose first layers may be read from a file and frozen."""
 
-    def __init__(self, spec: EnvironmentSpec, settings: PictureSettings) -> None:
+    def __init__(self, spec: EnvironmentSpec, settings: PictureNetwork) -> None:
         """Raise InvalidSetting if there is no picture, or one too small for the layers."""
         super().__init__(spec, settings.convolutions)
         if settings.frozen_convolutions is not None:

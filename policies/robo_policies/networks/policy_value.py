@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from robo_policies.networks.convolutions import ConvEncoder
-from robo_policies.networks.settings import NetworkSettings, own_encoder, own_layers
+from robo_policies.networks.settings import BaseNetwork, own_encoder, own_layers
 from robo_rl.errors import InvalidSetting
 from robo_rl.requirements import require_role
 from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
@@ -184,49 +184,64 @@ class TanhMLP(nn.Module):
 
 
 @dataclass(frozen=True)
-class PolicyValueSettings(NetworkSettings):
-    """Settings of the networks of PPO."""
+class PolicyValueNetwork(BaseNetwork):
+    """Networks of PPO."""
 
     hidden: tuple[int, ...] = (64, 64)
     """Units of the hidden layers of actor and critic, which share none."""
     convolutions: tuple[int, ...] = ()
     """Channels of the layers that encode pictures, each of half the height and width; none: pictures are not read.
     CaRL: 8, 16, 24, 32, 64, 128, 256 for pictures of 256 pixels."""
-    privileged_critic: bool = False
-    """The critic sees privileged entries, too; the policy never does. CaRL: on."""
-    policy: Literal["normal", "beta"] = "normal"
+    distribution: Literal["normal", "beta"] = "normal"
     """Distribution of continuous actions. CaRL: beta."""
     initial_log_std: float = 0.0
     """Logarithm of the first standard deviation of normal actions, in [-1, 1] units."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        can_convolve = all(channels >= 1 for channels in self.convolutions) and bool(self.hidden or not self.convolutions)
+        allowed = {
+            "convolutions": (can_convolve, "1 or more channels in each layer, and hidden layers after them"),
+            "distribution": (self.distribution in CONTINUOUS, ", ".join(CONTINUOUS)),
+            "initial_log_std": (self.distribution == "normal" or not self.initial_log_std, "0 unless distribution is normal"),
+        }
+        self.require(allowed)
 
 
 class PolicyValue(nn.Module):
     """Actor and critic on features of an observation; inputs of the critic end with the privileged numbers."""
 
-    def __init__(self, spec: EnvironmentSpec, settings: PolicyValueSettings, generator: np.random.Generator) -> None:
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        network: PolicyValueNetwork,
+        generator: np.random.Generator,
+        *,
+        privileged_critic: bool = False,
+    ) -> None:
         super().__init__()
         observation = spec.observation
-        _require_readable(spec, settings)
+        _require_readable(spec, network, privileged_critic)
         self.vectors = observation.vectors
         self.visible = self.vectors.size
-        self.reads = critic_vectors(observation, privileged=settings.privileged_critic)
+        self.reads = critic_vectors(observation, privileged=privileged_critic)
         """Vectors (D + P): those of the policy, then those of the critic alone."""
-        self.distribution = distribution_of(spec, settings.policy, settings.initial_log_std)
+        self.distribution = distribution_of(spec, network.distribution, network.initial_log_std)
         self.encoder: nn.Module | None = None
-        if settings.network is not None:
-            self.encoder = _seeded(generator, own_encoder, settings.network, spec)
-        elif settings.convolutions:
-            self.encoder = _seeded(generator, ConvEncoder, spec, settings.convolutions)
+        if network.encoder is not None:
+            self.encoder = _seeded(generator, own_encoder, network.encoder, spec)
+        elif network.convolutions:
+            self.encoder = _seeded(generator, ConvEncoder, spec, network.convolutions)
         self.pictures = observation.subset("image").arrays if self.encoder is not None else ()
         self.seen = int(self.encoder.size) if self.encoder is not None else self.visible  # type: ignore[arg-type]
         """Inputs of the actor."""
         self.inputs = self.seen + self.reads.size - self.visible
         """Inputs of the critic, those of the actor first."""
         trunks = list[nn.Module]()
-        for setting, size in (("actor_network", self.seen), ("critic_network", self.inputs)):
-            own = getattr(settings, setting)
-            trunks.append(_seeded(generator, own_layers, setting, own, size, settings.hidden) if own else TanhMLP(size))
-        for units in settings.hidden:
+        for setting, size in (("actor", self.seen), ("critic", self.inputs)):
+            own, named = getattr(network, setting), f"network.{setting}"
+            trunks.append(_seeded(generator, own_layers, named, own, size, network.hidden) if own else TanhMLP(size))
+        for units in network.hidden:
             for mlp in (trunk for trunk in trunks if isinstance(trunk, TanhMLP)):
                 mlp.append(units, generator)
         self.actor_trunk, self.critic_trunk = trunks
@@ -271,17 +286,17 @@ def _seeded(generator: np.random.Generator, make: Callable[..., nn.Module], *arg
         return make(*arguments)
 
 
-def _require_readable(spec: EnvironmentSpec, settings: PolicyValueSettings) -> None:
+def _require_readable(spec: EnvironmentSpec, network: PolicyValueNetwork, privileged_critic: bool) -> None:
     """Raise InvalidSetting if there is nothing to read, or nothing that the critic alone reads."""
     observation = spec.observation
-    if settings.privileged_critic:
+    if privileged_critic:
         require_role(spec, "privileged", "privileged_critic")
-    if not observation.vectors and not settings.convolutions and not (settings.network and observation.subset("image")):
+    if not observation.vectors and not network.convolutions and not (network.encoder and observation.subset("image")):
         raise InvalidSetting(
             f"PPO reads nothing of {spec.name!r}.",
             got=list(observation),
             allowed="proprioception, object or goal entries, or pictures with convolutions",
-            fix="set convolutions if there are pictures, for instance to [8, 16, 32, 32]",
+            fix="set network.convolutions if there are pictures, for instance to [8, 16, 32, 32]",
         )
 
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from robo_policies.networks.actor_critic import Network, NetworkFactory, normal
+from robo_policies.networks.actor_critic import NetworkFactory, Trainable, normal
 
 GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
 
 
-class DeterministicActor(Network):
+class DeterministicActor(Trainable):
     """a = tanh(f(s)); explores with Gaussian noise around it.
 
     As a density it is a Gaussian of fixed, equal deviations, whose likelihood is the squared error. Not the tanh-Gaussian of
@@ -49,7 +49,7 @@ class DeterministicActor(Network):
         return torch.clamp(actions + self.exploration * normal(actions, generator), -1.0, 1.0)
 
 
-class GaussianActor(Network):
+class GaussianActor(Trainable):
     """a ~ Normal(tanh(f(s)), std), std the same in every state: IQL's policy; its density is that before clipping."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:
@@ -79,7 +79,7 @@ class GaussianActor(Network):
         return self.log_std.clamp(*GAUSSIAN_LOG_STD)
 
 
-class CategoricalActor(Network):
+class CategoricalActor(Trainable):
     """pi(a|s) = softmax(f(s)): a policy that chooses among discrete actions."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int) -> None:

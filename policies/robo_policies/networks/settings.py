@@ -1,9 +1,9 @@
-"""Settings of every learner: device, engine, and own networks in place of the built-in ones."""
+"""Settings of every learner with networks: device, and the group `network`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from operator import index
 from typing import Any, ClassVar, Literal
 
@@ -11,47 +11,84 @@ import torch
 from torch import nn
 
 from robo_rl.entry_points import load_named, refused_if_it_fails
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.requirements import require_ranges
 from robo_rl.spec.environment import EnvironmentSpec
 
 
 @dataclass(frozen=True)
-class NetworkSettings:
-    """Device, engine and networks of a learner."""
+class BaseNetwork:
+    """Networks of a learner, and what computes them: the group `network` of settings."""
 
     sees: ClassVar[bool] = False
-    """True if the settings bring an encoder and an augmentation of pictures (robo_policies.networks.image_encoder)."""
-    device: str = "cpu"
-    """Device of networks and updates: cpu, cuda, cuda:1, mps, or auto for the first of cuda, mps and cpu that is present."""
-    acting_device: Literal["learner", "cpu"] = "learner"
-    """Device on which the policy acts: that of the learner, or the CPU with a copy of the actor that follows each update."""
+    """True if the group brings an encoder and an augmentation of pictures (robo_policies.networks.image_encoder)."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of the hidden layers."""
+    encoder: str | None = None
+    """Encoder of observations, "package.module:Class" or an entry point of robo_rl.networks; None for the learner's own."""
+    actor: str | None = None
+    """Hidden layers of the actor, named in the same way; None for an MLP."""
+    critic: str | None = None
+    """Hidden layers of each critic, named in the same way; None for an MLP."""
     engine: Literal["auto", "reference", "accelerated"] = "auto"
     """Computation of plain MLPs: reference is autograd throughout, accelerated are kernels for float32 on a CPU with the same
     parameters and results, auto takes these if they apply."""
-    network: str | None = None
-    """Encoder of observations, "package.module:Class" or an entry point of robo_rl.networks; None for the learner's own."""
-    actor_network: str | None = None
-    """Hidden layers of the actor, named in the same way; None for an MLP."""
-    critic_network: str | None = None
-    """Hidden layers of each critic, named in the same way; None for an MLP."""
+    acting_device: Literal["learner", "cpu"] = "learner"
+    """Device on which the policy acts: that of the learner, or the CPU with a copy of the actor that follows each update."""
+
+    def __post_init__(self) -> None:
+        self.require({"hidden": (all(units >= 1 for units in self.hidden), "1 or more units in each layer")})
+
+    def require(self, allowed: Mapping[str, tuple[bool, str]]) -> None:
+        """Raise InvalidSetting, naming the group, for the first field whose condition is False."""
+        require_allowed(self, allowed, group="network")
+
+    def require_unused(self, why: str, *names: str) -> None:
+        """Raise InvalidSetting if one of these settings, which a learner does not read, differs from its default."""
+        defaults = {name: getattr(type(self), name) for name in names}
+        self.require({name: (getattr(self, name) == default, f"{default}: {why}") for name, default in defaults.items()})
 
 
 @dataclass(frozen=True)
-class ReplaySettings:
-    """Memory of an off-policy learner."""
+class Network(BaseNetwork):
+    """MLPs with ReLU, of inputs that may be standardised."""
 
-    n_step: int = 1
-    """Steps of reward before the bootstrap value."""
-    learning_starts: int = 5_000
-    """Environment steps with random actions before the first update; Stable-Baselines3 has 100, its tuned settings 10,000."""
-    update_every: int = 1
-    """Environment steps, over all environments, from one update to the next."""
-    replay_capacity: int = 1_000_000
-    """Rows of the replay memory."""
-    replay_folder: str | None = None
-    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
-    offline_fraction: float = 0.0
-    """Share of each batch that comes from demonstrations."""
+    normalization_rows: int = 0
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+    layer_norm: bool = False
+    """LayerNorm before each ReLU of the critics."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the products of the hidden layers, nothing else: "bfloat16" rounds to three digits and is fast on hardware for it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require({"normalization_rows": (self.normalization_rows >= 0, "0 or more")})
+
+
+@dataclass(frozen=True)
+class LearnerSettings:
+    """Settings of every learner with networks."""
+
+    device: str = "cpu"
+    """Device of networks and updates: cpu, cuda, cuda:1, mps, or auto for the first of cuda, mps and cpu that is present."""
+
+    def __post_init__(self) -> None:
+        require_groups(self)
+        require_ranges(self)
+
+
+def require_groups(settings: Any) -> None:
+    """Raise InvalidSetting if a group is of another class than its default, which has the defaults of the learner."""
+    for field in fields(settings):
+        value, kind = getattr(settings, field.name), type(field.default)
+        if is_dataclass(field.default) and not isinstance(value, kind):
+            name = type(settings).__name__
+            raise InvalidSetting(
+                f"The group {field.name!r} of {name} is of another kind.",
+                got=repr(value),
+                allowed=f"a {kind.__name__}, which has the defaults of this learner",
+                fix=f"{name}({field.name}={kind.__name__}(...)), from {kind.__module__}",
+            )
 
 
 def resolve_device(name: str) -> torch.device:
@@ -66,24 +103,24 @@ def resolve_device(name: str) -> torch.device:
 
 
 def accelerates(
-    settings: NetworkSettings, device: torch.device, layers: str | None, precision: str = "float32", dropout: float = 0.0
+    network: BaseNetwork, device: torch.device, layers: str | None, precision: str = "float32", dropout: float = 0.0
 ) -> bool:
     """Return True if kernels compute an MLP instead of own `layers`; raises InvalidSetting if they are required and cannot."""
     given = {"device": device.type, "layers of": layers, "precision": precision, "dropout": dropout}
     fitting = {"device": "cpu", "layers of": None, "precision": "float32", "dropout": 0.0}
     obstacles = ", ".join(f"{name} {value}" for name, value in given.items() if value != fitting[name])
-    if settings.engine == "accelerated" and obstacles:
+    if network.engine == "accelerated" and obstacles:
         what, allowed = "The accelerated engine cannot compute these networks.", "MLPs without dropout, in float32, on the CPU"
-        raise InvalidSetting(what, got=obstacles, allowed=allowed, fix="set engine to auto")
-    return settings.engine != "reference" and not obstacles
+        raise InvalidSetting(what, got=obstacles, allowed=allowed, fix="set network.engine to auto")
+    return network.engine != "reference" and not obstacles
 
 
 def own_encoder(name: str, spec: EnvironmentSpec) -> nn.Module:
-    """Return the encoder that `network` names; raises the errors of `own_network`."""
+    """Return the encoder that `network.encoder` names; raises the errors of `own_network`."""
     vectors, pictures = spec.observation.vectors, spec.observation.subset("image")
     row = {entry: torch.zeros(1, *array.shape) for entry, array in vectors.items()}
     row |= {entry: torch.zeros(1, *array.shape, dtype=getattr(torch, array.dtype)) for entry, array in pictures.items()}
-    return own_network("network", name, "MyEncoder(spec)", row, spec)
+    return own_network("network.encoder", name, "MyEncoder(spec)", row, spec)
 
 
 def own_layers(setting: str, name: str, inputs: int, hidden: Sequence[int]) -> nn.Module:

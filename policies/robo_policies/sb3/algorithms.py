@@ -42,6 +42,33 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class SB3Normalization:
+    """Scaling by SB3's VecNormalize: the group `normalize` of settings."""
+
+    observations: bool = False
+    """Scale vectors to mean 0 and variance 1 by running statistics."""
+    rewards: bool = False
+    """Divide rewards by the running standard deviation of the return."""
+
+
+@dataclass(frozen=True)
+class NoiseSettings:
+    """Noise on the actions of training: the group `noise` of settings."""
+
+    type: Literal["normal", "ornstein-uhlenbeck"] | None = None
+    """Kind of it; None for none."""
+    std: float = 0.1
+    """Its standard deviation, in [-1, 1] units."""
+
+    def of(self, size: int) -> ActionNoise | None:
+        """Return SB3's noise for actions of this many elements."""
+        if self.type is None:
+            return None
+        kind = NormalActionNoise if self.type == "normal" else OrnsteinUhlenbeckActionNoise
+        return kind(mean=np.zeros(size), sigma=self.std * np.ones(size))
+
+
 @dataclass(frozen=True, kw_only=True)
 class SB3Config(ABC):
     """Settings that the algorithms share; abstract."""
@@ -57,10 +84,8 @@ class SB3Config(ABC):
     """Network: net_arch (list, or {pi: [...], vf: [...]}), activation_fn (a name such as ReLU), log_std_init, ..."""
     n_envs: int = 1
     """Environments that step together, one after the other in this process."""
-    normalize_observations: bool = False
-    """Scale vectors to mean 0 and variance 1 by running statistics (SB3's VecNormalize)."""
-    normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of the return (SB3's VecNormalize)."""
+    normalize: SB3Normalization = SB3Normalization()
+    """Scaling of observations and rewards."""
     device: str = "auto"
     """"cpu", "cuda", or "auto": the accelerator if there is one, except for PPO and A2C without images, which
     SB3 advises to train on the CPU."""
@@ -76,8 +101,8 @@ class SB3Config(ABC):
     def needs(self) -> Needs:
         """Its own loop; normalised rewards need the reward at each step."""
         spaces = frozenset(Feature[kind.upper()] for kind in self.action_kinds) | {Feature.PICTURES}
-        late = {Feature.REWARD: "set learner.normalize_rewards to false, and reward.weight so that rewards are near 1"}
-        return Needs((OWN,), spaces, late if self.normalize_rewards else {})
+        late = {Feature.REWARD: "set learner.normalize.rewards to false, and reward.weight so that rewards are near 1"}
+        return Needs((OWN,), spaces, late if self.normalize.rewards else {})
 
     def training(
         self,
@@ -140,13 +165,13 @@ class SB3Config(ABC):
     def _device(self, view: PolicyInput) -> str: ...
 
     def _normalized(self, environments: VecEnv, view: PolicyInput) -> VecEnv:
-        scales_observations = self.normalize_observations and view.has_vectors
-        if not (scales_observations or self.normalize_rewards):
+        scales_observations = self.normalize.observations and view.has_vectors
+        if not (scales_observations or self.normalize.rewards):
             return environments
         return VecNormalize(
             self.algorithm._wrap_env(environments),  # images channels first, which SB3 would do outside, too late
             norm_obs=scales_observations,
-            norm_reward=self.normalize_rewards,
+            norm_reward=self.normalize.rewards,
             norm_obs_keys=[STATE] if view.policy_name == "MultiInputPolicy" and scales_observations else None,
             gamma=self.gamma,
         )
@@ -264,10 +289,8 @@ class SB3OffPolicyConfig(SB3Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(SB3OnPolicyConfig):
-    """Proximal policy optimisation (Schulman et al. 2017)."""
-
-    algorithm = sb3.PPO
+class SB3PPOConfig(SB3OnPolicyConfig):
+    """Settings of PPO and of PPO with a memory; abstract."""
 
     learning_rate: float | str = 3e-4
     n_steps: int = 2048
@@ -283,6 +306,13 @@ class PPOConfig(SB3OnPolicyConfig):
     """Largest change of a value; None for no limit."""
     target_kl: float | None = None
     """Divergence at which the passes over a rollout stop; None for no limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(SB3PPOConfig):
+    """Proximal policy optimisation (Schulman et al. 2017)."""
+
+    algorithm = sb3.PPO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,26 +337,16 @@ class SB3ContinuousOffPolicyConfig(SB3OffPolicyConfig):
 
     action_kinds = frozenset({"continuous"})
 
-    noise_type: Literal["normal", "ornstein-uhlenbeck"] | None = None
-    """Noise added to the actions of training; None for none."""
-    noise_std: float = 0.1
-    """Its standard deviation, in [-1, 1] units."""
+    noise: NoiseSettings = NoiseSettings()
+    """Noise on the actions of training."""
 
     def _arguments(self, action: ActionSpec) -> dict[str, Any]:
-        return super()._arguments(action) | {"action_noise": self._noise(action.size)}
-
-    def _noise(self, size: int) -> ActionNoise | None:
-        if self.noise_type is None:
-            return None
-        kind = NormalActionNoise if self.noise_type == "normal" else OrnsteinUhlenbeckActionNoise
-        return kind(mean=np.zeros(size), sigma=self.noise_std * np.ones(size))
+        return super()._arguments(action) | {"action_noise": self.noise.of(action.size)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig(SB3ContinuousOffPolicyConfig):
-    """Soft actor-critic (Haarnoja et al. 2018)."""
-
-    algorithm = sb3.SAC
+class SB3SACConfig(SB3ContinuousOffPolicyConfig):
+    """Settings of SAC and TQC; abstract."""
 
     learning_rate: float | str = 3e-4
     ent_coef: float | str = "auto"
@@ -344,10 +364,17 @@ class SACConfig(SB3ContinuousOffPolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SACConfig(SB3SACConfig):
+    """Soft actor-critic (Haarnoja et al. 2018)."""
+
+    algorithm = sb3.SAC
+
+
+@dataclass(frozen=True, kw_only=True)
 class TD3Config(SB3ContinuousOffPolicyConfig):
     """Twin delayed deterministic policy gradient (Fujimoto et al. 2018).
 
-    SB3 adds no exploration noise by default; the paper's is noise_type normal, noise_std 0.1.
+    SB3 adds no exploration noise by default; the paper's is noise.type normal, noise.std 0.1.
     """
 
     algorithm = sb3.TD3

@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from sb3_contrib import TQC, RecurrentPPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from typing_extensions import override
 
-from robo_policies.sb3.algorithms import PPOConfig, SACConfig
+from robo_policies.sb3.algorithms import SB3PPOConfig, SB3SACConfig
 from robo_policies.sb3.environment import Input, PolicyInput, SB3Policy
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.contract import Feature, Needs
+from robo_rl.requirements import optional
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, StateDict
+
+with optional("This learner", "sb3_contrib", "contrib"):
+    from sb3_contrib import TQC, RecurrentPPO
 
 
 class RecurrentPolicy(SB3Policy):
@@ -46,10 +49,10 @@ class RecurrentPolicy(SB3Policy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentPPOConfig(PPOConfig):
+class RecurrentPPOConfig(SB3PPOConfig):
     """PPO with a long short-term memory (Hochreiter and Schmidhuber 1997), whose size is policy_kwargs' lstm_hidden_size."""
 
-    algorithm = RecurrentPPO  # type: ignore[assignment]  # the base class says PPO by its value alone
+    algorithm = RecurrentPPO
 
     n_steps: int = 128
     batch_size: int = 128
@@ -76,10 +79,10 @@ class RecurrentPPOConfig(PPOConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TQCConfig(SACConfig):
+class TQCConfig(SB3SACConfig):
     """Truncated quantile critics: SAC whose highest quantiles are dropped (Kuznetsov et al. 2020)."""
 
-    algorithm = TQC  # type: ignore[assignment]
+    algorithm = TQC
 
     top_quantiles_to_drop_per_net: int = 2
     """Quantiles of each critic that do not count; each has policy_kwargs' n_quantiles, 25."""

@@ -83,7 +83,7 @@ class SB3SACHILConfig:
             n_step=self.n_steps,
             discount=self.gamma,
             learning_starts=self.learning_starts,
-            replay_capacity=self.buffer_size,
+            capacity=self.buffer_size,
             offline_fraction=self.offline_fraction,
             keeps_corrections=True,
         )

@@ -16,34 +16,28 @@ from robo_policies.sb3.state import GlobalRandom, load_model_state, model_state
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import TrainingObserver
 from robo_rl.protocols.rewards import DelayedRewards
-from robo_rl.stopwatch import OTHER, Stopwatch
-from robo_rl.training.episode_reports import EpisodeReports
+from robo_rl.stopwatch import OTHER
+from robo_rl.training.episode_reports import Progress
 from robo_rl.types import StateDict
 
 OBSERVED = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/success_rate"}
 """Tags of SB3 for means over the first episodes that end in any environment, which are the short ones."""
 
 
-class SB3Training:
+class SB3Training(Progress):
     """An SB3 model, its environments and how far it got.
 
     Resuming is warm: networks, optimisers, replay, normalisation, counters and random generators are restored, but
-    every environment starts a new episode, and an on-policy learner a new rollout.
+    every environment starts a new episode, and an on-policy learner a new rollout. Transitions of `step` are stored and their
+    updates done. The stopwatch separates "collect" (simulation, acting and storing), "update" and the time of the observer.
     """
 
     def __init__(self, model: BaseAlgorithm, policy: SB3Policy, *, steps: int, rewards: DelayedRewards | None = None) -> None:
+        super().__init__(steps=steps)
         self.rewards = rewards
         """Of a model, if it does not learn from the environment's; steps that wait for theirs are lost in a resume."""
-        self.step = 0
-        """Environment steps (over all environments) whose transitions are stored and whose updates are done."""
-        self.resumed: str | None = None
-        """"warm" after `load_state_dict`."""
-        self.reports = EpisodeReports()
-        self.stopwatch = Stopwatch()
-        """SB3 separates "collect" (simulation, acting and storing), "update" and the time of its observer."""
         self._model = model
         self._policy = policy
-        self._steps = steps
         # SB3 draws from the process-wide generators; kept here, so that nothing drawn between building and running counts.
         self._random = GlobalRandom.current()
         self._is_running = False
@@ -70,7 +64,7 @@ class SB3Training:
         updates come after whole episodes the last one is cut, and not learnt from.
         """
         size = rollout_size(self._model)
-        remaining = (self._steps - self.step) // size * size
+        remaining = (self.steps - self.step) // size * size
         if remaining <= 0:
             return
         self._model.set_logger(Logger(None, [_MetricsWriter(observer)]))
@@ -78,7 +72,7 @@ class SB3Training:
         self._is_running = True
         self.stopwatch.start()
         try:
-            cut_at = self._steps if updates_after_episodes(self._model) else None
+            cut_at = self.steps if updates_after_episodes(self._model) else None
             self._model.learn(remaining, callback=_Reporter(observer, self, cut_at), reset_num_timesteps=self.step == 0)
         finally:
             self.stopwatch.switch(OTHER)
@@ -88,8 +82,7 @@ class SB3Training:
     def state_dict(self) -> StateDict:
         """Returns the state without SB3's zip file, whose half is pickled Python."""
         current = GlobalRandom.current() if self._is_running else self._random
-        training = {"step": self.step, "random": current.state_dict(), "seconds": self.stopwatch.state_dict()}
-        training |= {"reports": self.reports.state_dict()}
+        training = self.counters() | {"random": current.state_dict()}
         state = {"model": model_state(self._model), "training": training}
         return state if self.rewards is None else state | {"rewards": self.rewards.state_dict()}
 
@@ -98,10 +91,8 @@ class SB3Training:
         model, training = self._model, state["training"]
         load_model_state(model, state["model"])
         self._random = GlobalRandom.from_state_dict(training["random"])
-        self.step = model.num_timesteps = int(training["step"])
-        self.stopwatch.load_state_dict(training["seconds"])
-        self.reports.load_state_dict(training["reports"])
-        self.resumed = "warm"
+        self.load_counters(training)
+        model.num_timesteps = self.step
         if self.rewards is not None:  # learnt rewards are restored, waiting steps are not
             self.rewards.load_state_dict(state["rewards"])
             self.rewards.restart()

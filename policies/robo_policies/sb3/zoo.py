@@ -32,7 +32,9 @@ IGNORED = (
 """Keys of the zoo that mean nothing here; they are returned, so that a person sees them."""
 CHOSEN_BY_OBSERVATION = ("MlpPolicy", "MultiInputPolicy")
 _VERSION = re.compile(r"-v(\d+)$")
-NORMALIZATION = {"norm_obs": "normalize_observations", "norm_reward": "normalize_rewards"}
+NORMALIZATION = {"norm_obs": "observations", "norm_reward": "rewards"}
+NOISE = {"noise_type": "type", "noise_std": "std"}
+"""Keys of the zoo -> those of a learner's group `noise`."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,14 @@ def read_zoo(text: str, algorithm: str, environment: str) -> ZooSettings:
         if key in IGNORED or (key == "policy" and value not in CHOSEN_BY_OBSERVATION):
             ignored.append(f"{key}: {value}")
         elif key not in ("policy", "n_timesteps"):
-            settings |= _setting(config, key, value)
+            settings = _with(settings, _setting(config, key, value))
     return ZooSettings(settings, _steps(section), tuple(ignored))
+
+
+def _with(settings: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with others, those of a group side by side."""
+    groups = {key: {**settings[key], **value} for key, value in more.items() if isinstance(settings.get(key), dict)}
+    return {**settings, **more, **groups}
 
 
 def _sections(text: str) -> dict[str, dict[str, Any]]:
@@ -105,6 +113,8 @@ def _setting(config: type[SB3Config], key: str, value: Any) -> dict[str, Any]:
         return _normalization(value)
     if key == "policy_kwargs":
         return {key: _network(read_expression(value) if isinstance(value, str) else value)}
+    if key in NOISE:
+        return {"noise": {NOISE[key]: value}}
     types = {item.name: str(item.type) for item in fields(config)}
     if key not in types:
         raise UnknownName("key of the zoo file", key, [*types, *IGNORED, "normalize", "policy", "n_timesteps"])
@@ -122,7 +132,7 @@ def _normalization(value: Any) -> dict[str, Any]:
         )
     if unknown := sorted(set(chosen) - set(NORMALIZATION)):
         raise UnknownName("key of normalize", unknown[0], NORMALIZATION)
-    return {ours: chosen.get(zoos, True) for zoos, ours in NORMALIZATION.items()}
+    return {"normalize": {ours: chosen.get(zoos, True) for zoos, ours in NORMALIZATION.items()}}
 
 
 def _network(arguments: Any) -> dict[str, Any]:

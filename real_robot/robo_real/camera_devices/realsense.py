@@ -11,7 +11,8 @@ import numpy as np
 from typing_extensions import override
 
 from robo_real.cameras import CameraDevice, Picture
-from robo_rl.errors import CameraFault, MissingExtra, require_allowed
+from robo_rl.errors import CameraFault, require_allowed
+from robo_rl.requirements import optional
 
 WARM_UP, WAIT = 5000, 300
 """[ms] for the first picture, and for each of the others"""
@@ -53,10 +54,8 @@ class RealSenseCamera(CameraDevice):
 
     @override
     def open(self) -> str:
-        try:
+        with optional("The camera realsense", "pyrealsense2", "realsense"):
             import pyrealsense2 as rs
-        except ImportError:
-            raise MissingExtra("The camera realsense", "pyrealsense2", "realsense") from None
         options, serial = self._options, self._serial(rs)
         config, pipeline = rs.config(), rs.pipeline()
         config.enable_device(serial)

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from typing_extensions import override
 
+from robo_real.arm_spec import GRIP, hold_action
 from robo_real.console.operator_state import DecisionKind, OperatorState
-from robo_real.gripper import GRIP, hold_action
 from robo_real.remote_robot import RemoteRobot
 from robo_real.shadow import Commands, Source
 from robo_rl.errors import RobotError

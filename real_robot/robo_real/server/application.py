@@ -1,4 +1,4 @@
-"""Application of a robot's server: routes, errors, injected faults. A separate process speaks HTTP (http_process.py).
+"""Application of a robot's server: routes and errors. A separate process speaks HTTP (http_process.py).
 
 The server listens on this machine only, unless another address is given. Without a token (token.py) every client that reaches
 the port can move the robot. Requests from web pages (with an Origin header) are refused.
@@ -7,19 +7,16 @@ the port can move the robot. Requests from web pages (with an Origin header) are
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from robo_real.cameras import Camera
-from robo_real.faults import Faults
 from robo_real.guard import Mode
 from robo_real.guarded_arm import GuardedArm
 from robo_real.server.franka_routes import Changed, FrankaRoutes, Refused
 from robo_real.server.http_supervisor import HttpSupervisor
-from robo_real.server.http_syntax import response
-from robo_real.server.messages import Request
+from robo_real.server.messages import Answer, Request
 from robo_real.server.robo_routes import RoboRoutes
 from robo_real.server.token import robot_token
 from robo_rl.errors import InvalidSetting, RoboRLError, RobotBusy, RobotError, RobotStopped
@@ -30,7 +27,6 @@ HTML, BYTES = "text/html; charset=utf-8", "application/octet-stream"
 CAMERA = "/robo/camera/"
 NEEDS_BODY = ("/pose", "/move_gripper", "/update_param", "/set_load")
 STATUS: Mapping[type[RoboRLError], int] = {RobotBusy: 409, RobotStopped: 423, RobotError: 503, RoboRLError: 400}
-NO_FAULTS = Faults()
 READS = ("/robo/observe", "/robo/judge")
 """POST routes that only read."""
 ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
@@ -73,27 +69,15 @@ class Application:
         self.robo_routes = RoboRoutes(robot, cameras or {})
         self.franka_routes = FrankaRoutes(robot, auto_clear=auto_clear, allow_joint_reset=allow_joint_reset)
         self._plain_clients = plain_clients
-        self._lost_until = -math.inf
-        self._faults_seen = NO_FAULTS
 
-    def answer(self, request: Request) -> bytes:
-        """Return the encoded answer to a request, empty to break the connection. Raises nothing."""
-        try:
-            delay = self._apply_faults(request.path) / 2
-            self.robot.clock.sleep(delay)
-            answer = self._answer(request)
-            self.robot.clock.sleep(delay)
-        except ConnectionResetError:
-            return b""
-        return answer
-
-    def _answer(self, request: Request) -> bytes:
+    def answer(self, request: Request) -> Answer:
+        """Return the answer to a request. Raises nothing."""
         try:
             methods = self._methods(request.path)
             if not methods:
                 raise HttpError(404, NOT_FOUND)
             if request.method == "OPTIONS":
-                return response(200, b"", {"Content-Type": HTML, "Allow": ", ".join(methods)})
+                return Answer(200, {"Content-Type": HTML, "Allow": ", ".join(methods)}, b"")
             if request.method not in methods:
                 raise HttpError(405, NOT_ALLOWED, methods)
             return self._answer_robo(request) if request.path.startswith("/robo/") else self._answer_franka(request)
@@ -113,7 +97,7 @@ class Application:
         found = [method for method, is_taken in (("GET", is_read), ("OPTIONS", True), ("POST", is_written)) if is_taken]
         return found if len(found) > 1 else []
 
-    def _answer_franka(self, request: Request) -> bytes:
+    def _answer_franka(self, request: Request) -> Answer:
         path = request.path
         if path in self.franka_routes.readers:
             return _json(self.franka_routes.readers[path](self.robot.read()))
@@ -128,8 +112,8 @@ class Application:
             return _html(HttpError(500, FAILED), {"X-Robo-Reason": printable(str(error).partition("\n")[0])})
         if isinstance(answer, Changed):
             reasons = {"X-Robo-Reason": printable(", ".join(answer.reasons))}
-            return response(200, answer.text.encode(), {"Content-Type": HTML, **reasons})
-        return response(200, answer.encode(), {"Content-Type": HTML}) if isinstance(answer, str) else _json(answer)
+            return Answer(200, {"Content-Type": HTML, **reasons}, answer.text.encode())
+        return Answer(200, {"Content-Type": HTML}, answer.encode()) if isinstance(answer, str) else _json(answer)
 
     def _require_free(self) -> None:
         if not self._plain_clients:
@@ -137,14 +121,14 @@ class Application:
         if owner := self.robo_routes.lease.owner:
             raise HttpError(403, f"The robot is held by {owner}.")
 
-    def _answer_robo(self, request: Request) -> bytes:
+    def _answer_robo(self, request: Request) -> Answer:
         path = request.path
         if path.startswith(CAMERA):
             frame = self.robo_routes.frame(path.removeprefix(CAMERA))
             shape = ",".join(map(str, frame.picture.shape))
             headers = {"X-Robo-Stamp": repr(frame.stamp), "X-Robo-Number": str(frame.number), "X-Robo-Shape": shape}
             headers |= {"X-Robo-Identity": printable(frame.identity)}
-            return response(200, frame.picture.tobytes(), {"Content-Type": BYTES, **headers})
+            return Answer(200, {"Content-Type": BYTES, **headers}, frame.picture.tobytes())
         if request.method == "GET":
             return _json(self.robo_routes.reads[path]())
         body = _required(request.body)
@@ -161,20 +145,6 @@ class Application:
         wanted = {name: value for name, value in body.items() if name not in SECRET}
         done = {name: answer[name] for name in ("executed", "reasons", "mode") if name in answer}
         self.robot.log.add_command(path, by, wanted, done)
-
-    def _apply_faults(self, path: str) -> float:
-        """Return the injected round-trip delay [s]; /robo/faults is never delayed.
-
-        Raises ConnectionResetError if a fault breaks the connection.
-        """
-        faults: Faults = getattr(self.robot.driver, "faults", NO_FAULTS)
-        if faults is NO_FAULTS or path == "/robo/faults":
-            return 0.0
-        if faults is not self._faults_seen:
-            self._faults_seen, self._lost_until = faults, self.robot.clock.now() + faults.disconnect
-        if self.robot.clock.now() < self._lost_until or faults.drops():
-            raise ConnectionResetError  # closes the connection without an answer
-        return faults.wait()
 
 
 class RobotServer:
@@ -232,21 +202,21 @@ def printable(text: str) -> str:
     return "".join(letter if " " <= letter <= "~" else "?" for letter in text)[:300]
 
 
-def _html(error: HttpError, headers: Mapping[str, str] | None = None) -> bytes:
+def _html(error: HttpError, headers: Mapping[str, str] | None = None) -> Answer:
     """Return an error page, byte for byte as Flask writes it."""
     allow = {"Allow": ", ".join(error.methods)} if error.methods else {}
     phrase, text = HTTPStatus(error.status).phrase, str(error).translate(ESCAPES)
     page = f"<!doctype html>\n<html lang=en>\n<title>{error.status} {phrase}</title>\n<h1>{phrase}</h1>\n<p>{text}</p>\n"
-    return response(error.status, page.encode(), {"Content-Type": HTML, **allow, **(headers or {})})
+    return Answer(error.status, {"Content-Type": HTML, **allow, **(headers or {})}, page.encode())
 
 
-def _json(content: Mapping[str, Any], status: int = 200) -> bytes:
+def _json(content: Mapping[str, Any], status: int = 200) -> Answer:
     """Return JSON, byte for byte as Flask writes it: sorted keys, no spaces, a newline."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return response(status, text.encode() + b"\n", {"Content-Type": "application/json"})
+    return Answer(status, {"Content-Type": "application/json"}, text.encode() + b"\n")
 
 
-def _refusal(error: RoboRLError) -> bytes:
+def _refusal(error: RoboRLError) -> Answer:
     status = next(status for kind, status in STATUS.items() if isinstance(error, kind))
     facts = {"error": type(error).__name__, "message": str(error)}
     facts |= {"mode": error.mode, "reason": error.reason} if isinstance(error, RobotStopped) else {}

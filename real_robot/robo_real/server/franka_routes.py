@@ -17,10 +17,10 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from robo_real.arm import ArmState, ArmTarget
+from robo_real.arm_spec import plain_numbers
 from robo_real.guard import LATCHED, Mode, Verdict
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import Limits
-from robo_real.plain_numbers import plain_numbers
 from robo_real.rotations import inverse, rotate, to_xyzw
 from robo_rl.errors import RobotStopped
 

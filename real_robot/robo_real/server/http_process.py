@@ -1,88 +1,103 @@
 """HTTP process of a served robot: sockets, HTTP and JSON of untrusted bytes, in one thread and bounded memory.
 
-It shares no interpreter lock with guard and watchdog. Accepted requests go to the arm's process as small messages; answers
-come back encoded. It imports only the standard library, and exits when the arm's process does.
+It shares no interpreter lock with guard and watchdog. uvicorn speaks HTTP, as for the pages; accepted requests go to the arm's
+process as small messages. It exits when the arm's process does.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import json
 import os
-import selectors
 import signal
 import socket
 import sys
-import time
-from collections import deque
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
 
-from robo_real.server.http_syntax import LARGEST_BODY, LARGEST_HEAD, BadRequest, Head, parse_body, parse_head, refusal
-from robo_real.server.messages import LARGEST_ANSWER, LENGTH, Request, encode_request
+import h11
+import uvicorn
+from uvicorn.server import ServerState
+
+from robo_real.server.messages import LARGEST_ANSWER, LENGTH, Answer, Request, decode_answer, encode_request
+from robo_real.server.request_syntax import LARGEST_HEAD, checked_headers, is_json, parse_body, path_of
+from robo_rl.system.pages.connections import PER_TURN, WAITING, Connections, Rank
 from robo_rl.system.pages.hosts import is_own_host
+from robo_rl.system.pages.protocol import BadRequest, Connection, Rules
 
-MOST_CONNECTIONS = 128
-"""At this number one is closed: first the oldest without a request, last one whose request is being answered."""
-READING, WRITING, IDLE, QUEUED, DRAINING = 5.0, 5.0, 60.0, 5.0, 1.0
-"""[s] timeouts: a whole request, an answer, between two requests, for a free channel, after a refusal"""
-SWEEP = 0.25
-"""[s] period of the timeout check"""
+READING, WRITING, IDLE, QUEUED = 5.0, 5.0, 60.0, 5.0
+"""[s] timeouts: the head and the body of a request, an answer, between two requests, for a free channel"""
 STOP = "/robo/stop"
 """Needs no token: who reaches the robot may stop it."""
 TOKEN_VARIABLE, TOKEN_HEADER = "ROBO_RL_ROBOT_TOKEN", "x-robo-token"
+SAFE = {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
+"""Headers of every answer: other sites cannot embed the robot's pictures, and browsers do not guess types."""
 BEHIND = 5
 """Difference in real-time priority to the arm's process, which runs first."""
-PART = 1 << 16
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+Channel = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Channel:
-    """Channel to the arm's process; carries one request at a time."""
+class Channels:
+    """Channels to the arm's process, for one request each; the first is kept for stops."""
 
-    def __init__(self, link: socket.socket, *, for_stops: bool) -> None:
-        link.setblocking(False)
-        self.link, self.for_stops = link, for_stops
-        self.client: Client | None = None
-        self._answer = bytearray()
+    def __init__(self, channels: list[Channel]) -> None:
+        self._kept, *self._free = channels
+        self._stops, self._others = asyncio.Lock(), asyncio.Semaphore(len(self._free))
+        self.are_lost = asyncio.Event()
+        """Set when the arm's process has ended"""
 
-    def send(self, client: Client, message: bytes) -> None:
-        """Send a request; raises OSError if the arm's process has ended."""
-        self.client = client
-        self.link.sendall(message)  # fits: nothing else is under way
+    async def ask(self, request: Request, is_wanted: Callable[[], bool]) -> Answer:
+        """Return the answer to a request; raises BadRequest if it is too large, or no channel becomes free in time.
 
-    def receive(self) -> bytes | None:
-        """Return the answer, None while incomplete; raises EOFError if the arm's process has ended."""
+        is_wanted: says, when a channel is free, whether the client still waits; raises ClientGone if not.
+        """
+        message = encode_request(request)
+        if message is None:
+            raise BadRequest(413, "The request is too large.")
+        async with self._channel(is_stop=request.path == STOP) as (reader, writer):
+            if not is_wanted():
+                raise ClientGone
+            try:
+                writer.write(message)
+                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                if length <= LARGEST_ANSWER:
+                    return decode_answer(await reader.readexactly(length))
+            except (asyncio.IncompleteReadError, OSError):
+                pass
+            self.are_lost.set()
+            raise BadRequest(503, "The robot's process has ended.")
+
+    def close(self) -> None:
+        """Close the channels."""
+        for _, writer in (self._kept, *self._free):
+            writer.close()
+
+    @asynccontextmanager
+    async def _channel(self, *, is_stop: bool) -> AsyncIterator[Channel]:
+        """Give a free channel."""
+        if is_stop and self._others.locked():
+            async with self._stops:
+                yield self._kept
+            return
         try:
-            part = self.link.recv(PART)
-        except BlockingIOError:
-            return None
-        if not part:
-            raise EOFError
-        self._answer += part
-        if len(self._answer) < LENGTH.size:
-            return None
-        (length,) = LENGTH.unpack_from(self._answer)
-        if length > LARGEST_ANSWER:
-            raise EOFError
-        if len(self._answer) < LENGTH.size + length:
-            return None
-        answer = bytes(memoryview(self._answer)[LENGTH.size :])
-        self._answer, self.client = bytearray(), None
-        return answer
+            async with asyncio.timeout(QUEUED):
+                await self._others.acquire()
+        except TimeoutError:
+            raise BadRequest(503, "The robot is busy with other requests.") from None
+        channel = self._free.pop()
+        try:
+            yield channel
+        finally:
+            self._free.append(channel)
+            self._others.release()
 
 
-class Client:
-    """One connection."""
-
-    def __init__(self, link: socket.socket) -> None:
-        link.setblocking(False)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.link = link
-        self.unread, self.unsent = bytearray(), memoryview(b"")
-        self.head: Head | None = None
-        self.message = b""
-        self.requests = 0
-        self.is_waiting = self.is_draining = self.is_closed = self.is_half_closed = False
-        self.until = time.monotonic() + READING
+class ClientGone(Exception):
+    """Client that closed its connection before its request was passed on."""
 
 
 class HttpProcess:
@@ -92,226 +107,111 @@ class HttpProcess:
         self, listener: socket.socket, control: socket.socket, links: list[socket.socket], address: str, token: str = ""
     ) -> None:
         """links: sockets to the arm's process; the first is reserved for stops. token: "" if none is asked for."""
-        self._token = token
-        self._selector = selectors.DefaultSelector()
-        self._listener, self._control, self._address = listener, control, address
-        self._channels = [Channel(link, for_stops=number == 0) for number, link in enumerate(links)]
-        self._clients: set[Client] = set()
-        self._queue: deque[Client] = deque()
-        for link in (listener, control):
-            link.setblocking(False)
-            self._selector.register(link, selectors.EVENT_READ)
-        for channel in self._channels:
-            self._selector.register(channel.link, selectors.EVENT_READ, channel)
+        self._listener, self._control, self._links, self._address, self._token = listener, control, links, address, token
+        self.connections = Connections()
+        self._channels: Channels
 
     def run(self) -> None:
         """Serve until the arm's process has ended."""
-        swept = time.monotonic()
-        while True:
-            for key, events in self._selector.select(SWEEP):
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif key.fileobj is self._control:
-                    if not (ping := self._control.recv(PART)):
-                        return
-                    self._control.send(ping)
-                elif isinstance(key.data, Channel):
-                    if not self._answered(key.data):
-                        return
-                elif not key.data.is_closed:
-                    self._serve(key.data, events)
-            if time.monotonic() - swept >= SWEEP:
-                swept = time.monotonic()
-                self._sweep(swept)
+        asyncio.run(self._serve())
 
-    def _accept(self) -> None:
-        try:
-            link, _ = self._listener.accept()
-        except OSError:  # gone again, or no more file descriptors
-            self._make_room(MOST_CONNECTIONS // 2)
-            return
-        self._make_room(MOST_CONNECTIONS - 1)
-        client = Client(link)
-        self._clients.add(client)
-        self._selector.register(link, selectors.EVENT_READ, client)
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._channels = Channels([await asyncio.open_connection(sock=link) for link in self._links])
+        self._control.setblocking(False)
+        loop.add_reader(self._control, self._reply)
+        config = uvicorn.Config(
+            self._app,
+            interface="asgi3",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            h11_max_incomplete_event_size=LARGEST_HEAD,
+            timeout_keep_alive=IDLE,  # type: ignore[arg-type]
+        )
+        config.load()
+        rules = Rules(self._check, _refused, READING, WRITING, _rank)
+        protocol = partial(Connection, self.connections, rules, config, ServerState(), {}, _loop=loop)
+        server = await loop.create_server(protocol, sock=self._listener, backlog=PER_TURN)
+        self._listener.listen(WAITING)
+        await self._channels.are_lost.wait()
+        server.close()
+        self._channels.close()
+        self.connections.abort()
+        await asyncio.sleep(0)  # in which they are closed
 
-    def _make_room(self, most: int) -> None:
-        """Close connections until at most `most` are left."""
-        while len(self._clients) > most:
-            self._close(min(self._clients, key=self._importance))
+    def _reply(self) -> None:
+        """Reply to a ping of the arm's process."""
+        ping = b""
+        with suppress(OSError):
+            ping = self._control.recv(1 << 16)
+            self._control.send(ping)
+        if not ping:
+            asyncio.get_running_loop().remove_reader(self._control)
+            self._channels.are_lost.set()
 
-    def _importance(self, client: Client) -> tuple[int, float]:
-        """Return the rank of a connection; the least one is closed first, and among equals the oldest."""
-        if client.is_waiting:
-            return (3 if client.message and not self._is_stop(client) else 4), client.until
-        return (2 if client.unsent else 1 if client.requests else 0), client.until
-
-    def _serve(self, client: Client, events: int) -> None:
-        try:
-            if events & selectors.EVENT_WRITE:
-                self._write(client)
-            if events & selectors.EVENT_READ and not client.is_closed:
-                self._read(client)
-        except OSError:
-            self._close(client)
-
-    def _read(self, client: Client) -> None:
-        part = client.link.recv(PART)
-        if client.is_draining:
-            if not part:
-                self._close(client)
-            return
-        if not part:  # half closed: complete requests are still answered
-            if client.is_waiting or client.unsent:
-                client.is_half_closed = True
-                self._watch(client)
-            else:
-                self._close(client)
-            return
-        if not client.unread:
-            client.until = time.monotonic() + READING
-        client.unread += part
-        self._parse(client)
-
-    def _parse(self, client: Client) -> None:
-        """Send on the next complete request; further ones wait for its answer."""
-        if client.is_waiting or client.unsent:
-            if len(client.unread) > LARGEST_HEAD + LARGEST_BODY:
-                self._close(client)  # it does not wait for answers
-            return
-        try:
-            if client.head is None and not self._parsed_head(client):
-                return
-            head = client.head
-            assert head is not None
-            if len(client.unread) < head.length:
-                return
-            body = bytes(client.unread[: head.length])
-            del client.unread[: head.length]
-            found = parse_body(body) if head.is_json and body else None
-            message = encode_request(Request(head.method, head.path, found))
-            if message is None:
-                raise BadRequest(413, "The request is too large.")
-        except BadRequest as error:
-            self._refuse(client, error)
-            return
-        client.message, client.is_waiting, client.until = message, True, time.monotonic() + QUEUED
-        self._hand_over(client)
-
-    def _parsed_head(self, client: Client) -> bool:
-        end = client.unread.find(b"\r\n\r\n")
-        if end < 0 or end > LARGEST_HEAD:
-            if len(client.unread) > LARGEST_HEAD:
-                raise BadRequest(431, f"The headers of a request have at most {LARGEST_HEAD} bytes.")
-            return False
-        head = parse_head(bytes(client.unread[:end]))
-        del client.unread[: end + 4]
-        if "origin" in head.headers:
+    def _check(self, request: h11.Request) -> None:
+        """Raise BadRequest if a request is malformed or foreign, or lacks the token."""
+        headers = checked_headers(request)
+        if "origin" in headers:
             raise BadRequest(403, "Pages in a browser may not speak with a robot.")
-        if not is_own_host(head.headers.get("host", ""), self._address):
+        if not is_own_host(headers.get("host", ""), self._address):
             raise BadRequest(403, "This robot's server has another address: use its number, or this machine's name.")
-        shown = head.headers.get(TOKEN_HEADER, "")
-        if self._token and head.path != STOP and not hmac.compare_digest(shown.encode(), self._token.encode()):
+        shown = headers.get(TOKEN_HEADER, "").encode()
+        if self._token and path_of(request) != STOP and not hmac.compare_digest(shown, self._token.encode()):
             raise BadRequest(401, f"This robot's server asks for its token: set {TOKEN_VARIABLE} as where it was started.")
-        client.head = head
-        if head.headers.get("expect", "").lower() == "100-continue" and len(client.unread) < head.length:
-            client.link.send(CONTINUE)
-        return True
 
-    def _refuse(self, client: Client, error: BadRequest) -> None:
-        """Send a refusal, discard input for a moment so that it arrives, then close."""
-        client.is_draining, client.unread = True, bytearray()
-        self._send(client, refusal(error))
-
-    def _hand_over(self, client: Client) -> None:
-        assert client.head is not None
-        is_stop = client.head.path == STOP
-        free = [each for each in self._channels if each.client is None and (is_stop or not each.for_stops)]
-        if not free:
-            self._queue.append(client)
+    async def _app(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+        """Answer a request, as an ASGI application."""
+        kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+        try:
+            content = await _body(receive)
+            body = parse_body(content) if content and is_json(kind) else None
+            request = Request(scope["method"], scope["raw_path"].decode(), body)
+            answer = await self._channels.ask(request, lambda: self.connections.has(scope["client"]))
+        except BadRequest as error:
+            answer = refusal(error.status, error.words)
+        except ClientGone:
             return
-        free[0].send(client, client.message)
-        client.message = b""
-        client.until = float("inf")
+        lines = {**answer.headers, **SAFE, "Content-Length": str(len(answer.body))}
+        start = [(name.encode(), value.encode("latin-1", "replace")) for name, value in lines.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": start})
+        await send({"type": "http.response.body", "body": answer.body})
 
-    def _answered(self, channel: Channel) -> bool:
-        """Pass on an answer of the arm's process; return False if that process has ended."""
-        client = channel.client
-        try:
-            answer = channel.receive()
-        except (EOFError, ConnectionError):
-            return False
-        if answer is None:
-            return True
-        while self._queue and channel.client is None:
-            waiting = next((each for each in self._queue if not channel.for_stops or self._is_stop(each)), None)
-            if waiting is None:
-                break
-            self._queue.remove(waiting)
-            if not waiting.is_closed:
-                self._hand_over(waiting)
-        if client is None or client.is_closed:
-            return True
-        client.is_waiting, client.requests = False, client.requests + 1
-        try:
-            self._send(client, answer) if answer else self._close(client)
-        except OSError:
-            self._close(client)
-        return True
 
-    def _is_stop(self, client: Client) -> bool:
-        return client.head is not None and client.head.path == STOP
+def refusal(status: int, words: str) -> Answer:
+    """Return the answer to a refused request; the connection is then closed."""
+    body = (json.dumps({"error": "BadRequest", "message": words}, separators=(",", ":")) + "\n").encode()
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close", **SAFE}
+    return Answer(status, headers, body)
 
-    def _send(self, client: Client, answer: bytes) -> None:
-        client.unsent, client.until = memoryview(answer), time.monotonic() + WRITING
-        self._write(client)
 
-    def _write(self, client: Client) -> None:
-        with suppress(BlockingIOError):
-            client.unsent = client.unsent[client.link.send(client.unsent) :]
-        if not client.unsent:
-            self._sent(client)
-        if not client.is_closed:
-            self._watch(client)
+def _refused(status: int, words: str) -> tuple[Mapping[str, str], bytes]:
+    answer = refusal(status, words)
+    return answer.headers, answer.body
 
-    def _sent(self, client: Client) -> None:
-        head, client.head = client.head, None
-        if client.is_draining:
-            client.link.shutdown(socket.SHUT_WR)
-            client.until = time.monotonic() + DRAINING
-        elif client.is_half_closed or head is None or not head.is_kept:
-            self._close(client)
-        else:
-            client.until = time.monotonic() + (READING if client.unread else IDLE)
-            self._parse(client)
 
-    def _watch(self, client: Client) -> None:
-        wanted = (0 if client.is_half_closed else selectors.EVENT_READ) | (selectors.EVENT_WRITE if client.unsent else 0)
-        known = client.link in self._selector.get_map()
-        if wanted and known:
-            self._selector.modify(client.link, wanted, client)
-        elif wanted:
-            self._selector.register(client.link, wanted, client)
-        elif known:
-            self._selector.unregister(client.link)
+def _rank(path: str) -> Rank:
+    return Rank.STOPPING if path == STOP else Rank.ASKING
 
-    def _sweep(self, now: float) -> None:
-        for client in [client for client in self._clients if client.until < now]:
-            if client.is_waiting:
-                client.is_waiting = False
-                with suppress(ValueError):
-                    self._queue.remove(client)
-                with suppress(OSError):
-                    self._refuse(client, BadRequest(503, "The robot is busy with other requests."))
-            else:
-                self._close(client)
 
-    def _close(self, client: Client) -> None:
-        client.is_closed = True
-        self._clients.discard(client)
-        with suppress(KeyError, ValueError):
-            self._selector.unregister(client.link)
-        client.link.close()
+async def _body(receive: Any) -> bytes:
+    """Return the body of a request; raises BadRequest if it does not come in time, ClientGone if the connection ends before."""
+    body, is_whole = bytearray(), False
+    try:
+        async with asyncio.timeout(READING):
+            while not is_whole:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                body += message["body"]
+                is_whole = not message["more_body"]
+    except TimeoutError:
+        raise BadRequest(408, f"A request comes within {READING:g} s.") from None
+    return bytes(body)
 
 
 def main(arguments: list[str]) -> None:
@@ -320,8 +220,7 @@ def main(arguments: list[str]) -> None:
     _run_behind()
     address, *descriptors = arguments
     listener, *links, control = (socket.socket(fileno=int(each)) for each in descriptors)
-    with suppress(BrokenPipeError, ConnectionResetError):
-        HttpProcess(listener, control, links, address, os.environ.get(TOKEN_VARIABLE, "")).run()
+    HttpProcess(listener, control, links, address, os.environ.get(TOKEN_VARIABLE, "")).run()
 
 
 def _run_behind() -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import robo_rl
-from robo_real.server.messages import Request, receive_request, send_answer
+from robo_real.server.messages import Answer, Request, receive_request, send_answer
 from robo_rl.system.supervised_process import SupervisedProcess
 
 CHANNELS = 9
@@ -29,14 +29,14 @@ MOST_RESTARTS, WITHIN = 5, 60.0
 """Restarts allowed within that many seconds; after that the supervisor gives up."""
 ROOTS = [str(Path(__file__).parents[2]), *(str(Path(place).parent) for place in robo_rl.__path__)]
 PROGRAM = f"import sys; sys.path[:0] = {ROOTS!r}; from robo_real.server.http_process import main; main(sys.argv[1:])"
-"""Runs without site-packages: untrusted bytes reach only the standard library and these few modules."""
+"""Neither the folder in which the server was started nor variables of its environment choose what is imported."""
 
 
 class HttpSupervisor:
     """Supervisor of successive HTTP processes over one listening socket."""
 
     def __init__(
-        self, listener: socket.socket, address: str, answer: Callable[[Request], bytes], on_lost: Callable[[str], None]
+        self, listener: socket.socket, address: str, answer: Callable[[Request], Answer], on_lost: Callable[[str], None]
     ) -> None:
         """answer: called from several threads. on_lost: called with the reason before each restart."""
         self._listener, self._address, self._answer, self._on_lost = listener, address, answer, on_lost
@@ -72,7 +72,7 @@ class HttpSupervisor:
         pairs = [socket.socketpair() for _ in range(CHANNELS)]
         theirs = [self._listener, *(pair[1] for pair in pairs)]
         descriptors = [each.fileno() for each in theirs]
-        command = [sys.executable, "-I", "-S", "-c", PROGRAM, self._address, *map(str, descriptors)]
+        command = [sys.executable, "-I", "-c", PROGRAM, self._address, *map(str, descriptors)]
         self._replies = queue.SimpleQueue()
         self._process = SupervisedProcess(
             command, on_message=self._replies.put, stdout=subprocess.DEVNULL, descriptors=descriptors

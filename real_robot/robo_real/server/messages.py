@@ -1,7 +1,7 @@
 """Messages between the HTTP process and the arm's process: length in four bytes, then the content; no pickle.
 
-Requests are JSON of method, path and body, at most LARGEST_REQUEST bytes. Answers are encoded HTTP; an empty one closes the
-client's connection.
+Requests are JSON of method, path and body, at most LARGEST_REQUEST bytes. Answers are JSON of status and headers, a line
+break, and the body.
 """
 
 from __future__ import annotations
@@ -28,6 +28,14 @@ class Request(NamedTuple):
     """None if there is no JSON body"""
 
 
+class Answer(NamedTuple):
+    """Answer to a request."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 def encode_request(request: Request) -> bytes | None:
     """Return an encoded request, None if it is too large."""
     content = json.dumps(request, separators=(",", ":")).encode()
@@ -51,11 +59,20 @@ def receive_request(channel: socket.socket) -> Request | None:
     return Request(method, path, body)
 
 
-def send_answer(channel: socket.socket, answer: bytes) -> None:
+def send_answer(channel: socket.socket, answer: Answer) -> None:
     """Send an answer; raises OSError if the other process has ended."""
-    if len(answer) > LARGEST_ANSWER:
-        raise ValueError(f"an answer of {len(answer)} bytes")
-    channel.sendall(LENGTH.pack(len(answer)) + answer)
+    head = json.dumps([answer.status, answer.headers]).encode() + b"\n"
+    size = len(head) + len(answer.body)
+    if size > LARGEST_ANSWER:
+        raise ValueError(f"an answer of {size} bytes")
+    channel.sendall(LENGTH.pack(size) + head + answer.body)
+
+
+def decode_answer(content: bytes) -> Answer:
+    """Return the answer of a message's content."""
+    head, _, body = content.partition(b"\n")
+    status, headers = json.loads(head)
+    return Answer(status, headers, body)
 
 
 def _receive(channel: socket.socket, size: int) -> bytes | None:

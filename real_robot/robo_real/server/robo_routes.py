@@ -1,4 +1,4 @@
-"""Routes under /robo/ of a robot's server: lease, guard, spec, stamped observations, scene, faults."""
+"""Routes under /robo/ of a robot's server: lease, guard, spec, stamped observations, scene."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from robo_real.arm_spec import plain_numbers
 from robo_real.cameras import Camera, Frame
 from robo_real.guarded_arm import GuardedArm
-from robo_real.plain_numbers import plain_numbers
 from robo_real.server.lease import Lease
-from robo_real.twin import Twin
-from robo_rl.errors import InvalidSetting, RobotUnavailable, UnknownName
-from robo_rl.settings import settings_as
+from robo_rl.errors import InvalidSetting, UnknownName
 
 PROTOCOL = 1
 """Version number, raised by incompatible changes."""
@@ -37,7 +35,6 @@ class RoboRoutes:
             "/robo/spec": robot.spec.to_json,
             "/robo/limits": lambda: asdict(robot.limits),
             "/robo/log": lambda: {"events": [*robot.log.recent]},
-            "/robo/faults": lambda: asdict(self._twin().faults),
         }
         self.writes: Mapping[str, Callable[[Body], Answer]] = {
             "/robo/lease": self._take,
@@ -52,7 +49,6 @@ class RoboRoutes:
             "/robo/stop": self._stop,
             "/robo/rearm": self._rearm,
             "/robo/scene/reset": self._leased(self._reset_scene),
-            "/robo/faults": self._inject,
         }
 
     def frame(self, name: str) -> Frame:
@@ -163,20 +159,6 @@ class RoboRoutes:
         if type(seed) is not int or not 0 <= seed < SEEDS:
             raise InvalidSetting("The seed of a scene is out of range.", got=seed, allowed=f"integers from 0 to {SEEDS - 1}")
         self._robot.reset_scene(seed)
-
-    def _twin(self) -> Twin:
-        driver = self._robot.driver
-        if not isinstance(driver, Twin):
-            raise RobotUnavailable("Only a twin has faults on command.", got=driver.name)
-        return driver
-
-    def _inject(self, body: Body) -> Answer:
-        from robo_real.faults import Faults
-
-        twin = self._twin()
-        twin.inject(settings_as(Faults, dict(body), source="faults"))
-        self._robot.log.add("faults", **asdict(twin.faults))
-        return asdict(twin.faults)
 
 
 def _number(value: float) -> float | None:

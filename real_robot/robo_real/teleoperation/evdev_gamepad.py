@@ -15,7 +15,8 @@ from typing_extensions import override
 
 from robo_real.teleoperation.gamepad import SWITCH, Gamepad, GamepadSettings, PadState
 from robo_real.teleoperation.teleoperator import POLL, Reading
-from robo_rl.errors import MissingExtra, TeleoperatorUnavailable
+from robo_rl.errors import TeleoperatorUnavailable
+from robo_rl.requirements import optional
 
 SYNCHRONISATION, KEYS, AXES = 0, 1, 3
 """event types EV_SYN, EV_KEY, EV_ABS"""
@@ -145,9 +146,7 @@ class EvdevGamepad(Gamepad):
 
 
 def _evdev() -> ModuleType:
-    try:
+    with optional("The gamepad", "evdev", "gamepad"):
         import evdev
-    except ImportError:
-        raise MissingExtra("The gamepad", "evdev", "gamepad") from None
     found: ModuleType = evdev
     return found

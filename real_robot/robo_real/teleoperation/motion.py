@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robo_real.gripper import GRIP
+from robo_real.arm_spec import GRIP
 from robo_real.teleoperation.teleoperator import MotionSettings, Reading
 from robo_rl.errors import InvalidSetting, TeleoperatorUnavailable
 from robo_rl.spec.environment import ActionSpec

@@ -11,9 +11,9 @@ from functools import partial
 
 import numpy as np
 
+from robo_real.arm_spec import GRIP
 from robo_real.console.human import HoldAction
 from robo_real.console.operator_state import LABELS, OperatorState
-from robo_real.gripper import GRIP
 from robo_real.teleoperation.motion import MotionCommand
 from robo_real.teleoperation.teleoperator import Press, Teleoperator
 from robo_rl.errors import RoboRLError, RobotError, printable

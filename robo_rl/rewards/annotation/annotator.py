@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from robo_rl.errors import RewardUnavailable
 from robo_rl.rewards.annotation.questions import Query, Questions
-from robo_rl.rewards.judges.cached_judge import SILENT
+from robo_rl.rewards.chat.client import SILENT
 from robo_rl.types import Metrics, StateDict
 
 

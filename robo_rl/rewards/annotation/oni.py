@@ -32,11 +32,11 @@ from robo_rl.rewards.annotation.captioning import (
     record_of,
 )
 from robo_rl.rewards.annotation.network import Fit
-from robo_rl.rewards.annotation.questions import AnnotationRule, LabelQuestions, PairQuestions, Questions, RuleSource
+from robo_rl.rewards.annotation.questions import AnnotationRule, LabelQuestions, PairQuestions, Questions, RuleModel
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.log import CallLog
+from robo_rl.rewards.chat.opening import language_model, require_task
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.language.call_log import CallLog
-from robo_rl.rewards.language.factory import language_model, require_task
-from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import Steps, StepScores
@@ -204,11 +204,11 @@ class ONI(StepReward):
         return found
 
     @cached_property
-    def model(self) -> LanguageModel:
+    def model(self) -> ModelClient:
         """The language model; opens the log."""
         log = Path(self.log) if self.log else None
         if self.llm == RULE:
-            return LanguageModel(RuleSource(self.rule), CallLog(log))
+            return ModelClient(RuleModel(self.rule), log=CallLog(log))
         return language_model(self.llm, self.llm_settings, log=log)
 
 

@@ -11,7 +11,7 @@ import random
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from zlib import crc32
@@ -20,10 +20,9 @@ import numpy as np
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.question import Answer, Form, Question, prompt
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.judges.judge import Answer, Form
-from robo_rl.rewards.language.conversation import Heard, Prompt, Reply, Request, prompt
-from robo_rl.rewards.language.model import LanguageModel
 
 Query = tuple[str, ...]
 """One caption to be labelled, or two to be compared."""
@@ -55,7 +54,7 @@ class Better(Form):
 class Questions(ABC):
     """Queries a model about captions; called by the annotator's thread alone."""
 
-    model: LanguageModel
+    model: ModelClient
     goal: str
     """The task; empty if the captions name it."""
 
@@ -65,14 +64,14 @@ class Questions(ABC):
         return [self._label(query, reply) for query, reply in zip(queries, replies, strict=True)]
 
     @abstractmethod
-    def prompt(self, query: Query) -> Prompt:
+    def prompt(self, query: Query) -> Question:
         """Return the prompt of a query."""
 
     @abstractmethod
-    def value(self, query: Query, reply: Reply) -> float:
+    def value(self, query: Query, reply: Answer) -> float:
         """Return the label of an answer of the right form."""
 
-    def _label(self, query: Query, reply: Reply) -> tuple[float | None, str]:
+    def _label(self, query: Query, reply: Answer) -> tuple[float | None, str]:
         return (self.value(query, reply), "ok") if reply.status == "ok" else (None, reply.status)
 
     @property
@@ -85,7 +84,7 @@ class LabelQuestions(Questions):
     """Questions about one caption: 1 if the step helps, else 0."""
 
     @override
-    def prompt(self, query: Query) -> Prompt:
+    def prompt(self, query: Query) -> Question:
         (caption,) = query
         words = (
             f"{self._aim} Explain in a sentence what the description says. Then say whether this step brings the agent nearer "
@@ -95,7 +94,7 @@ class LabelQuestions(Questions):
         return _prompt(words, "annotate", Helps)
 
     @override
-    def value(self, query: Query, reply: Reply) -> float:
+    def value(self, query: Query, reply: Answer) -> float:
         return float(reply.content["helps"])
 
 
@@ -107,7 +106,7 @@ class PairQuestions(Questions):
     """
 
     @override
-    def prompt(self, query: Query) -> Prompt:
+    def prompt(self, query: Query) -> Question:
         first, second = query[::-1] if _is_turned(query) else query
         words = (
             f"{self._aim} Explain in a sentence what each description says and compare them. Then say which step leaves the "
@@ -115,13 +114,13 @@ class PairQuestions(Questions):
         )
         return _prompt(words, "compare", Better)
 
-    def value(self, query: Query, reply: Reply) -> float:
+    def value(self, query: Query, reply: Answer) -> float:
         """Return the preference for the second caption of the query, in either order shown."""
         shown = {"first": 0.0, "neither": 0.5, "second": 1.0}[reply.content["better"]]
         return 1.0 - shown if _is_turned(query) else shown
 
 
-def _prompt(words: str, purpose: str, form: type[Form]) -> Prompt:
+def _prompt(words: str, purpose: str, form: type[Form]) -> Question:
     return prompt(words, purpose=purpose, system=SYSTEM, form=form, temperature=TEMPERATURE)
 
 
@@ -166,8 +165,8 @@ class AnnotationRule:
                 ) from None
 
 
-class RuleSource:
-    """Answers questions about captions by a rule; implements `robo_rl.rewards.language.conversation.Source`."""
+class RuleModel:
+    """Answers questions about captions by a rule; implements `robo_rl.rewards.chat.models.ChatModel`."""
 
     def __init__(self, rule: AnnotationRule) -> None:
         self._rule = rule
@@ -178,13 +177,13 @@ class RuleSource:
         """Name, which states that no model answered, and hash of the settings."""
         return "rule (no model)", settings_hash(self._rule)
 
-    def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Pass on one answer to each, after the latency."""
+    def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
+        """Yield one answer to each, after the latency."""
         if self._rule.latency_s:
             time.sleep(self._rule.latency_s)
-        for request in requests:
-            asked = next(message.text for message in request.prompt.messages if message.role == "user")
-            heard(request, Answer("ok", raw=self._words(asked), model="made by rule"), "pack", 0.0)
+        for number, question in enumerate(questions):
+            asked = question.turns[0][1] if question.turns else question.words
+            yield number, Answer("ok", text=self._words(asked), model="made by rule", origin="pack")
 
     def report(self) -> str:
         """Return a line on the source for readers of results."""

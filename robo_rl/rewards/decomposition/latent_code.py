@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from robo_rl.errors import InvalidProgram, RewardUnavailable, require_allowed
-from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
-from robo_rl.rewards.language.model import LanguageModel
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.question import Answer, Question, prompt
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.program import FRAMES, RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
@@ -76,20 +76,20 @@ WRONG = """The program was tried on {rows} recorded steps. It cannot be used as 
 Answer with the whole corrected program in one fenced block, by the rules of the request."""
 
 
-def factors(task: str, view: EnvAbstraction, temperature: float) -> Prompt:
+def factors(task: str, view: EnvAbstraction, temperature: float) -> Question:
     """Return the prompt for one candidate; the description of the action is part of the view."""
     words = REQUEST.format(task=task, columns=view.text, means=means())
     return prompt(words, purpose=FACTORS, system=SYSTEM, temperature=temperature)
 
 
-def summary(request: Prompt, answers: Sequence[str], temperature: float) -> Prompt:
+def summary(request: Question, answers: Sequence[str], temperature: float) -> Question:
     """Return the prompt for one program out of several answers to a request."""
     shown = "\n\n".join(f"--- Answer {number} ---\n{answer.strip()}" for number, answer in enumerate(answers, 1))
-    words = request.messages[-1].text + "\n" + MERGE.format(count=len(answers), answers=shown)
+    words = request.words + "\n" + MERGE.format(count=len(answers), answers=shown)
     return prompt(words, purpose=SUMMARY, system=SYSTEM, temperature=temperature)
 
 
-def mend(asked: Prompt, answer: str, findings: str, rows: int) -> Prompt:
+def mend(asked: Question, answer: str, findings: str, rows: int) -> Question:
     """Return the prompt that shows the problems of an answer."""
     return asked.then(answer or "(no answer)", WRONG.format(findings=findings, rows=rows), purpose=MEND)
 
@@ -135,7 +135,7 @@ class LatentCode:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: ModelClient,
         view: EnvAbstraction,
         steps: Mapping[str, Array],
         config: LatentCodeConfig,
@@ -169,7 +169,7 @@ class LatentCode:
             )
         return attempt.program
 
-    def _first(self, task: str) -> tuple[Prompt, Reply]:
+    def _first(self, task: str) -> tuple[Question, Answer]:
         """Return the first answer to try, with its prompt: the summary of the candidates, or the only one."""
         config = self._config
         request = factors(task, self._view, config.temperature)
@@ -188,18 +188,18 @@ class LatentCode:
         merged = summary(request, answers, config.summary_temperature)
         return merged, self._asked(merged)
 
-    def _asked(self, prompt: Prompt) -> Reply:
+    def _asked(self, prompt: Question) -> Answer:
         """Return a new answer: a repeated prompt would bring the same one."""
-        first = self._taken[prompt.hash]
-        self._taken[prompt.hash] += 1
+        first = self._taken[prompt.request]
+        self._taken[prompt.request] += 1
         (reply,) = self._model.sample(prompt, 1, first=first)
         return reply
 
-    def _opening(self, prompt: Prompt) -> Prompt:
+    def _opening(self, prompt: Question) -> Question:
         """Return the prompt without earlier corrections, so that a conversation stays short."""
-        return replace(prompt, messages=prompt.messages[:2])
+        return replace(prompt, parts=(prompt.turns[0][1],), turns=()) if prompt.turns else prompt
 
-    def _attempt(self, prompt: Prompt, reply: Reply) -> Attempt:
+    def _attempt(self, prompt: Question, reply: Answer) -> Attempt:
         if reply.status != "ok":
             return Attempt(reply.text, f"- There was no complete answer ({reply.status}).")
         origin = {**_origin(reply, prompt, self._config), **({FRAMES: dict(moved)} if (moved := self._view.moved) else {})}
@@ -234,6 +234,6 @@ class LatentCode:
         return len(next(iter(self._steps.values())))
 
 
-def _origin(reply: Reply, prompt: Prompt, config: LatentCodeConfig) -> dict[str, str | int]:
-    asked: dict[str, str | int] = {"purpose": prompt.purpose, "prompt": prompt.hash, "sample": reply.sample}
+def _origin(reply: Answer, prompt: Question, config: LatentCodeConfig) -> dict[str, str | int]:
+    asked: dict[str, str | int] = {"purpose": prompt.purpose, "prompt": prompt.request, "sample": reply.sample}
     return asked | {"model": reply.model, "candidates": config.candidates, "rounds": config.rounds}

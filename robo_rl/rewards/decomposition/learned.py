@@ -49,7 +49,7 @@ class EpisodeMemory:
                 "The memory of a decomposition cannot have that many steps.",
                 got=capacity,
                 allowed=f"1 to {MOST_ROWS}",
-                fix="set learner.replay_capacity accordingly",
+                fix="set learner.replay.capacity accordingly",
             )
         self._inputs = np.zeros((capacity, size), np.float32)  # handed out by the system as it is written
         self._cursor = self._used = self._steps = 0
@@ -73,7 +73,7 @@ class EpisodeMemory:
                 "An episode is longer than the replay memory.",
                 got=f"{length} steps",
                 allowed=f"{capacity}",
-                fix="raise learner.replay_capacity",
+                fix="raise learner.replay.capacity",
             )
         kept = KeptEpisode(self._cursor, length, total)
         self._steps += length

@@ -11,12 +11,12 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.chat.client import SILENT
+from robo_rl.rewards.chat.question import Answer, Form, Picture, Question
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import pictures_of
-from robo_rl.rewards.judges.cached_judge import SILENT, WithJudge
-from robo_rl.rewards.judges.judge import Answer, Form, Picture, Question
-from robo_rl.rewards.judges.prompts import SYSTEM, worded
-from robo_rl.rewards.judges.rewards import required
+from robo_rl.rewards.judges.heads import SYSTEM, worded
+from robo_rl.rewards.judges.rewards import WithJudge, required
 from robo_rl.rewards.preferences.raters import Preference, Segment
 from robo_rl.settings import plain
 
@@ -131,7 +131,7 @@ class JudgeRater(WithJudge):
         seen = self.asking.ask(looks)
         described = [number for number, reply in enumerate(seen) if reply.status == "ok"]
         choosing = [
-            Question((worded(CHOOSE, shown[number].instruction, analysis=seen[number].raw),), Choice, SYSTEM)
+            Question((worded(CHOOSE, shown[number].instruction, analysis=seen[number].text),), Choice, SYSTEM)
             for number in described
         ]
         replies: dict[int, Answer] = dict(zip(described, self.asking.ask(choosing), strict=True))

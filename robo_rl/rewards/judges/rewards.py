@@ -6,10 +6,11 @@ general model replaces LRM's fine-tuned heads; docs/judges.md lists the other di
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from itertools import islice
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -19,19 +20,13 @@ import pydantic
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.models import chat_model
+from robo_rl.rewards.chat.question import Answer, Form, Picture, Question
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import PictureReward, Pictures, pictures_of
-from robo_rl.rewards.judges.cached_judge import WithJudge
-from robo_rl.rewards.judges.heads import (
-    CompletionHead,
-    ContrastHead,
-    Head,
-    Moment,
-    ProgressHead,
-)
-from robo_rl.rewards.judges.judge import Answer, Form, Picture, Question
-from robo_rl.rewards.judges.prompts import SYSTEM, worded
-from robo_rl.types import Episode, Labels, RewardLabels
+from robo_rl.rewards.judges.heads import SYSTEM, CompletionHead, ContrastHead, Head, Moment, ProgressHead, worded
+from robo_rl.types import Episode, Labels, Metrics, RewardLabels
 
 Places = npt.NDArray[np.intp]
 """Numbers of pictures of an episode, rising, the first one of them 0."""
@@ -43,6 +38,45 @@ class Inquiry(NamedTuple):
     questions: Sequence[Question]
     labels: Callable[[Sequence[Answer]], Labels]
     """From the answers to the questions, in their order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithJudge:
+    """Settings of a component that uses a judge."""
+
+    name: ClassVar[str]
+    keeps_answers: ClassVar[bool] = True
+    words: ClassVar[str]
+    """The judge's prompt; another prompt is another reward."""
+
+    judge: str = "endpoint"
+    """Name of the judge: "endpoint" for any chat-completions server, "chance" for guesses; see also judge_settings."""
+    judge_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the judge, such as {model: gpt-4o-2024-11-20, base_url: "https://api.openai.com/v1", key_variable: KEY}."""
+
+    @cached_property
+    def asking(self) -> ModelClient:
+        """The client of the judge."""
+        return ModelClient(chat_model(self.judge, self.judge_settings))
+
+    def ask_by(self, asking: ModelClient) -> None:
+        """Use another client, such as one whose store is shared."""
+        vars(self)["asking"] = asking  # the property's own place
+
+    def identity_with(self, settings: Mapping[str, object]) -> tuple[str, str]:
+        """Return a name that holds the judge's, and a hash of judge, words and all other settings."""
+        own = {name: value for name, value in settings.items() if name not in ("judge", "judge_settings")}
+        judge, judge_hash = self.asking.identity
+        facts = json.dumps([judge_hash, self.words, own], sort_keys=True)
+        return f"{self.name} by {judge}", hash_of(facts.encode())
+
+    def spent(self) -> Metrics:
+        """Return numbers of questions, and their cost."""
+        return self.asking.spent()
+
+    def report(self) -> str:
+        """Return lines with questions, cost, and missing answers by reason."""
+        return self.asking.report()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +134,7 @@ class EpisodeJudge(WithJudge, PictureReward):
 
     def _together(self, inquiries: Iterable[tuple[Inquiry, str]]) -> Iterator[list[tuple[Inquiry, str]]]:
         """Yield the inquiries in groups whose questions keep all connections of the judge busy, twice over."""
-        most, group = 2 * int(getattr(self.asking.judge, "concurrency", 1)), list[tuple[Inquiry, str]]()
+        most, group = 2 * int(getattr(self.asking.model, "concurrency", 1)), list[tuple[Inquiry, str]]()
         for each in inquiries:
             group.append(each)
             if sum(len(inquiry.questions) for inquiry, _ in group) >= most:

@@ -29,11 +29,11 @@ import yaml
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.question import Form, Picture, Question
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import Pictures
-from robo_rl.rewards.judges.cached_judge import CachedJudge
-from robo_rl.rewards.judges.judge import Form, Picture, Question
-from robo_rl.rewards.judges.prompts import worded
+from robo_rl.rewards.judges.heads import worded
 from robo_rl.rewards.judges.rewards import Inquiry, JudgeOrdinal, Places, clip, scores_of
 from robo_rl.system.durable_files import write_durably
 from robo_rl.system.plain_files import read_yaml
@@ -214,7 +214,7 @@ class Rewriting:
     """Of all, those whose scores do not fit."""
 
 
-def rewritten(asking: CachedJudge, rubric: Rubric, samples: Sequence[Sample], *, most: int = 20, seed: int = 0) -> Rewriting:
+def rewritten(asking: ModelClient, rubric: Rubric, samples: Sequence[Sample], *, most: int = 20, seed: int = 0) -> Rewriting:
     """Return the next version of a rubric, by a meta judge who is shown at most `most` of the samples.
 
     With more samples than that they are screened first. An answer that is missing drops its sample; without any refinement, or
@@ -249,7 +249,7 @@ def rewritten(asking: CachedJudge, rubric: Rubric, samples: Sequence[Sample], *,
 
 
 def screened(
-    asking: CachedJudge, rubric: Rubric, samples: Sequence[Sample], most: int, random: np.random.Generator
+    asking: ModelClient, rubric: Rubric, samples: Sequence[Sample], most: int, random: np.random.Generator
 ) -> tuple[list[Sample], int]:
     """Return at most `most` samples, badly scored ones first, and how many of all are; those judged good are left out."""
     if len(samples) <= most:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from robo_rl.errors import require_allowed
-from robo_rl.rewards.language.conversation import Prompt
+from robo_rl.rewards.chat.question import Question
 from robo_rl.rewards.search.candidates import Candidate, Round, best_of
 from robo_rl.rewards.search.loop import Search, SearchConfig
 from robo_rl.rewards.search.prompts import improve, reflection
@@ -31,7 +31,7 @@ class Eureka(Search[EurekaConfig]):
     loses no ground; and after a round without a usable program, the model gets the commonest error.
     """
 
-    def population(self, prompt: Prompt, number: int) -> Sequence[Candidate]:
+    def population(self, prompt: Question, number: int) -> Sequence[Candidate]:
         """Sample the programs of a round, each with up to `repairs` repairs."""
         config = self._config
         return [*self._writer.candidates(prompt, config.programs, round=number, repairs=config.repairs)]
@@ -41,7 +41,7 @@ class Eureka(Search[EurekaConfig]):
         best = best_of([*candidates])
         return {"best": best, "incumbent": best_of([each for each in (incumbent, best) if each is not None])}
 
-    def next_prompt(self, found: Round, before: Candidate | None) -> Prompt:
+    def next_prompt(self, found: Round, before: Candidate | None) -> Question:
         """Show the incumbent and how its training went."""
         shown = found.incumbent
         if shown is None or shown.program is None or shown.outcome is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from robo_rl.errors import require_allowed
-from robo_rl.rewards.language.conversation import Prompt
+from robo_rl.rewards.chat.question import Question
 from robo_rl.rewards.search.candidates import Candidate, Round, Trainer
 from robo_rl.rewards.search.loop import Search, SearchConfig
 from robo_rl.rewards.search.preferring import Comparer, extremes, preferred
@@ -54,7 +54,7 @@ class ICPL(Search[ICPLConfig]):
         self._history = []
         return super().rounds()
 
-    def population(self, prompt: Prompt, number: int) -> Sequence[Candidate]:
+    def population(self, prompt: Question, number: int) -> Sequence[Candidate]:
         """Request a replacement for every unusable program, a bounded number of times."""
         config, found = self._config, list[Candidate]()
         while True:
@@ -72,7 +72,7 @@ class ICPL(Search[ICPLConfig]):
             return {"best": best, "worst": worst, "incumbent": incumbent or best}
         return {"best": best, "worst": worst, "incumbent": preferred(self._comparer, incumbent, best)[0]}
 
-    def next_prompt(self, found: Round, before: Candidate | None) -> Prompt:
+    def next_prompt(self, found: Round, before: Candidate | None) -> Question:
         """Show the good and the bad example, and how good programs changed."""
         good, bad = found.incumbent, found.worst
         self._history += self._change(found.number, before, good)

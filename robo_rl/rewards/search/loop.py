@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from robo_rl.errors import BudgetReached, require_allowed
-from robo_rl.rewards.language.conversation import Prompt
+from robo_rl.rewards.chat.question import Question
 from robo_rl.rewards.search.candidates import Candidate, Outcome, Round, Trainer, commonest_failure
 from robo_rl.rewards.search.prompts import Example, RewardTask, all_failed, at, initial_prompt
 from robo_rl.rewards.search.writing import Writer
@@ -53,7 +53,7 @@ class Search(ABC, Generic[Config]):
         """Reason of the end; empty before it."""
 
     @abstractmethod
-    def population(self, prompt: Prompt, number: int) -> Sequence[Candidate]:
+    def population(self, prompt: Question, number: int) -> Sequence[Candidate]:
         """Return the candidates of a round, which are not trained yet."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Search(ABC, Generic[Config]):
         """Return the best, maybe the worst of a round, and the incumbent of all rounds so far: fields of `Round`."""
 
     @abstractmethod
-    def next_prompt(self, found: Round, before: Candidate | None) -> Prompt:
+    def next_prompt(self, found: Round, before: Candidate | None) -> Question:
         """Return the prompt that follows a round; before: the incumbent before it."""
 
     def rounds(self) -> Iterator[Round]:
@@ -85,7 +85,7 @@ class Search(ABC, Generic[Config]):
                     texts = {each.text for each in candidates}
                     times = (times if texts == {said} else 0) + len(candidates) if len(texts) == 1 else 0
                     said = next(iter(texts)) if len(texts) == 1 else ""
-                    if times >= SAME and following.hash == prompt.hash:
+                    if times >= SAME and following.hash == prompt.request:
                         self.ended = f"the model repeats itself: {times} equal answers, and the next prompt would be the same"
                         return
                     prompt, incumbent = following, found.incumbent
@@ -109,7 +109,7 @@ class Search(ABC, Generic[Config]):
         return candidate.trained(outcomes[program.hash])
 
     @staticmethod
-    def _after_failures(prompt: Prompt, candidates: Sequence[Candidate]) -> Prompt:
+    def _after_failures(prompt: Question, candidates: Sequence[Candidate]) -> Question:
         """Return the prompt with the commonest error of a round in which every program failed."""
         failure = commonest_failure(candidates)
         if failure is None or any(each.is_scored for each in candidates):

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.language.conversation import Message, Prompt
+from robo_rl.rewards.chat.question import Question, prompt
 from robo_rl.rewards.programs import geometry
 from robo_rl.rewards.programs.expressions import MOST_EXPONENT
 from robo_rl.rewards.programs.grammar import MOST_LINES, MOST_ROUNDS, MOST_TERMS
@@ -81,7 +81,7 @@ class Feedback:
     words: str
 
 
-def initial_prompt(task: RewardTask, examples: Sequence[Example] = ()) -> Prompt:
+def initial_prompt(task: RewardTask, examples: Sequence[Example] = ()) -> Question:
     """Return the first prompt: zero-shot, or few-shot with examples of other tasks."""
     sections = [
         ("Task", task.sentence),
@@ -93,10 +93,10 @@ def initial_prompt(task: RewardTask, examples: Sequence[Example] = ()) -> Prompt
         ("Hints", HINTS),
     ]
     words = "\n\n".join(f"## {title}\n{text}" for title, text in sections)
-    return Prompt([Message("system", ROLE), Message("user", words)], "write")
+    return prompt(words, purpose="write", system=ROLE)
 
 
-def repair(asked: Prompt, answer: str, problem: str) -> Prompt:
+def repair(asked: Question, answer: str, problem: str) -> Question:
     """Return the prompt that sends back the problem of an answer."""
     words = (
         f"This program cannot be used:\n\n{problem}\n\n"
@@ -105,7 +105,7 @@ def repair(asked: Prompt, answer: str, problem: str) -> Prompt:
     return asked.then(answer or "(no answer)", words, purpose="repair")
 
 
-def after_feedback(asked: Prompt, rounds: Iterable[Feedback]) -> Prompt:
+def after_feedback(asked: Question, rounds: Iterable[Feedback]) -> Question:
     """Return the prompt with all rounds so far: program, feedback of a person on its policy, and so on."""
     for each in rounds:
         words = (
@@ -125,7 +125,7 @@ TIPS = """\
 - A term that rises while success does not is paid for something else than the task."""
 
 
-def improve(asked: Prompt, best: RewardProgram, reflection: str) -> Prompt:
+def improve(asked: Question, best: RewardProgram, reflection: str) -> Question:
     """Return Eureka's next prompt: the best program so far and how its training went, the task's success included."""
     words = (
         "Policies were trained with several programs, and this one served best. While its policy learnt, the mean of each term "
@@ -135,7 +135,7 @@ def improve(asked: Prompt, best: RewardProgram, reflection: str) -> Prompt:
     return asked.then(fenced(best.source), words, purpose="improve")
 
 
-def all_failed(asked: Prompt, answer: str, failures: int, programs: int, problem: str, share: int) -> Prompt:
+def all_failed(asked: Question, answer: str, failures: int, programs: int, problem: str, share: int) -> Question:
     """Return the prompt after a round without one usable program: the commonest of its errors, and a reply that had it."""
     words = (
         f"None of {programs} programs could be used, this one among them. The commonest error ({share} of {failures}) "
@@ -151,7 +151,7 @@ PREFERENCE_TIPS = """\
 - A term that is much larger than the others hides them."""
 
 
-def prefer(asked: Prompt, good: Candidate, bad: Candidate | None, history: Sequence[str]) -> Prompt:
+def prefer(asked: Question, good: Candidate, bad: Candidate | None, history: Sequence[str]) -> Question:
     """Return ICPL's next prompt: a good and a bad example with the course of their terms, and how good programs changed."""
     parts = [
         "Policies were trained with several programs, and somebody who watched them liked that of the program above best. Its "
@@ -167,11 +167,11 @@ def prefer(asked: Prompt, good: Candidate, bad: Candidate | None, history: Seque
     return asked.then(fenced(source_of(good)), "\n\n".join(parts), purpose="prefer")
 
 
-def difference(before: RewardProgram, after: RewardProgram) -> Prompt:
+def difference(before: RewardProgram, after: RewardProgram) -> Question:
     """Return the prompt for the difference between two programs."""
     system = "You compare two reward functions for the same task and tell how they differ, precisely and in a few sentences."
     words = f"The first:\n\n{fenced(before.source)}\n\nThe second:\n\n{fenced(after.source)}\n\nWhat has changed?"
-    return Prompt([Message("system", system), Message("user", words)], "difference", temperature=0.0)
+    return prompt(words, purpose="difference", system=system, temperature=0.0)
 
 
 def fenced(source: str) -> str:
@@ -179,9 +179,9 @@ def fenced(source: str) -> str:
     return f"```python\n{source.strip()}\n```"
 
 
-def at(prompt: Prompt, temperature: float) -> Prompt:
+def at(asked: Question, temperature: float) -> Question:
     """Return the prompt with another temperature of sampling."""
-    return replace(prompt, temperature=temperature)
+    return replace(asked, temperature=temperature)
 
 
 def _use(task: RewardTask) -> str:

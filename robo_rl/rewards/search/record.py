@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from robo_rl.errors import RunError
-from robo_rl.rewards.language.call_log import read_log
-from robo_rl.rewards.language.model import NOT_KEPT
+from robo_rl.rewards.chat.client import SILENT
+from robo_rl.rewards.chat.log import ENDED, read_log
 from robo_rl.rewards.search.candidates import Candidate, Round
 from robo_rl.runs.run import write_text
 
@@ -51,7 +51,7 @@ def _holds_something(folder: Path) -> bool:
     """Return True if a reply, a round or a training was kept; a command with wrong settings keeps none."""
     if any((folder / name).exists() for name in ("rounds", TRAININGS, COMPARISONS)):
         return True
-    return (folder / CALLS).exists() and any(record["status"] not in NOT_KEPT for record in read_log(folder / CALLS)[0])
+    return (folder / CALLS).exists() and any(record["status"] not in (*SILENT, ENDED) for record in read_log(folder / CALLS)[0])
 
 
 def keep_round(each: Round, folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.rewards.chat.question import Answer, Question
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judges.judge import Answer
-from robo_rl.rewards.language.conversation import Heard, Prompt, Request
 from robo_rl.settings import settings_as
 from robo_rl.system.plain_files import read_yaml
 
@@ -82,34 +81,34 @@ class RuleWriter:
         """Name, and hash of rule and settings."""
         return "rule (made by rule)", hash_of(json.dumps(asdict(self), sort_keys=True).encode())
 
-    def answer(self, requests: Sequence[Request], heard: Heard) -> None:
-        """Pass on a program for each request, or the changes between two."""
-        for request in requests:
-            text = self._difference(request.prompt) if request.prompt.purpose == "difference" else self._program(request)
-            heard(request, Answer("ok", {}, text, "made by rule"), "pack", 0.0)
+    def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
+        """Yield a program for each question, or the changes between two."""
+        for number, question in enumerate(questions):
+            text = self._difference(question) if question.purpose == "difference" else self._program(question)
+            yield number, Answer("ok", {}, text, "made by rule", origin="pack")
 
     def report(self) -> str:
         """Return a line on the source for readers of results."""
         return "replies made by rule, not by a model"
 
-    def _program(self, request: Request) -> str:
-        weights = self._weights(request)
+    def _program(self, question: Question) -> str:
+        weights = self._weights(question)
         return f"By rule.\n\n```python\n{self.rule.filled(weights).strip()}\n```"
 
-    def _weights(self, request: Request) -> dict[str, float]:
-        prompt = request.prompt
-        chance = np.random.default_rng([self.seed, request.sample, *bytes.fromhex(prompt.hash[:16])])
-        good = self.rule.read(prompt.messages[-2].text) if prompt.purpose in BUILDS_ON else {}
+    def _weights(self, question: Question) -> dict[str, float]:
+        sample = question.sample or 0
+        chance = np.random.default_rng([self.seed, sample, *bytes.fromhex(question.request[:16])])
+        good = self.rule.read(question.turns[-1][1]) if question.purpose in BUILDS_ON else {}
         found = {}
         for name, (low, high) in self.rule.weights.items():
             drawn = chance.uniform(low, high)
-            step = self.step / 2 ** (request.sample % 4)
+            step = self.step / 2 ** (sample % 4)
             near = good.get(name, drawn) + step * (high - low) * chance.standard_normal()
             found[name] = float(np.clip(near if name in good else drawn, low, high))
         return found
 
-    def _difference(self, prompt: Prompt) -> str:
-        before, _, after = prompt.messages[-1].text.partition("The second:")
+    def _difference(self, question: Question) -> str:
+        before, _, after = question.words.partition("The second:")
         old, new = self.rule.read(before), self.rule.read(after)
         changes = [f"{name} went from {old[name]:g} to {new[name]:g}" for name in old if old[name] != new.get(name, old[name])]
         return f"{'; '.join(changes) or 'Nothing'}."

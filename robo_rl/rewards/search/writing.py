@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from robo_rl.errors import InvalidProgram, require_allowed
-from robo_rl.rewards.language.conversation import Prompt, Reply
-from robo_rl.rewards.language.model import LanguageModel
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.question import Answer, Question
 from robo_rl.rewards.programs.program import FRAMES, RewardProgram
 from robo_rl.rewards.search.candidates import Candidate
 from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, at, initial_prompt, repair
@@ -28,30 +28,30 @@ class Writer:
     """Requests programs of a model and checks them: first their text, then their values."""
 
     def __init__(
-        self, model: LanguageModel, columns: Iterable[str], attempt: Try, frames: Mapping[str, str] | None = None
+        self, model: ModelClient, columns: Iterable[str], attempt: Try, frames: Mapping[str, str] | None = None
     ) -> None:
         """columns: those that programs may read. frames: of those that are seen from a hand, kept with each program."""
         self.model, self._columns, self._attempt = model, tuple(columns), attempt
         self._frames = {FRAMES: dict(frames)} if frames else {}
         self._taken: Counter[str] = Counter()
 
-    def candidates(self, prompt: Prompt, count: int, *, round: int, first: int = 0, repairs: int = 0) -> Iterator[Candidate]:
+    def candidates(self, prompt: Question, count: int, *, round: int, first: int = 0, repairs: int = 0) -> Iterator[Candidate]:
         """Yield candidates `first`, `first` + 1, ... of a round, each with up to `repairs` repairs by the model."""
         for index, reply in enumerate(self._ask(prompt, count), first):
             yield self._repaired(prompt, self._candidate(reply, prompt, round, index), repairs)
 
-    def words(self, prompt: Prompt) -> str:
+    def words(self, prompt: Question) -> str:
         """Return the answer to a question about programs; empty if there is none."""
         (reply,) = self.model.sample(prompt)
         return reply.text.strip() if reply.status == "ok" else ""
 
-    def _ask(self, prompt: Prompt, count: int) -> Sequence[Reply]:
+    def _ask(self, prompt: Question, count: int) -> Sequence[Answer]:
         """Return new samples of a prompt: a repeated prompt would bring the same answers."""
-        first = self._taken[prompt.hash]
-        self._taken[prompt.hash] += count
+        first = self._taken[prompt.request]
+        self._taken[prompt.request] += count
         return self.model.sample(prompt, count, first=first)
 
-    def _repaired(self, prompt: Prompt, candidate: Candidate, repairs: int) -> Candidate:
+    def _repaired(self, prompt: Question, candidate: Candidate, repairs: int) -> Candidate:
         """Send the problem back to the model, with the last text alone, so that the conversation stays short."""
         for number in range(1, repairs + 1):
             if candidate.status == "ok":
@@ -61,7 +61,7 @@ class Writer:
             candidate = replace(self._candidate(reply, asked, candidate.round, candidate.index), repairs=number)
         return candidate
 
-    def _candidate(self, reply: Reply, prompt: Prompt, round: int, index: int) -> Candidate:
+    def _candidate(self, reply: Answer, prompt: Question, round: int, index: int) -> Candidate:
         empty = Candidate(round, index, reply.text)
         if reply.status != "ok":
             reason = NO_REPLY.get(reply.status, f"There is no answer of the model ({reply.status}).")
@@ -78,8 +78,8 @@ class Writer:
         )
 
 
-def _origin(reply: Reply, prompt: Prompt) -> Mapping[str, Any]:
-    return {"model": reply.model, "purpose": prompt.purpose, "prompt": prompt.hash, "sample": reply.sample}
+def _origin(reply: Answer, prompt: Question) -> Mapping[str, Any]:
+    return {"model": reply.model, "purpose": prompt.purpose, "prompt": prompt.request, "sample": reply.sample}
 
 
 @dataclass(frozen=True)

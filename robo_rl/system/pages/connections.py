@@ -23,7 +23,9 @@ class Rank(IntEnum):
     """Its requests are answered, or it is a websocket without a token."""
     ASKING = 2
     """A request is being answered."""
-    TRUSTED = 3
+    STOPPING = 3
+    """A robot is being stopped."""
+    TRUSTED = 4
     """It has shown the page's token."""
 
 
@@ -46,6 +48,11 @@ class Connections:
             least.abort()
         self._ranks[transport] = Rank.UNKNOWN, next(self._count)
 
+    def abort(self) -> None:
+        """Close all connections at once."""
+        for transport in [*self._ranks]:
+            transport.abort()
+
     def remove(self, transport: asyncio.Transport) -> None:
         """Forget a connection that has ended."""
         self._ranks.pop(transport, None)
@@ -54,6 +61,10 @@ class Connections:
         """Set the rank of a connection, unless it is gone or trusted."""
         if transport in self._ranks and self._ranks[transport][0] not in (rank, Rank.TRUSTED):
             self._ranks[transport] = rank, next(self._count)
+
+    def has(self, peer: tuple[str, int]) -> bool:
+        """Return whether a connection is open, given address and port of its other end."""
+        return any((transport.get_extra_info("peername") or ())[:2] == peer for transport in self._ranks)
 
     def trust(self, peer: tuple[str, int]) -> None:
         """Note that a connection has shown the token; peer: address and port of its other end."""

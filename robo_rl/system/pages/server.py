@@ -13,7 +13,6 @@ import json
 import math
 import secrets
 import socket
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -31,16 +30,15 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from typing_extensions import override
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from robo_rl.errors import DatasetBusy, DatasetNotFound, InvalidSetting, RoboRLError, UnknownName
-from robo_rl.system.pages.connections import PER_TURN, WAITING, Connections, Rank
+from robo_rl.system.pages.connections import PER_TURN, WAITING, Connections
 from robo_rl.system.pages.hosts import is_own_host, listener_at
+from robo_rl.system.pages.protocol import Connection, Rules
 
 ADDRESS = "127.0.0.1"
 TOKEN_HEADER = "X-Robo-Token"
@@ -89,7 +87,7 @@ class PageServer:
         """package: holds page.html, which is the body of the page alone, page.css and the scripts.
 
         port: 0 for any free one. shows_token: False if the page has the token from its address alone. Raises InvalidSetting
-        if the port cannot be had.
+        if the port cannot be had, MissingExtra for a route of websockets without their package.
         """
         self.token = secrets.token_urlsafe(24)
         self._address, self._listener = address, listener_at(address, port)
@@ -107,13 +105,19 @@ class PageServer:
         self._app = Starlette(routes=[*static, *routes], exception_handlers=handlers)
         self._app.router.redirect_slashes = False
         self._connections = Connections()
+        rules = Rules(_nothing, _not_understood, IDLE)
+        sockets: Any = "none"
+        if any(isinstance(route, WebSocketRoute) for route in routes):
+            from robo_rl.system.pages.sockets import Websocket
+
+            sockets = partial(Websocket, self._connections)
         config = uvicorn.Config(
             self._answer,
             interface="asgi3",
             loop="asyncio",
             backlog=PER_TURN,
-            http=partial(_Connection, self._connections),  # type: ignore[arg-type]  # it is called, and no more
-            ws=partial(_Websocket, self._connections),  # type: ignore[arg-type]
+            http=partial(Connection, self._connections, rules),  # type: ignore[arg-type]  # it is called, and no more
+            ws=sockets,
             ws_max_size=LARGEST_MESSAGE,
             ws_ping_interval=None,
             ws_per_message_deflate=False,
@@ -190,84 +194,6 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or []:
             listener.listen(WAITING)
-
-
-class _Connection(H11Protocol):
-    """HTTP protocol with refusals of uniform form; closes silent connections, and too many of them."""
-
-    def __init__(self, open_ones: Connections, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._open_ones = open_ones
-
-    @override
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        super().connection_made(transport)
-        self._open_ones.add(transport)
-        self._expect()
-
-    @override
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._open_ones.remove(self.transport)
-
-    @override
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._rank()
-
-    @override
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._rank()
-        if self.transport.get_protocol() is self and (self.cycle is None or self.cycle.response_complete):
-            self._expect()
-
-    @override
-    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio's, of which uvicorn uses a part
-        """Answer the requests from before the other side closed its half."""
-        is_under_way = self.cycle is not None and not self.cycle.response_complete
-        if is_under_way:
-            self.cycle.keep_alive = False
-        return is_under_way
-
-    def _rank(self) -> None:
-        if self.cycle is not None and self.transport.get_protocol() is self:
-            self._open_ones.rank(self.transport, Rank.IDLE if self.cycle.response_complete else Rank.ASKING)
-
-    def _expect(self) -> None:
-        if self.timeout_keep_alive_task is None:
-            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-
-    @override
-    def send_400_response(self, msg: str) -> None:
-        status = getattr(sys.exception(), "error_status_hint", HTTPStatus.BAD_REQUEST)
-        answer = refusal(status, msg)
-        headers = [*answer.raw_headers, *((name.encode(), value.encode()) for name, value in HEADERS.items())]
-        for event in (
-            h11.Response(status_code=status, headers=[*headers, (b"connection", b"close")], reason=HTTPStatus(status).phrase),
-            h11.Data(data=bytes(answer.body)),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
-
-
-class _Websocket(WebSocketsSansIOProtocol):
-    """Websocket among the open connections."""
-
-    def __init__(self, open_ones: Connections, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._open_ones = open_ones
-
-    @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._open_ones.rank(self.transport, Rank.IDLE)
-
-    @override
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._open_ones.remove(self.transport)
 
 
 def read(path: str, answer: Callable[[Request], object]) -> Route:
@@ -355,6 +281,15 @@ def _fault(request: Request, error: Exception) -> Response:
     """Answer a request that failed unexpectedly: the page must survive it."""
     traceback.print_exception(error)
     return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, f"The server failed. {type(error).__name__}: {error}")
+
+
+def _nothing(request: h11.Request) -> None:
+    """Refuse no request before its body."""
+
+
+def _not_understood(status: int, words: str) -> tuple[Mapping[str, str], bytes]:
+    answer = refusal(status, words)
+    return {**answer.headers, **HEADERS, "connection": "close"}, bytes(answer.body)
 
 
 def _constant(text: str, kind: str) -> Callable[[Request], Response]:

@@ -28,7 +28,7 @@ from robo_rl.training.actor_learner.process import LearnerProcess
 from robo_rl.training.delayed_rewards import EpisodeUnderWay
 from robo_rl.training.off_policy import StepLoop
 from robo_rl.training.step_sources import EnvironmentSteps, Explorer
-from robo_rl.types import Metrics, StateDict, Transition
+from robo_rl.types import Metrics, StateDict, Transition, VectorTransition
 
 MOST_AHEAD = 100
 """steps that the learner may be behind: 5 s at 20 Hz"""
@@ -69,9 +69,10 @@ class RemoteLearner:
     def break_off(self) -> None:
         """Does nothing: the log marks the start of the next episode."""
 
-    def add(self, transition: Transition) -> None:
+    def add(self, step: Transition | VectorTransition) -> None:
         """Writes a step."""
-        self.log.step(replace(transition, columns=step_columns(self._spec, self._extras, transition)))
+        assert isinstance(step, Transition)
+        self.log.step(replace(step, columns=step_columns(self._spec, self._extras, step)))
 
     def update(self, step: int) -> Metrics:
         """Returns the learner's metrics since the last call, and its lag."""

@@ -14,7 +14,7 @@ from robo_rl.runs.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.training.actor_learner.server import EVERY, Finished, LearnerServer
 from robo_rl.training.off_policy import OnlineTraining
 from robo_rl.training.replay_learning import ReplayLearner
-from robo_rl.training.step_sources import SingleSteps, StepSink
+from robo_rl.training.step_sources import StepSink
 from robo_rl.types import Metrics, StateDict, Transition
 
 OWN = ("learner", "replay", "offline", "training")
@@ -22,10 +22,10 @@ OWN = ("learner", "replay", "offline", "training")
 IDLE = 0.005  # [s] between two looks at a log without news
 
 
-class LogSteps(SingleSteps):
+class LogSteps:
     """Steps of another process, read from its log; waits for more at its end."""
 
-    replays = True
+    replays, stride = True, 1
     metrics: ClassVar[Metrics] = {}
 
     def __init__(self) -> None:

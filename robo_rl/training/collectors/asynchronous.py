@@ -21,7 +21,7 @@ from robo_rl.training.collectors.segment_log import SegmentLog
 from robo_rl.training.collectors.segments import Segment
 from robo_rl.training.off_policy import OnlineTraining
 from robo_rl.training.replay_learning import ReplayLearner
-from robo_rl.training.step_sources import SingleSteps, StepSink
+from robo_rl.training.step_sources import StepSink
 from robo_rl.types import Metrics, StateDict, Transition
 
 TICK = 0.5  # [s] between two looks for collectors that hang
@@ -52,7 +52,7 @@ class Pace:
         return (self.most_stale or 2 * self.segment * self.requests * collectors) // 2
 
 
-class CollectedSteps(SingleSteps):
+class CollectedSteps:
     """Steps of collectors, segment by segment in their order of arrival, with parameters of bounded age.
 
     A request names the parameters for a segment. None is sent while `Pace.ahead` steps are not learnt from,
@@ -60,7 +60,7 @@ class CollectedSteps(SingleSteps):
     Stale Synchronous Parallel Parameter Server"). Hence parameters are never older than Pace.most_stale + Pace.every.
     """
 
-    replays = True
+    replays, stride = True, 1
     episode = None
 
     def __init__(

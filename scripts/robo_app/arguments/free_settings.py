@@ -37,8 +37,6 @@ class Group:
     """Group of free settings."""
 
     name: str
-    before: str | None = None
-    """Option that took NAME=VALUE in its place before."""
     has_names: bool = False
     """True if keys are names of the user's own, in which a dash is no underscore and a dot leads nowhere."""
     has_paths: bool = True
@@ -62,16 +60,16 @@ def _option(group: str) -> Any:
     return tyro.conf.arg(name=f"{group}.KEY", help_behavior_hint="")
 
 
-EnvironmentArguments = Annotated[Values, Group("environment.arguments", "--arguments"), _JSON, _option("environment.arguments")]
-RewardModelSettings = Annotated[Values, Group("reward.settings", "--settings"), _JSON, _option("reward.settings")]
-WrongSettings = Annotated[Values, Group("wrong.settings", "--wrong-settings"), _JSON, _option("wrong.settings")]
-MetaSettings = Annotated[Values, Group("meta.settings", "--meta-settings"), _JSON, _option("meta.settings")]
-RaterSettings = Annotated[Values, Group("rater.settings", "--rater-settings"), _JSON, _option("rater.settings")]
-PreferenceRaterSettings = Annotated[Values, Group("rater.settings", "--settings"), _JSON, _option("rater.settings")]
-ModelSettings = Annotated[Values, Group("llm.settings", "--llm-settings"), _JSON, _option("llm.settings")]
-RecipeKeys = Annotated[Values, Group("recipe", "--settings", has_paths=False), _JSON, _option("recipe")]
-DriverSettings = Annotated[Values, Group("driver.settings", "--options"), _JSON, _option("driver.settings")]
-TwinSettings = Annotated[Values, Group("twin.settings", "--options"), _JSON, _option("twin.settings")]
+EnvironmentArguments = Annotated[Values, Group("environment.arguments"), _JSON, _option("environment.arguments")]
+RewardModelSettings = Annotated[Values, Group("reward.settings"), _JSON, _option("reward.settings")]
+WrongSettings = Annotated[Values, Group("wrong.settings"), _JSON, _option("wrong.settings")]
+MetaSettings = Annotated[Values, Group("meta.settings"), _JSON, _option("meta.settings")]
+RaterSettings = Annotated[Values, Group("rater.settings"), _JSON, _option("rater.settings")]
+PreferenceRaterSettings = Annotated[Values, Group("rater.settings"), _JSON, _option("rater.settings")]
+ModelSettings = Annotated[Values, Group("llm.settings"), _JSON, _option("llm.settings")]
+RecipeKeys = Annotated[Values, Group("recipe", has_paths=False), _JSON, _option("recipe")]
+DriverSettings = Annotated[Values, Group("driver.settings"), _JSON, _option("driver.settings")]
+TwinSettings = Annotated[Values, Group("twin.settings"), _JSON, _option("twin.settings")]
 TeleoperatorSettings = Annotated[Values, Group("teleoperator.settings"), _JSON, _option("teleoperator.settings")]
 Cameras = Annotated[Values, Group("cameras", has_names=True), _JSON, _option("cameras")]
 Programs = Annotated[Values, Group("programs", has_names=True), _JSON, _option("programs")]
@@ -123,7 +121,7 @@ def _groups(hint: Any) -> Iterator[Group]:
 def gather(words: Sequence[str], groups: Sequence[Group]) -> list[str]:
     """Return words in which each group is one option with one word of JSON, as tyro reads it.
 
-    Raises InvalidSetting if a value is missing or cannot be read, and for a spelling that is no longer taken.
+    Raises InvalidSetting if a value is missing or cannot be read.
     """
     left: list[str] = []
     found: dict[str, Values] = {}
@@ -132,7 +130,7 @@ def gather(words: Sequence[str], groups: Sequence[Group]) -> list[str]:
         word = rest.pop(0)
         option, is_parted, value = word.partition("=")
         following = [value] if is_parted else [*takewhile(lambda each: not each.startswith("--"), rest)]
-        group = next((each for each in groups if each.key(option) is not None or option == each.before), None)
+        group = next((each for each in groups if each.key(option) is not None), None)
         if group is None and any(each.name == ARGUMENTS for each in groups) and (key := AROUND.key(option)) is not None:
             own = found.setdefault(ARGUMENTS, {})
             own["wrappers"] = with_wrapper(option, own.get("wrappers", ()), key, read_value(option, following))
@@ -154,17 +152,15 @@ def gather(words: Sequence[str], groups: Sequence[Group]) -> list[str]:
 
 
 def require_keys(option: str, group: Group, values: Sequence[str]) -> None:
-    """Raise InvalidSetting, naming the spelling to use, for `--GROUP NAME=VALUE ...` and for the option of before."""
-    is_before = group.key(option) is None
+    """Raise InvalidSetting for `--GROUP NAME=VALUE ...`, naming the spelling to use."""
     pairs = [pair.partition("=") for pair in values if "=" in pair and not pair.startswith("{")]
-    if not is_before and (group.key(option) or not pairs):
+    if group.key(option) or not pairs:
         return
-    spelled = " ".join(f"--{group.name}.{name} {_quoted(value)}" for name, _, value in pairs)
     raise InvalidSetting(
-        f"{option} is now spelled --{group.name}.KEY." if is_before else f"{option} takes a key, and no NAME=VALUE.",
+        f"{option} takes a key, and no NAME=VALUE.",
         got=" ".join([option, *values]),
         allowed=f"--{group.name}.KEY VALUE, the value as in YAML",
-        fix=spelled or f"--{group.name}.NAME VALUE for each setting",
+        fix=" ".join(f"--{group.name}.{name} {_quoted(value)}" for name, _, value in pairs),
     )
 
 

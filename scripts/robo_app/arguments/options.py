@@ -23,14 +23,6 @@ Words = Sequence[str]
 WIDE = "1000"  # columns, so that no line of tyro's is broken
 TEXTS = {"--name", "--out", "--runs", "--dataset", "--labels", "--demos"}
 """Options with names as values that may look like numbers."""
-RENAMED = {
-    "--films": "--videos",
-    "--film": "--video",
-    "--evaluation.films": "--evaluation.videos",
-    "--demos": "--dataset",
-    "--workers": "--jobs",
-}
-"""Options of before -> their names now."""
 SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d+")
 
 
@@ -50,9 +42,6 @@ class WrongUsage(RoboRLError):
 def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str, config: Sequence[Any], **more: Any) -> Any:
     """Returns the options that words give, as an object of `kind`; ends the program with 2, and one clear error, otherwise."""
     words = gather(whole_numbers(words), groups_of(kind))
-    if renamed := next((word for word in words if word.partition("=")[0] in RENAMED), ""):
-        print(f"error: {renamed_error(renamed, words, prog)}", file=sys.stderr)
-        sys.exit(2)
     parser_options = {"prog": prog, "description": description, "config": tuple(config), **more}
     flags = as_flags(words)
     for tried in (words, *(each for each in (flags, spread(flags)) if each != words)):
@@ -114,18 +103,6 @@ def whole_numbers(words: Sequence[str]) -> list[str]:
         number = str(int(float(value))) if is_whole and float(value).is_integer() else value
         found.append(f"{option}={number}" if is_parted else number if not word.startswith("--") else word)
     return found
-
-
-def renamed_error(word: str, words: Sequence[str], prog: str) -> WrongUsage:
-    """Returns the error for an option that has another name now."""
-    option, _, value = word.partition("=")
-    given = value or next(iter(words[words.index(word) + 1 :]), "VALUE")
-    return WrongUsage(
-        f"{option} is now called {RENAMED[option]}.",
-        got=" ".join(words),
-        allowed=f"{RENAMED[option]} {given}",
-        fix=f"write {RENAMED[option]}; `{prog} --help` lists all options",
-    )
 
 
 def usage_error(box: str, words: Sequence[str], prog: str) -> WrongUsage:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from robo_app.arguments.free_settings import Group, read_mapping, read_value, require_keys, with_key, with_wrapper
 from robo_app.recipes.recipe import Recipe
+from robo_rl.errors import InvalidSetting
+from robo_rl.settings import nested_key
 
 WRAPPERS = ("environment.wrappers", "evaluation.wrappers")
 MAPPINGS = (
@@ -36,6 +38,7 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
     additions: list[tuple[str, Mapping[str, Any]]] = []
     for first, *following in _options(words):
         option, is_parted, value = first.partition("=")
+        _require_group(recipe, option)
         values = [value, *following] if is_parted else following
         group = next((each for each in groups if each.key(option) is not None), None)
         key = "" if group is None else str(group.key(option))
@@ -55,6 +58,19 @@ def with_mappings(recipe: Recipe[Any], additions: Additions) -> Recipe[Any]:
         for key, value in more.items():
             recipe = _added(recipe, path, key, value, f"--{path}.{key}")
     return recipe
+
+
+def _require_group(recipe: Recipe[Any], option: str) -> None:
+    """Raise InvalidSetting for a setting of a group of the learner without the group, and for a group without a setting."""
+    start, _, key = option.partition("--learner.")
+    name = key.replace("-", "_").removeprefix("no_")
+    group = None if start else getattr(recipe.learner, name, None)
+    if is_dataclass(group):
+        allowed = ", ".join(f"{option}.{each.name.replace('_', '-')}" for each in fields(group))
+        raise InvalidSetting(f"{option} is a group of settings.", got=option, allowed=allowed, fix="name one of them")
+    if not start and key and not hasattr(recipe.learner, name) and (found := nested_key(type(recipe.learner), name)):
+        spelled = f"--learner.{found.replace('_', '-')}"
+        raise InvalidSetting(f"{option} is a setting of a group.", got=option, allowed=spelled, fix=f"write {spelled}")
 
 
 def _options(words: Sequence[str]) -> list[list[str]]:

@@ -18,11 +18,13 @@ from robo_rl.cluster.environment import ray_library
 from robo_rl.cluster.host import Host, content_of, made_of
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.rewards import RewardModel
+from robo_rl.rewards.chat.client import SILENT, ModelClient, StoreBudget
+from robo_rl.rewards.chat.models import Paid, Terms
+from robo_rl.rewards.chat.question import Answer, Question
+from robo_rl.rewards.chat.store import Answers, AnswerStore
+from robo_rl.rewards.chat.user_cache import user_cache
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judges.answer_cache import AnswerCache, Answers
-from robo_rl.rewards.judges.cached_judge import SILENT, CachedJudge, WithJudge
-from robo_rl.rewards.judges.judge import Answer, Judge, Question, Terms
-from robo_rl.rewards.judges.user_cache import user_cache
+from robo_rl.rewards.judges.rewards import WithJudge
 from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.runs.checkpoints import packed, unpacked
 
@@ -90,7 +92,7 @@ class Ledger:
 
     @contextmanager
     def _opened(self, message: Mapping[str, Any]) -> Iterator[Answers]:
-        with AnswerCache(message["folder"] or self._usual).opened() as kept:
+        with AnswerStore(message["folder"] or self._usual).opened() as kept:
             yield kept
 
 
@@ -110,7 +112,7 @@ def begin_ledger(cluster: Cluster) -> Any:
     return ray.remote(Host).options(**options).remote(*made_of(kind, folder.encode()))
 
 
-class SharedAnswers(AnswerCache):
+class SharedAnswers(AnswerStore):
     """The ledger's answers as a worker sees them."""
 
     def __init__(self, folder: str) -> None:
@@ -140,22 +142,27 @@ class _Told(Answers):
         return {model: (prompts, completions) for model, (prompts, completions) in found.items()}
 
 
-class Allowance:
-    """Listener of a CachedJudge that reserves budget in the ledger before each question."""
+class Allowance(StoreBudget):
+    """Budget that is reserved in the ledger before each question."""
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge, self._terms = ":".join(judge.identity), judge.terms
+    def __init__(self, model: Paid) -> None:
+        super().__init__(model.terms)
+        self._judge, self._terms = ":".join(model.identity), model.terms
 
+    @override
     def may_ask(self, question: Question) -> bool:
         """Return whether the budget allows a question, after waiting for the pending ones of others."""
+        if not super().may_ask(question):
+            return False
         message = {**self._message(question), "terms": asdict(self._terms)}
         while (verdict := _asked("reserve", **message)) == b"wait":
             time.sleep(PAUSE)
         return verdict == b"yes"
 
-    def heard(self, question: Question, answer: Answer, is_kept: bool) -> None:
+    @override
+    def heard(self, question: Question, answer: Answer) -> None:
         """Release the reservation if no answer came; a stored answer releases it, too."""
-        if not is_kept and answer.status in SILENT:
+        if answer.status in SILENT:
             _asked("release", **self._message(question))
 
     def _message(self, question: Question) -> dict[str, Any]:
@@ -170,15 +177,15 @@ def share_answers(model: RewardModel, workers: int) -> None:
     """
     for part in parts_of(model):
         if isinstance(part, WithJudge):
-            judge: Any = part.asking.judge
+            judge: Any = part.asking.model
             changed: dict[str, Any] = {}
             if pace := getattr(judge, "requests_per_minute", 0.0):
                 changed["requests_per_minute"] = pace / workers
             if judge.terms.is_limited and hasattr(judge, "concurrency"):
                 changed["concurrency"] = 1
             judge = replace(judge, **changed) if changed else judge
-            listener = Allowance(judge) if judge.terms.is_limited else None
-            part.ask_by(CachedJudge(judge, listener, SharedAnswers(judge.terms.cache)))
+            budget = Allowance(judge) if judge.terms.is_limited else None
+            part.ask_by(ModelClient(judge, budget=budget, store=SharedAnswers(judge.terms.cache)))
 
 
 def require_shareable(model: RewardModel) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.requirements import optional
 from robo_rl.runs.run import Run
 from robo_rl.system.durable_files import drafted
 
@@ -38,7 +39,8 @@ def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
     panels = _panels(runs)
     if not panels:
         return None
-    from matplotlib.figure import Figure  # slow to import
+    with optional("A figure of curves", "matplotlib", "plots"):
+        from matplotlib.figure import Figure  # slow to import
 
     figure = Figure(figsize=(WIDTH * len(panels), HEIGHT), layout="constrained", dpi=90)
     side_by_side = figure.subplots(1, len(panels), squeeze=False)[0]

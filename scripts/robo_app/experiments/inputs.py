@@ -13,7 +13,7 @@ from robo_app.arguments.free_settings import option_words
 from robo_app.arguments.options import Settings, Words, options
 from robo_app.arguments.recipe_settings import MAPPINGS
 from robo_app.jobs.trainings import Training, changed_settings, flat, other_settings
-from robo_app.recipes.recipe import read_recipe, recorded_recipe, to_yaml
+from robo_app.recipes.recipe import read_recipe, to_yaml
 from robo_app.training.train_options import recipe_of
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.labels import LabelSet
@@ -218,7 +218,7 @@ def differing(run: Path, words: Words) -> dict[str, tuple[Any, Any]]:
 
     A setting that only one of them names is left out, as it came or went with a version of the program; so is a path.
     """
-    before = _settings(recorded_recipe(read_yaml(run / "recipe.yaml")))
+    before = _settings(read_yaml(run / "recipe.yaml"))
     now = _settings(parse_yaml(to_yaml(recipe_of(words)), "The recipe"))
     return {name: (before[name], now[name]) for name in sorted(before.keys() & now.keys()) if before[name] != now[name]}
 

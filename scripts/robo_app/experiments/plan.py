@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,24 @@ import pydantic
 from robo_app.experiments.race import Race
 from robo_app.experiments.study import Study
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.papers import papers
 from robo_rl.system.plain_files import read_yaml
 
 
+def plan_files() -> dict[str, Path]:
+    """Return name -> file of the plans of the workbench and of the papers."""
+    found = {path.stem: path for path in (Path(__file__).parent / "plans").glob("*.yaml")}
+    for paper in papers().values():
+        found = {**paper.plans, **found}
+    return dict(sorted(found.items()))
+
+
 def read_plan(name: str) -> Study | Race:
-    """Return an experiment that comes with the package, or that of a YAML file, a race if it has tasks.
+    """Return an experiment that comes with the workbench or a paper, or that of a YAML file, a race if it has tasks.
 
     Raises UnknownName or InvalidSetting.
     """
-    folder = Path(str(files("robo_app") / "experiments" / "plans"))
-    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    known = plan_files()
     path = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
     if path is None or not path.exists():
         raise UnknownName("experiment", name, known, fix="a path to a .yaml file works too")

@@ -8,37 +8,64 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 
-from robo_rl.entry_points import Group, component
+from robo_rl.entry_points import component
 from robo_rl.errors import RoboRLError
+from robo_rl.papers import Group
 
 
 def purpose(group: Group, point: EntryPoint) -> str:
     """Return the first line of a component's docstring, or the reason why it cannot be loaded.
 
+    Of a learner it is the line of its module, which names the paper: the component itself is the settings.
     It is loaded only if its source does not show the docstring.
     """
     try:
-        text = documented(point.module, point.attr) or inspect.getdoc(component(group, point)) or "(without a description)"
+        found = documented(point.module, "" if group == "learners" else point.attr)
+        text = found or inspect.getdoc(component(group, point)) or "(without a description)"
     except RoboRLError as error:
         return f"not available: {' '.join(str(error).split())}"
     return text.splitlines()[0]
 
 
 def documented(module: str, name: str) -> str | None:
-    """Return the docstring of a class or function from the file of its module, or of the module that this imports it from.
+    """Return the docstring of a class, function or constant from the file of its module, or of that which this imports it from.
 
-    None if it cannot be read there.
+    name: "" for the module itself. None if it cannot be read there.
     """
     try:
-        found = find_spec(module)
-        source = Path(found.origin).read_text(encoding="utf-8") if found is not None and found.origin else ""
-        statements = ast.parse(source).body
+        file = _source(module)
+        text = file.read_text(encoding="utf-8") if file is not None else ""
+        if not name and text.startswith('"""'):
+            text = text[: text.index('"""', 3) + 3]  # all that counts
+        tree = ast.parse(text)
     except (ImportError, ValueError, OSError, SyntaxError):
         return None
-    named = [each for each in statements if isinstance(each, ast.ClassDef | ast.FunctionDef) and each.name == name]
-    if named:
-        return ast.get_docstring(named[0])
-    sources = [
-        each.module for each in statements if isinstance(each, ast.ImportFrom) and name in {it.name for it in each.names}
-    ]
+    if not name:
+        return ast.get_docstring(tree)
+    for each, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(each, ast.ClassDef | ast.FunctionDef) and each.name == name:
+            return ast.get_docstring(each)
+        if isinstance(each, ast.Assign) and [ast.unparse(target) for target in each.targets] == [name]:
+            return _text(following)
+    sources = [each.module for each in tree.body if isinstance(each, ast.ImportFrom) and name in {it.name for it in each.names}]
     return documented(sources[0], name) if sources and sources[0] else None
+
+
+def _source(module: str) -> Path | None:
+    """Return the file of a module without importing the packages above it."""
+    top, *rest = module.split(".")
+    spec = find_spec(top)
+    if spec is None or not rest:
+        return Path(spec.origin) if spec is not None and spec.origin else None
+    for folder in spec.submodule_search_locations or ():
+        place = Path(folder, *rest)
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if file.is_file():
+                return file
+    return None
+
+
+def _text(statement: ast.stmt | None) -> str | None:
+    """Return the text that follows a constant as its docstring."""
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return str(statement.value.value) if is_text else None  # type: ignore[union-attr]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import get_args
 
 from robo_app.machine.finding import Finding
-from robo_rl.entry_points import Group, component, known, package_of
+from robo_rl.entry_points import component, declared, known, package_of
 from robo_rl.environments.make import tasks_of
 from robo_rl.errors import BrokenPlugin, MissingExtra
+from robo_rl.papers import Group
 
 
 def plugins() -> Iterator[Finding]:
@@ -17,7 +18,7 @@ def plugins() -> Iterator[Finding]:
     found: list[Finding] = []
     count = 0
     for group in get_args(Group):
-        points = [*entry_points(group=f"robo_rl.{group}")]
+        points = declared(group)
         count += len(points)
         found += [*_broken(group, points), *_doubles(group, points)]
     if all(finding.level == "ok" for finding in found):

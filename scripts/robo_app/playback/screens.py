@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import gymnasium
 import tyro
 
 from robo_app.arguments.free_settings import EnvironmentArguments
-from robo_app.display.browser import has_display
+from robo_app.display.browser import open_page
 from robo_app.playback.playback import Player, Screen, summary
 from robo_app.playback.window import Window
 from robo_app.recipes.recipe import Recipe, require_at_least
@@ -91,8 +90,7 @@ def play_in_browser(arguments: Play, player: Player, environment: gymnasium.Env[
 
     with closing(PlayServer(f"{trained.path.name} in {specification(environment).name}", player, arguments.port)) as page:
         print(f"{trained.path} plays at {page.server.url}   (Ctrl-C ends it)", flush=True)
-        if arguments.browser and has_display():
-            webbrowser.open(page.server.url)
+        open_page(page.server.url, is_wanted=arguments.browser)
         return _played(arguments, player, page)
 
 

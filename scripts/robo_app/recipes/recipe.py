@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import tyro
 import yaml
 
+from robo_app.recipes.files import recipe_files
 from robo_rl.entry_points import known as installed
 from robo_rl.entry_points import load
 from robo_rl.environments.curriculum import CurriculumRule
-from robo_rl.environments.recorded import environment_as_recorded
 from robo_rl.environments.wrapping import changed, in_evaluations
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation.evaluation import FIRST_SEED
@@ -307,12 +306,6 @@ class Recipe(Generic[Learner]):
         return self.steps + self.online.steps
 
 
-def recipe_files() -> dict[str, Path]:
-    """Returns name -> file of the recipes that come with the package."""
-    folder = Path(str(files("robo_app") / "recipes" / "shipped"))
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-
-
 def read_recipe(name: str) -> Recipe[Any]:
     """Returns a recipe by name, from a YAML file, or from an rl-zoo file as "sac.yml#HalfCheetah-v5".
 
@@ -343,9 +336,6 @@ def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
     """Return the recipe of a mapping; raises UnknownName or InvalidSetting with the key."""
     if "algorithm" not in data:
         raise InvalidSetting(f"{source} names no algorithm.", got=sorted(data), allowed="a key `algorithm`, such as rlpd")
-    if "films" in (data.get("evaluation") or ()):
-        got, fix = f"films: {data['evaluation']['films']}", "write evaluation.videos"
-        raise InvalidSetting(f"{source}: the key evaluation.films is now called videos.", got=got, allowed="videos", fix=fix)
     config = load("learners", str(data["algorithm"]))
     data = _with_own_number({"learner": {}, **data}, config)
     recipe: Recipe[Any] = settings_as(Recipe, data, source=source, types={"learner": config})
@@ -358,30 +348,6 @@ def _with_own_number(data: Mapping[str, Any], config: Any) -> Mapping[str, Any]:
     if not own or not isinstance(count, int) or isinstance(count, bool) or count < 1:
         return data
     return {**data, "learner": {**(data["learner"] or {}), own: count}, "environments": 0}
-
-
-def recorded_recipe(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recipe of a run, whose keys may have the names of when it was recorded, with the keys of today."""
-    names = {"films": "videos"}
-    evaluation = {names.get(key, key): value for key, value in (data.get("evaluation") or {}).items()}
-    recipe = {key: value for key, value in data.items() if key not in ("objective", "starts", "evaluation")}
-    before = recipe.get("environment")
-    if isinstance(before, Mapping) and isinstance(before.get("name"), str):
-        arguments = {**(before.get("arguments") or {}), "objective": data.get("objective")}
-        recipe["environment"] = _as_recorded(before["name"], {**before, "arguments": arguments})
-        if (starts := data.get("starts") or {}).get("dataset"):
-            recipe["environment"]["wrappers"] += [{"name": "teacher_starts", **starts}]
-        evaluation = {**evaluation, **_as_recorded(before["name"], evaluation)}
-        del evaluation["name"]
-    return {**recipe, **({"evaluation": evaluation} if evaluation else {})}
-
-
-def _as_recorded(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the arguments and wrappers of today, and the name."""
-    around = {"wrappers": settings["wrappers"]} if settings.get("wrappers") else {}
-    name, arguments = environment_as_recorded(name, {**(settings.get("arguments") or {}), **around})
-    wrappers = arguments.pop("wrappers", [])
-    return {**settings, "name": name, "arguments": arguments, "wrappers": wrappers}
 
 
 def to_yaml(recipe: Recipe[Any]) -> str:

@@ -16,9 +16,9 @@ from robo_app.arguments.free_settings import ModelSettings, as_words
 from robo_app.training.program_validation import spec_and_trial
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RoboRLError
-from robo_rl.rewards.language.call_log import CallLog
-from robo_rl.rewards.language.factory import language_model, require_task
-from robo_rl.rewards.language.model import LanguageModel
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.log import CallLog
+from robo_rl.rewards.chat.opening import language_model, require_task
 from robo_rl.rewards.search.prompts import Example, RewardTask, means, nearest
 from robo_rl.rewards.search.rule_writer import RuleWriter, read_rule
 from robo_rl.rewards.search.writing import Writer
@@ -102,11 +102,11 @@ def writing(
             print(model.report())
 
 
-def _model(asking: Asking, log: Path) -> LanguageModel:
+def _model(asking: Asking, log: Path) -> ModelClient:
     settings = asking.llm_settings
     if asking.llm.startswith(RULE):
         rule = {"rule": plain(read_rule(asking.llm.removeprefix(RULE)))}
-        return LanguageModel(settings_as(RuleWriter, {**rule, **settings}, source=f"the rule {asking.llm}"), CallLog(log))
+        return ModelClient(settings_as(RuleWriter, {**rule, **settings}, source=f"the rule {asking.llm}"), log=CallLog(log))
     return language_model(asking.llm, settings, log=log, replay=asking.replay)
 
 

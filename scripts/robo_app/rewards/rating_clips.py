@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -11,7 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from robo_app.display.browser import has_display
+from robo_app.display.browser import open_page
 from robo_app.recipes.environments import environment_of
 from robo_app.rewards.search_trainer import SELECTION, RecipeTrainer
 from robo_app.training.assembly import policy_of, recipe_of
@@ -37,8 +36,7 @@ def rater_comparer(name: str, settings: Mapping[str, Any], trainer: RecipeTraine
     rater = settings_as(kind, {**({"camera": CAMERA} if has_camera else {}), **settings}, source=f"the rater {name}")
     if hasattr(rater, "address"):
         print(f"compare at {rater.address}   (Ctrl-C ends it; what was answered is kept)", flush=True)
-        if has_display():
-            webbrowser.open(rater.address)
+        open_page(rater.address)
 
     @lru_cache(HELD)
     def episodes(folder: str) -> list[Episode]:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from robo_app.cluster.node_answers import parts_of
 from robo_rl.errors import RewardUnavailable
-from robo_rl.rewards.judges.cached_judge import SILENT, WithJudge, counted, remedy
-from robo_rl.rewards.language.model import LanguageModel
+from robo_rl.rewards.chat.client import SILENT, ModelClient, counted, remedy
+from robo_rl.rewards.judges.rewards import WithJudge
 
 
 class Answered(NamedTuple):
@@ -31,9 +31,9 @@ def answered_by(model: Any) -> list[Answered]:
     for part in parts_of(model):
         if isinstance(part, WithJudge):
             asking = part.asking
-            found.append(Answered(asking.identity[0], asking.statuses, remedy(asking.statuses, asking.judge)))
+            found.append(Answered(asking.identity[0], asking.statuses, remedy(asking.statuses, asking.model)))
         elif isinstance(
-            language := getattr(part, "__dict__", {}).get("model"), LanguageModel
+            language := getattr(part, "__dict__", {}).get("model"), ModelClient
         ):  # made by its first question, if there was one
             found.append(Answered(language.identity[0], language.statuses, remedy(language.statuses)))
     return found

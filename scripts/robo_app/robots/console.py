@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from robo_app.arguments.free_settings import EnvironmentArguments, TeleoperatorSettings, TwinSettings
-from robo_app.display.browser import has_display
+from robo_app.display.browser import open_page
 from robo_app.jobs.interruption import insistent_interruption
 from robo_app.recording.actors import actor
 from robo_datasets.dataset import Dataset
@@ -187,5 +186,4 @@ def print_address(arguments: Console, url: str) -> None:
     print(f"the console is at {url}   (Ctrl-C ends it)", flush=True)
     if arguments.address != ADDRESS:
         print("other machines reach it, unencrypted: who sees this address with its token can move the robot", flush=True)
-    if arguments.browser and has_display():
-        webbrowser.open(url)
+    open_page(url, is_wanted=arguments.browser)

@@ -15,8 +15,7 @@ import tyro
 
 from robo_app.arguments.free_settings import EnvironmentArguments, TeleoperatorSettings
 from robo_app.robots.console import Console, serve_console
-from robo_real.arm_spec import CONTROL_PERIOD, arm_spec
-from robo_real.gripper import GRIP
+from robo_real.arm_spec import CONTROL_PERIOD, GRIP, arm_spec
 from robo_real.teleoperation.motion import MotionCommand
 from robo_real.teleoperation.teleoperator import Teleoperator, make_teleoperator
 

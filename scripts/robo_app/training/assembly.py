@@ -14,7 +14,7 @@ from robo_app.display.display import counted
 from robo_app.recipes.environments import RecipeEnvironments, Specs, drawn_environment, spec_of
 from robo_app.recipes.loop_choice import ROBOT, asked_of
 from robo_app.recipes.online_reward import labelled
-from robo_app.recipes.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe, recorded_recipe
+from robo_app.recipes.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe
 from robo_app.training.episode_recording import RunEpisodes
 from robo_app.training.supervision import beside, person_of
 from robo_datasets.cache import CachedEpisodes
@@ -194,7 +194,7 @@ def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) 
 
 def recipe_of(run: Run) -> Recipe[Any]:
     """Return the recipe of a run."""
-    return parse_recipe(recorded_recipe(run.recipe), source=f"recipe.yaml of {run.path.name}")
+    return parse_recipe(run.recipe, source=f"recipe.yaml of {run.path.name}")
 
 
 def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:

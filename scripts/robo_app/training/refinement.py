@@ -32,7 +32,7 @@ from robo_real.family import SETTINGS
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import Feature
 from robo_rl.runs.run import Run
-from robo_rl.settings import plain
+from robo_rl.settings import plain, updated
 from robo_rl.training.compatibility import require_loop
 
 NO_SUPERVISOR = "none"
@@ -154,6 +154,7 @@ def _with_learner(before: Recipe[Any], is_corrected: bool) -> Recipe[Any]:
     """
     require_loop(before.algorithm, before.learner, asked_of(before) | {Feature.INITIAL_RUN})
     goes_on_as_hil = before.algorithm == "rlpd" and is_corrected
-    learner = plain(before.learner) | {"learning_starts": min(before.learner.learning_starts, STARTS)}
+    starts = min(before.learner.replay.learning_starts, STARTS)
+    learner = plain(updated(before.learner, replay={"learning_starts": starts}))
     tree = plain(before) | {"algorithm": "hil-serl" if goes_on_as_hil else before.algorithm, "learner": learner}
     return parse_recipe(tree, source=f"the refinement of {before.name}")

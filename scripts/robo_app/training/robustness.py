@@ -30,7 +30,14 @@ from robo_rl.system.plain_files import read_yaml
 from robo_rl.system.threads import tensor_threads
 from robo_sims.perturbed import Perturbation
 
-ADVERSARY = {"hidden": [64, 64], "batch_size": 64, "lr": 1.0e-3, "tau": 0.02, "discount": 0.98, "learning_starts": 500}
+ADVERSARY = {
+    "network": {"hidden": [64, 64]},
+    "batch_size": 64,
+    "lr": 1.0e-3,
+    "tau": 0.02,
+    "discount": 0.98,
+    "replay": {"learning_starts": 500},
+}
 """Settings of SAC, for an adversary that learns in few steps."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from robo_app.display.browser import has_display
+from robo_app.display.browser import open_page
 from robo_app.recipes.loop_choice import ROBOT, loop_of
 from robo_app.recipes.recipe import Recipe
 from robo_rl.errors import InvalidSetting
@@ -87,8 +86,7 @@ def open_operator(
         if device is not None:
             operator.drive_with(device)
         show(f"the console is at {operator.server.url}")
-        if browser and has_display():
-            webbrowser.open(operator.server.url)
+        open_page(operator.server.url, is_wanted=browser)
         yield operator
     finally:
         operator.close()

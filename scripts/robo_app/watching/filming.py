@@ -16,7 +16,7 @@ import cv2
 import gymnasium
 import numpy as np
 
-from robo_app.recipes.recipe import EnvironmentSettings, recorded_recipe
+from robo_app.recipes.recipe import EnvironmentSettings
 from robo_datasets.packed_pictures import size_of_jpeg
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RenderingUnavailable, RoboRLError
@@ -100,7 +100,7 @@ def _replayed(stage: gymnasium.Env[Any, Any], newest: NewestEpisode) -> Iterator
 
 def _maker(run: Run, kind: Kind) -> Any:
     """Return a function that makes the environment of an episode, without the learner's packages."""
-    recipe = recorded_recipe(run.recipe)
+    recipe = run.recipe
     try:
         place, judged = settings_as(EnvironmentSettings, recipe["environment"], source="environment"), recipe.get("evaluation")
     except (LookupError, TypeError, ValueError) as error:

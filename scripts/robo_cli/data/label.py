@@ -19,6 +19,8 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import label, shuffle
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.judges.rewards import WithJudge
 
 EXAMPLES = """robo-rl label data/pick --reward oracle --name oracle
 robo-rl label data/pick --reward noisy-oracle --reward.settings.deviation 0.5 --reward.settings.missing 0.1 --name noisy
@@ -78,7 +80,11 @@ def run(arguments: Label) -> int:
         spent = dict if arguments.ray else getattr(model, "spent", dict)  # workers ask, and this model knows nothing of it
         shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=spent)
         there = labelled_at(arguments.ray, dataset, model, named, arguments.jobs) if arguments.ray else None
-        done = label(dataset, model, arguments.name, shown, cache, replay=arguments.replay, answers=there)
+        replays = arguments.replay
+        if replays and isinstance(model, WithJudge):  # its store answers, and it has no labels in the cache
+            model.ask_by(ModelClient(model.asking.model, replays=True))
+            replays = False
+        done = label(dataset, model, arguments.name, shown, cache, replay=replays, answers=there)
         if hasattr(model, "report"):
             print(model.report())
         if cache is not None:

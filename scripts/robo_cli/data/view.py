@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from robo_app.display.browser import has_display
+from robo_app.display.browser import serve
 from robo_datasets.dataset import Dataset
 
 
@@ -29,11 +28,5 @@ def view(arguments: View) -> int:
     from robo_datasets.viewer.server import viewer_server
 
     with viewer_server(Dataset(arguments.dataset), arguments.port) as server:
-        try:
-            print(f"{arguments.dataset} is shown at {server.url}   (Ctrl-C ends it)", flush=True)
-            if arguments.browser and has_display():
-                webbrowser.open(server.url)
-            server.wait()
-        except KeyboardInterrupt:
-            print("\nended")
+        serve(server, f"{arguments.dataset} is", opens=arguments.browser)
     return 0

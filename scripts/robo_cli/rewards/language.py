@@ -8,8 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from robo_rl.rewards.language.call_log import Record, account, read_log
-from robo_rl.rewards.language.packs import Pack, pack_files, read_pack
+from robo_rl.rewards.chat.log import Record, account, read_log
+from robo_rl.rewards.chat.packs import Pack, pack_files, read_pack
 
 SHOWN = 1000
 """Characters of a message that are shown."""

@@ -14,8 +14,8 @@ from robo_app.recipes.recipe import require_at_least
 from robo_app.rewards.latent_steps import columns_of_steps
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.chat.opening import language_model, require_task
 from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
-from robo_rl.rewards.language.factory import language_model, require_task
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.spec.environment import EnvironmentSpec, specification

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from robo_app.arguments.free_settings import PreferenceRaterSettings
-from robo_app.display.browser import has_display
+from robo_app.display.browser import open_page
 from robo_app.display.display import counted
 from robo_app.recipes.recipe import require_at_least
 from robo_app.rewards.usable_answers import answered_by, require_usable
@@ -61,8 +60,7 @@ def run(arguments: Prefer) -> int:
     rater = settings_as(load("raters", arguments.rater), arguments.settings, source=f"the rater {arguments.rater}")
     if hasattr(rater, "address"):
         print(f"compare at {rater.address}   (Ctrl-C ends it; what was answered is kept)", flush=True)
-        if has_display():
-            webbrowser.open(rater.address)
+        open_page(rater.address)
     asked = draw_questions(dataset.entries(), arguments.pairs, arguments.length, arguments.seed)
     if arguments.active:
         return _ask_actively(arguments, dataset, rater)

@@ -16,8 +16,8 @@ from robo_app.rewards.rubric_samples import agreement, sample_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.judges.cached_judge import CachedJudge
-from robo_rl.rewards.judges.judge import judge
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.models import chat_model
 from robo_rl.rewards.judges.rubrics import RubricReward, rewritten
 
 
@@ -69,7 +69,7 @@ def rewrite(arguments: Rewrite) -> int:
             f"No episode has a score in {arguments.labels!r}.", fix="robo-rl label again: answers were missing"
         )
     print(agreement(samples))
-    asking = CachedJudge(judge(arguments.meta, arguments.meta_settings)) if arguments.meta else model.asking
+    asking = ModelClient(chat_model(arguments.meta, arguments.meta_settings)) if arguments.meta else model.asking
     result = rewritten(asking, model.judged_by, samples, most=arguments.episodes, seed=arguments.seed)
     print(asking.report())
     print(f"{result.shown} of {len(samples)} episodes analysed, {result.bad} with scores that do not fit")

@@ -1,4 +1,4 @@
-"""robo-rl learners: features of learners, from the declarations of learners and loops."""
+"""robo-rl learners: list the learners, and the features of each, from the declarations of learners and loops."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Annotated
 
 import tyro
 
-from robo_app.listings import listing
-from robo_rl.entry_points import load
+from robo_app.listings.purposes import purpose
+from robo_rl.entry_points import known, load
 from robo_rl.protocols.contract import Feature
 
 EXAMPLES = """robo-rl learners
-robo-rl learners hil-serl     (one of them, with the settings that each feature is asked for with)"""
+robo-rl learners hil-serl     (one of them, with the settings that each feature is asked for with)
+robo-rl learners --features     (a table of all; imports them, which takes seconds)"""
 LEGEND = """needs: every recipe must have it   set: with another setting (robo-rl learners NAME)   with: only together with that
 exact, warm: how a resumed run goes on   exact*: exact in environments that can be saved (gymnasium/, robo/, dm_control/, most
 of minigrid/) and without a curriculum, else warm: each environment begins a new episode"""
@@ -22,36 +23,46 @@ COLUMNS = [feature for feature in Feature if feature is not Feature.SHARED]
 
 @dataclass(frozen=True)
 class Learners:
-    """Tell which learner can be trained with a person, delayed rewards, collectors, recorded data, pictures, and so on."""
+    """List the learners, or tell which can be trained with a person, delayed rewards, collectors, pictures, and so on."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = ""
-    """One learner; empty for a table of all."""
+    """One learner; empty for all."""
+    features: bool = False
+    """Print a table of the features of all."""
 
 
 def run(arguments: Learners) -> int:
-    """Print the table, or the features of one learner."""
-    found = dict(listing.learners())
+    """Print the list, the table, or the features of one learner."""
     if arguments.name:
-        if arguments.name not in found:
-            load("learners", arguments.name)()  # raises the reason
-        print("\n".join(_description(arguments.name, found[arguments.name])))
-        return 0
+        print("\n".join(_description(arguments.name)))
+    elif arguments.features:
+        _print_table()
+    else:
+        for name, point in known("learners").items():
+            print(f"{name:24} {purpose('learners', point)}")
+        print("\n`robo-rl learners NAME` says what one can do, `robo-rl learners --features` what each can.")
+    return 0
+
+
+def _print_table() -> None:
+    from robo_rl.training.compatibility import learners
+
     rows = [["learner", *map(str, COLUMNS), "device", "resume"]]
-    rows += [
-        [name, *(able["cells"][each.name] for each in COLUMNS), able["device"], able["resume"]] for name, able in found.items()
-    ]
+    rows += [[name, *map(able.cell, COLUMNS), "yes" if able.has_device else "no", able.resume] for name, able in learners()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     print(f"\n{LEGEND}")
-    return 0
 
 
-def _description(name: str, able: listing.Features) -> list[str]:
+def _description(name: str) -> list[str]:
     """Return the lines about one learner."""
-    lines = [f"{name}: trained by {', '.join(able['loops'])}; resumes {able['resume']}", ""]
+    from robo_rl.training.compatibility import Capabilities
+
+    able = Capabilities.of(load("learners", name)())
+    lines = [f"{name}: trained by {', '.join(loop.name for loop in able.loops)}; resumes {able.resume}", ""]
     for feature in Feature:
-        cell = able["cells"][feature.name]
-        hint = able["excludes"][feature.name] if cell == "set" else feature.setting
+        cell = able.cell(feature)
+        hint = able.excludes[feature] if cell == "set" else feature.setting
         lines.append(f"{cell:12} {feature.noun} ({hint})")
-    return [*lines, f"{able['device']:12} another device than the CPU (learner.device)"]
+    return [*lines, f"{'yes' if able.has_device else 'no':12} another device than the CPU (learner.device)"]

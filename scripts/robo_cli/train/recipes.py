@@ -7,8 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from robo_app.recipes.recipe import read_recipe, recipe_files, to_yaml
-from robo_rl.system.plain_files import read_yaml
+from robo_app.recipes.files import heading, recipe_files
 
 EXAMPLES = "robo-rl recipes\nrobo-rl recipes arm-pick-rlpd > mine.yaml"
 
@@ -24,11 +23,13 @@ class Recipes:
 def run(arguments: Recipes) -> int:
     """Prints names with their summaries, or one recipe with every default written out."""
     if arguments.name:
+        from robo_app.recipes.recipe import read_recipe, to_yaml
+
         print(to_yaml(read_recipe(arguments.name)), end="")
         return 0
     for name, file in recipe_files().items():
-        recipe = read_yaml(file)  # to read the settings of all learners takes seconds
-        print(f"{name:24} {recipe['summary']}")
-        for command in recipe.get("needs", {}).values():
+        found = heading(file)
+        print(f"{name:24} {found.summary}")
+        for command in found.needs.values():
             print(f"{'':24} first: {command}")
     return 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from robo_app.display.browser import has_display
+from robo_app.display.browser import serve
 from robo_app.watching.selection import Selection
 
 EXAMPLES = """robo-rl watch     (the newest run of runs/, also one that begins later)
@@ -47,11 +46,5 @@ def run(arguments: Watch) -> int:
     from robo_app.watching.server import WatchServer
 
     with WatchServer(selection, arguments.port) as server:
-        try:
-            print(f"{title}: shown at {server.url}   (Ctrl-C ends it)", flush=True)
-            if arguments.browser and has_display():
-                webbrowser.open(server.url)
-            server.wait()
-        except KeyboardInterrupt:
-            print("\nended")
+        serve(server, f"{title}:", opens=arguments.browser)
     return 0

@@ -82,3 +82,4 @@ def _require(name: str) -> None:
 
 
 FAMILY = ArmFamily()
+"""Our own seven-axis arm."""

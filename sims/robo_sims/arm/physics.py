@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_sims.divergence import DivergenceMonitor
+from robo_sims.simulation import DivergenceMonitor
 
 Array = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_] | np.bool_

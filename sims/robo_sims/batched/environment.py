@@ -209,7 +209,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
             raise InvalidSetting(
                 "The state is of another number of environments.", got=len(state["steps"]), allowed=self.num_envs
             )
-        self._pictures.restore(state.get("pictures", {}))  # older states have no pictures
+        self._pictures.restore(state["pictures"])
         self._batch.load_state_dict(state["batch"])
         self._steps, self._over, self._last = (np.array(state[name]) for name in ("steps", "over", "last"))
         self._was_reset, self._any_over = bool(state["is_begun"]), bool(self._over.any())

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_sims.batched.thread_pool import Call, ThreadPool
-from robo_sims.divergence import DivergenceMonitor
+from robo_sims.simulation import DivergenceMonitor
 
 Array = npt.NDArray[np.float64]
 Select = Callable[[mujoco.MjData], npt.NDArray[Any]]

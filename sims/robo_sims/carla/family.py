@@ -56,3 +56,4 @@ class DrivingFamily(EnvironmentFamily):
 
 
 FAMILY = DrivingFamily()
+"""Routes through CARLA, or its stand-in."""

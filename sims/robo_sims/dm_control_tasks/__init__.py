@@ -13,3 +13,4 @@ def _batch(task: str, num_envs: int, threads: int, **arguments: Any) -> DMContro
 
 
 FAMILY = TaskFamily("dm_control", task_names, DMControlSimulation, _batch)
+"""Suite and manipulation of DeepMind."""

@@ -20,9 +20,9 @@ from robo_rl.types import StateDict
 from robo_sims.batched.environment import BatchStep, SimulationBatch
 from robo_sims.batched.simulations import Gathered
 from robo_sims.batched.thread_pool import Call, ThreadPool
-from robo_sims.divergence import DivergenceMonitor
 from robo_sims.dm_control_tasks.evaluators import NOT_VECTORIZABLE, PerEnvironmentEvaluator, TaskEvaluator, VectorizedEvaluator
 from robo_sims.dm_control_tasks.simulation import DMControlSimulation
+from robo_sims.simulation import DivergenceMonitor
 
 Array = npt.NDArray[Any]
 _DRAWS_ON_RESET = frozenset({"quadruped-escape"})

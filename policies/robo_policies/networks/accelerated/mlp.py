@@ -1,9 +1,10 @@
 """Ensembles of MLPs as one node of autograd, its derivatives written out.
 
-At 256 rows and 256 units a matrix product takes 0.14 ms on one core, and seemingly free work costs as much: recording and
-replaying a graph, an optimiser call for each array. Therefore the parameters of all members are one vector, and so are their
-gradients: Adam, targets and checks are one call each. Members are computed one after the other: their activations fit into a
-core's cache for the next layer.
+At 256 rows and 256 units a matrix product takes 0.14 ms on one core of an AMD EPYC by oneDNN with AVX-512 (0.25 ms by NumPy,
+0.29 ms by torch.mm, which choose AVX2 there; PyTorch computes float32 by oneDNN only in an operator without a derivative), and
+seemingly free work costs as much: recording and replaying a graph, an optimiser call for each array. Therefore the parameters
+of all members are one vector, and so are their gradients: Adam, targets and checks are one call each. Members are computed one
+after the other: their activations fit into a core's cache for the next layer.
 
 N members, B rows; parameters are laid out [N, in, out].
 """
@@ -15,11 +16,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robo_policies.networks.accelerated.products import linear
-
+HAS_ONEDNN = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+SMALL = 1 << 12
+"""Elements of a matrix below which NumPy's products are faster, such as one row or a layer of few outputs."""
+_onednn: Any = torch.ops.mkldnn._linear_pointwise.default if HAS_ONEDNN else None
 EPSILON = 1e-5  # PyTorch's default of LayerNorm
 # overloads by their names: finding them takes longer than computing them
 _normalize = torch.ops.aten.native_layer_norm.default
@@ -218,3 +222,17 @@ class ForwardPass:
             if is_trained:
                 gradients |= layer.named(*layer.by_parameters(activation.before, by_sums), *by_norm)
         return gradients, [linear(by_sums, layer.weight[columns]) for columns in wanted]
+
+
+def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
+    """Return inputs (B, in) times the transpose of weight (out, in), plus bias (out,), optionally through a ReLU."""
+    if HAS_ONEDNN and inputs.numel() >= SMALL and weight.numel() >= SMALL:
+        found: Tensor = _onednn(inputs, weight, bias, "relu" if relu else "none", [], "")
+        return found
+    with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are rejected with a better message
+        product = np.matmul(inputs.numpy(), weight.numpy().T)
+        if bias is not None:
+            product += bias.numpy()
+        if relu:
+            np.maximum(product, 0.0, out=product)
+    return torch.from_numpy(product)

@@ -39,7 +39,7 @@ class PolicyLoss:
         parts = self._gradient.split_with_sizes([each.numel() for each in parameters.values()])
         slopes = {name: part.view(each.shape) for (name, each), part in zip(parameters.items(), parts, strict=True)}
         arrays = [{name: each.detach().numpy() for name, each in found.items()} for found in (parameters, slopes)]
-        layers = range(len(config.hidden))
+        layers = range(len(config.network.hidden))
         (self._weights, self._weight_slopes), (self._biases, self._bias_slopes) = (
             [[_pair([found[f"{trunk}.{kind}{layer}"] for trunk in TRUNKS]) for layer in layers] for found in arrays]
             for kind in ("weight", "bias")

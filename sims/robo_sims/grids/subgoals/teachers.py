@@ -21,10 +21,9 @@ import numpy as np
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
-from robo_rl.rewards.judges.judge import Form
-from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
-from robo_rl.rewards.language.factory import language_model, require_task
-from robo_rl.rewards.language.model import LanguageModel
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.opening import language_model, require_task
+from robo_rl.rewards.chat.question import Answer, Form, Question, prompt
 from robo_rl.settings import settings_as
 from robo_rl.types import Metrics
 from robo_sims.grids.subgoals.level import GridObject, Level, Place, Subgoal
@@ -294,7 +293,7 @@ class LanguageTeacher(Teacher):
                 allowed="llm or replay",
                 fix="teacher: {name: llm, llm: endpoint, log: subgoals.jsonl}",
             )
-        self._model: LanguageModel | None = None
+        self._model: ModelClient | None = None
         self._known: dict[str, Sequence[Subgoal]] = {}
         self._statuses: Counter[str] = Counter()
 
@@ -304,7 +303,7 @@ class LanguageTeacher(Teacher):
 
     @override
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
-        """Return the subgoals of the model's answer; raises the errors of `LanguageModel.sample`."""
+        """Return the subgoals of the model's answer; raises the errors of `ModelClient.sample`."""
         if level.text not in self._known:
             reply = self._opened.sample(question(level))[0]
             self._known[level.text] = found = listed(reply, level)
@@ -336,19 +335,19 @@ class LanguageTeacher(Teacher):
         self._model = None
 
     @property
-    def _opened(self) -> LanguageModel:
+    def _opened(self) -> ModelClient:
         if self._model is None:  # opened late: an environment made only for its spec must not lock the log
             log, replay = (Path(name) if name else None for name in (self.log, self.replay))
             self._model = language_model(self.llm, self.settings, log=log, replay=replay)
         return self._model
 
 
-def question(level: Level) -> Prompt:
+def question(level: Level) -> Question:
     """Return the prompt of a level."""
     return prompt(ASK.format(level=level.text), purpose=PURPOSE, system=SYSTEM, form=Plan, temperature=0.0)
 
 
-def listed(reply: Reply, level: Level) -> Sequence[Subgoal]:
+def listed(reply: Answer, level: Level) -> Sequence[Subgoal]:
     """Return the subgoals of a reply; none if a cell outside the grid shows that the level was misread."""
     if reply.status != "ok":
         return ()

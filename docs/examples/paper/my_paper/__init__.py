@@ -1,0 +1,1 @@
+"""Reward-weighted regression, and a reward that pays progress towards a goal."""

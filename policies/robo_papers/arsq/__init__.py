@@ -1,0 +1,1 @@
+"""ARSQ: soft Q-learning over a coarse-to-fine cube of actions."""

@@ -1,0 +1,252 @@
+"""ARSQ: auto-regressive soft Q-learning over a coarse-to-fine cube of actions.
+
+Liu et al. 2025, "Learning from Suboptimal Data in Continuous Control via Auto-Regressive Soft Q-Network", arXiv:2502.00288; the
+cube is that of Seo, Uruç and James 2024, arXiv:2407.07787. An action is chosen digit by digit, level after level and element
+after element; each choice sees the box that the earlier ones have left. B rows, N members, A action elements, L levels of n
+bins, K = L A choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from robo_policies.learners.parts import Learned, LearnerParts
+from robo_policies.networks.actor_critic import Critics, Trainable
+from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.settings import LearnerSettings, Network
+from robo_rl.errors import require_allowed
+from robo_rl.extras import FromExpert, RowNumbers, StoredRows
+from robo_rl.protocols.contract import STEPS, Feature, Needs
+from robo_rl.protocols.sampling import Replay, Sampling
+from robo_rl.requirements import require_continuous
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Array, Batch, Metrics
+
+
+@dataclass(frozen=True)
+class GoodEpisodes(FromExpert):
+    """The expert's steps, and those of own episodes with a return of `threshold` or more."""
+
+    uses_rewards = True
+    threshold: float | None = None
+
+    @override
+    def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
+        is_good = self.threshold is not None and rows.column("reward", steps).sum() >= self.threshold
+        return {"from_expert": rows.column("from_expert", steps) | is_good}
+
+
+@dataclass(frozen=True)
+class ARSQNetwork(Network):
+    """Networks of ARSQ; the authors have three hidden layers of 512."""
+
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+
+
+@dataclass(frozen=True)
+class ARSQReplay(Replay):
+    """Replay memory of ARSQ."""
+
+    learning_starts: int = 1_000
+    """Environment steps with random actions before the first update."""
+    offline_fraction: float = 0.5
+    """Share of each batch that is recorded."""
+
+
+@dataclass(frozen=True)
+class ARSQConfig(LearnerSettings):
+    """Settings of ARSQ."""
+
+    needs = Needs(STEPS, excludes={Feature.RELABELLED: "choose a reward that does not change"})
+
+    levels: int = 3
+    """L; an action is known to 2 / bins^L."""
+    bins: int = 5
+    """n, parts of each box along each element."""
+    temperature: float = 0.01
+    """[reward] alpha: weight of the entropy of each choice."""
+    conservative: Literal["margin", "cql", "off"] = "margin"
+    """Loss that holds other choices below the expert's."""
+    conservative_weight: float = 1.0
+    """Its weight."""
+    experts: str = "success"
+    """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
+    self_imitation: float | None = None
+    """Return from which own episodes count as the expert's; None for none."""
+    lr: float = 3e-4
+    """Learning rate of Adam."""
+    batch_size: int = 256
+    """Transitions of one update."""
+    discount: float = 0.99
+    """Weight of a reward one step later."""
+    tau: float = 0.02
+    """Share of the online values that enters the target values at each update."""
+    network: ARSQNetwork = ARSQNetwork()
+    """Networks."""
+    replay: ARSQReplay = ARSQReplay()
+    """Replay memory."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = {"levels": (self.levels >= 1, "1 or more"), "bins": (self.bins >= 2, "2 or more")}
+        allowed |= {"temperature": (self.temperature > 0, "above 0")}
+        allowed |= {"conservative_weight": (self.conservative_weight >= 0, "0 or more")}
+        require_allowed(self, allowed | {"conservative": (self.conservative in ("margin", "cql", "off"), "margin, cql or off")})
+
+    @property
+    def sampling(self) -> Sampling:
+        """Requirements of the training loop."""
+        return replace(Sampling.of(self), extras=(GoodEpisodes(self.experts, threshold=self.self_imitation),))
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> ARSQ:
+        """Returns a fresh learner."""
+        return ARSQ(spec, self, seed)
+
+
+@dataclass(frozen=True)
+class Cube:
+    """Coarse-to-fine codes of actions in [-1, 1]^A; choice k is of level k // A and element k % A."""
+
+    actions: int
+    levels: int
+    bins: int
+
+    @property
+    def choices(self) -> int:
+        """K, choices of an action."""
+        return self.levels * self.actions
+
+    def encode(self, actions: Tensor) -> Tensor:
+        """Returns the bins (B, K) of actions (B, A)."""
+        count = self.bins**self.levels
+        cells = ((actions + 1.0) / 2.0 * count).long().clamp(0, count - 1)
+        return torch.cat([cells // self.bins ** (self.levels - 1 - level) % self.bins for level in range(self.levels)], 1)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Returns the centres (B, A) of the boxes that the first choices (B, k) have left, 0 to K of them."""
+        centres = torch.zeros((len(codes), self.actions), device=codes.device)
+        for index in range(codes.shape[1]):
+            width = 2.0 / self.bins ** (index // self.actions + 1)
+            centres[:, index % self.actions] += (codes[:, index] - (self.bins - 1) / 2.0) * width
+        return centres
+
+    def contexts(self, codes: Tensor) -> Tensor:
+        """Returns the inputs of each choice (B, K, A): the centres of the boxes before it."""
+        level = torch.arange(self.choices, device=codes.device) // self.actions
+        moves = (codes - (self.bins - 1) / 2.0) * (2.0 / self.bins ** (level + 1.0))
+        spread = functional.one_hot(torch.arange(self.choices, device=codes.device) % self.actions, self.actions)
+        moved = moves[:, :, None] * spread
+        return moved.cumsum(1) - moved
+
+
+class Choices(nn.Module):
+    """N networks of the choices: A_k(s, box, bin), whose exponentials over alpha are a distribution; acts by their minimum."""
+
+    def __init__(self, parts: LearnerParts, inputs: int, cube: Cube, alpha: float, members: int = 2) -> None:
+        super().__init__()
+        self.cube, self.alpha, self.members, self._inputs = cube, alpha, members, inputs
+        self.layers = parts.networks.critic(inputs + cube.actions + cube.choices, members, outputs=cube.bins)
+
+    def forward(self, observations: Tensor, contexts: Tensor, choices: Tensor) -> Tensor:
+        """Returns soft advantages (N, B, n) of choices (B,) for boxes with centres (B, A)."""
+        place = functional.one_hot(choices, self.cube.choices).float()
+        values = self.layers(observations[:, : self._inputs], contexts, place)
+        soft: Tensor = values - self.alpha * torch.logsumexp(values / self.alpha, -1, keepdim=True)
+        return soft
+
+    def of_actions(self, observations: Tensor, codes: Tensor) -> Tensor:
+        """Returns soft advantages (N, B, K, n) of every choice that the codes (B, K) of actions went through."""
+        rows, count = codes.shape
+        contexts = self.cube.contexts(codes).flatten(0, 1)
+        places = torch.arange(count, device=codes.device).repeat(rows)
+        found: Tensor = self(observations.repeat_interleave(count, 0), contexts, places)
+        return found.reshape(self.members, rows, count, -1)
+
+    def mode(self, observations: Tensor) -> Tensor:
+        """Returns the most likely choices, one after the other (B, A)."""
+        return self._chosen(observations, None)
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Returns random choices (B, A)."""
+        return self._chosen(observations, generator)
+
+    def _chosen(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
+        codes = torch.zeros((len(observations), 0), dtype=torch.long, device=observations.device)
+        for index in range(self.cube.choices):
+            place = torch.full((len(observations),), index, device=observations.device)
+            soft = self(observations, self.cube.decode(codes), place).amin(0)
+            if generator is None:
+                chosen = soft.argmax(-1, keepdim=True)
+            else:
+                chances = torch.softmax(soft / self.alpha, -1).cpu()  # the generator's device
+                chosen = torch.multinomial(chances, 1, generator=generator).to(codes.device)
+            codes = torch.cat([codes, chosen], 1)
+        return self.cube.decode(codes)
+
+
+class SoftValues(Trainable):
+    """The choices and V(s), which learn from one loss."""
+
+    def __init__(self, choices: Choices, value: Critics) -> None:
+        super().__init__()
+        self.choices, self.value = choices, value
+
+
+class ARSQ(Learned):
+    """Soft Q-learning: Q(s, a) = V(s) + the soft advantages of the choices that make up a."""
+
+    def __init__(self, spec: EnvironmentSpec, config: ARSQConfig, seed: int) -> None:
+        require_continuous(spec, "ARSQ")
+        self.config = config
+        self.parts = parts = LearnerParts(spec, config, seed)
+        self.cube = Cube(spec.action.size, config.levels, config.bins)
+        choices = Choices(parts, parts.encoder.size, self.cube, config.temperature)
+        networks = SoftValues(choices, Critics(parts.networks, parts.encoder.size))
+        self.networks = parts.add("choices", networks, config.lr)
+        self.choices, self.value = networks.choices, networks.value
+        self.target_value = parts.add_target("target_value", self.value)
+        parts.act_with(choices)
+
+    def update(self, batch: Batch) -> Metrics:
+        """Takes one step of values and choices."""
+        parts, data = self.parts, self.parts.batch(batch)
+        observations = parts.encoder(data.observations)
+        soft = self.choices.of_actions(observations, codes := self.cube.encode(data.actions))
+        taken = soft.gather(-1, codes[None, :, :, None].expand(len(soft), -1, -1, -1))
+        q = self.value(observations) + taken.squeeze(-1).sum(-1)
+        critic_loss = (data.weights * (q - self.target(data)).square()).mean(1).sum()
+        conservative_loss = self.conservative_loss(soft, taken, data.extras["from_expert"])
+        self.networks.descend(critic_loss + self.config.conservative_weight * conservative_loss)
+        parts.track(self.target_value, self.value, self.config.tau)
+        return parts.finish_update({"critic_loss": critic_loss, "conservative_loss": conservative_loss, "q_mean": q.mean()})
+
+    @torch.no_grad()
+    def target(self, data: TensorBatch) -> Tensor:
+        """Returns r + gamma min_i V'_i(s') (B,): V is soft already, because advantages of a choice sum to 1 in exponentials."""
+        following: Tensor = self.target_value(self.parts.encoder(data.next_observations)).amin(0)
+        return data.rewards + data.discounts * data.masks * following
+
+    def conservative_loss(self, soft: Tensor, taken: Tensor, is_expert: Tensor) -> Tensor:
+        """Returns how far other bins lie above the expert's, summed over choices and members, averaged over its rows.
+
+        soft: (N, B, K, n). taken: (N, B, K, 1) of the expert's bins. "margin": the mean of max(0, A_other - A); "cql":
+        max(0, alpha log of the sum of exp(A_other / alpha) - A).
+        """
+        if self.config.conservative == "off":
+            return soft.sum() * 0.0
+        is_other = soft != taken
+        if self.config.conservative == "margin":
+            above = ((soft - taken).clamp(min=0.0) * is_other).sum(-1) / (self.cube.bins - 1)
+        else:
+            alpha = self.config.temperature
+            others = alpha * torch.logsumexp((soft / alpha).masked_fill(~is_other, -torch.inf), -1)
+            above = (others - taken.squeeze(-1)).clamp(min=0.0)
+        return (above.sum(-1) * is_expert).sum() / is_expert.sum().clamp(min=1)

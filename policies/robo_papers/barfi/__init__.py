@@ -1,0 +1,1 @@
+"""BARFI: how much a heuristic counts."""

@@ -1,0 +1,1 @@
+"""FISOR: hard constraints from recorded data."""

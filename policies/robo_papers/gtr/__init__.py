@@ -1,0 +1,1 @@
+"""GTR: reinforcement learning with a corrector at each step."""

@@ -1,0 +1,1 @@
+"""OER: recorded tasks one after the other, with small memories."""

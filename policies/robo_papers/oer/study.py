@@ -1,0 +1,177 @@
+"""Three tasks of a reaching arm, one after the other, from recorded data: score of each after all of them, and forgetting.
+
+python -m robo_papers.oer.study --out continual --seeds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from typing_extensions import override
+
+from robo_bench.trainings import Silent
+from robo_papers.oer.learner import ContinualTraining, OERConfig
+from robo_policies.learners.td3_bc import TD3BCConfig
+from robo_rl.environments.make import make_environment
+from robo_rl.evaluation.statistics import student_interval
+from robo_rl.protocols.components import Policy
+from robo_rl.replay.recorded import RecordedReplay
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.settings import updated
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.system.durable_files import write_durably
+from robo_rl.types import Array, Episode
+
+GAINS = (1.0, -1.0, 0.4)
+"""Factor of the motors in each task."""
+UPDATES, EPISODES, JUDGED = 3000, 400, 40
+"""Per task: updates, recorded episodes of 50 steps, evaluated episodes."""
+SHARED: dict[str, Any] = {"network": {"hidden": (128, 128)}, "batch_size": 128, "lr": 1e-3}
+METHODS: dict[str, OERConfig] = {
+    "OER": updated(OERConfig(), SHARED),
+    "dual, random steps": updated(OERConfig(), SHARED, selection="random"),
+    "dual, highest rewards": updated(OERConfig(), SHARED, selection="reward"),
+    "dual, largest errors": updated(OERConfig(), SHARED, selection="surprise"),
+    "dual, spread out": updated(OERConfig(), SHARED, selection="coverage"),
+    "one policy, random steps": updated(OERConfig(), SHARED, selection="random", dual=False),
+    "one policy, EWC": updated(OERConfig(), SHARED, capacity=0, dual=False, ewc=100.0),
+    "one policy, nothing kept": updated(OERConfig(), SHARED, capacity=0, dual=False),
+}
+
+
+class Motors(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Reacher whose motors have another gain in each task; the task is observed, one-hot."""
+
+    def __init__(self, task: int) -> None:
+        super().__init__(make_environment("gymnasium/Reacher-v5"))
+        self._task, inner = task, specification(self.env)
+        entry = ArraySpec("task", (len(GAINS),), low=0.0, high=1.0, meaning="one-hot")
+        self.environment_spec = replace(inner, observation=ObservationSpec((*inner.observation.arrays, entry)))
+        self.observation_space = self.environment_spec.observation.space
+
+    def _with_task(self, observation: Any) -> dict[str, Array]:
+        return {**observation, "task": np.eye(len(GAINS), dtype=np.float32)[self._task]}
+
+    @override
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(**options)
+        return self._with_task(observation), info
+
+    @override
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        moved = (np.asarray(action) * np.float32(GAINS[self._task])).astype(np.float32)
+        observation, reward, terminated, truncated, info = self.env.step(moved)
+        return self._with_task(observation), reward, terminated, truncated, info
+
+
+class Controller:
+    """Pulls the finger to the target by the transposed Jacobian, with noise; knows the gain."""
+
+    def __init__(self, spec: EnvironmentSpec, noise: float, seed: int) -> None:
+        self.environment_spec, self._noise, self._random = spec, noise, np.random.default_rng(seed)
+
+    def reset(self) -> None:
+        """Do nothing."""
+
+    def act(self, observation: Any, *, deterministic: bool = False) -> Array:
+        """Return torques (2,)."""
+        (cos_0, cos_1), (sin_0, sin_1) = observation["joint_cosine"], observation["joint_sine"]
+        both = np.array([cos_0 * cos_1 - sin_0 * sin_1, sin_0 * cos_1 + cos_0 * sin_1])
+        first, second = 0.1 * np.array([-sin_0, cos_0]), 0.11 * np.array([-both[1], both[0]])
+        away, gain = observation["target_to_fingertip"], GAINS[int(observation["task"].argmax())]
+        pull = np.array([(first + second) @ -away, second @ -away])
+        action = (20.0 * pull - 0.1 * observation["joint_velocity"]) / gain + self._noise * self._random.normal(size=2)
+        torques: Array = np.clip(action, -1.0, 1.0).astype(np.float32)
+        return torques
+
+
+def recorded(task: int) -> list[Episode]:
+    """Return the episodes of a task: the controller's, half of them with much noise."""
+    environment = Motors(task)
+    policies = [Controller(specification(environment), noise, task) for noise in (0.1, 0.5)]
+    return [rollout(environment, policies[number % 2], seed=10_000 * task + number) for number in range(EPISODES)]
+
+
+def mean_return(policy: Policy, task: int) -> float:
+    """Return the mean return in a task."""
+    environment = Motors(task)
+    found = [rollout(environment, policy, seed=500_000 + number, deterministic=True) for number in range(JUDGED)]
+    return float(np.mean([each.undiscounted_return for each in found]))
+
+
+class Judging(Silent):
+    """Evaluates the policy in all tasks at the end of each."""
+
+    def __init__(self, each: int) -> None:
+        super().__init__()
+        self._each = each
+        self.returns = list[list[float]]()
+
+    def on_step(self, step: int, training: Any) -> None:
+        """Evaluate after the last update of a task."""
+        if step % self._each == 0:
+            self.returns.append([mean_return(training.policy, task) for task in range(len(GAINS))])
+
+
+def after_each(config: OERConfig, episodes: list[list[Episode]], seed: int) -> list[list[float]]:
+    """Return mean returns (tasks learnt, tasks)."""
+    counts, joined = tuple(len(each) for each in episodes), [episode for each in episodes for episode in each]
+    chosen, judging = replace(config, tasks=counts), Judging(UPDATES)
+    training = ContinualTraining(Motors(0), chosen, steps=UPDATES * len(GAINS), seed=seed, demonstrations=joined)
+    training.run(judging)
+    return judging.returns
+
+
+def together(episodes: list[list[Episode]], seed: int) -> list[list[float]]:
+    """Return mean returns of TD3+BC on all tasks at once, an upper bound."""
+    spec = specification(Motors(0))
+    learner = updated(TD3BCConfig(), SHARED).build(spec, seed)
+    replay = RecordedReplay.of(spec, [episode for each in episodes for episode in each], seed)
+    for _ in range(UPDATES * len(GAINS)):
+        learner.update(replay.sample(SHARED["batch_size"]))
+    return [[mean_return(learner.policy, task) for task in range(len(GAINS))]]
+
+
+def main() -> None:
+    """Train all that the folder lacks, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=[], help="methods")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    episodes = [recorded(task) for task in range(len(GAINS))]
+    random = RandomPolicy(specification(Motors(0)), 0)
+    low = np.array([mean_return(random, task) for task in range(len(GAINS))])
+    high = np.array([mean_return(Controller(specification(Motors(0)), 0.0, 0), task) for task in range(len(GAINS))])
+    print(f"random {low.round(1).tolist()}, controller {high.round(1).tolist()}; scores are 0 and 100 for them", flush=True)
+    columns = "after all, mean of tasks | first task after it | first task after all | backward transfer"
+    print(f"| method | {columns} |\n|---|---|---|---|---|")
+    for name, config in {**METHODS, "all tasks at once": None}.items():
+        if arguments.only and name not in arguments.only:
+            continue
+        rows = []
+        for seed in range(arguments.seeds):
+            file = arguments.out / f"{name.replace(' ', '-')}--{seed}.json"
+            if not file.exists():
+                returns = together(episodes, seed) if config is None else after_each(config, episodes, seed)
+                write_durably(file, json.dumps(returns).encode())
+            scores = 100.0 * (np.array(json.loads(file.read_text())) - low) / (high - low)
+            tasks = len(GAINS)
+            lost = [scores[-1, task] - scores[task, task] for task in range(tasks - 1)] if len(scores) == tasks else [0.0]
+            rows.append([scores[-1].mean(), scores[0, 0], scores[-1, 0], np.mean(lost)])
+        found = map(student_interval, zip(*rows, strict=True))
+        cells = [f"{each.estimate:.0f} [{each.low:.0f}, {each.high:.0f}]" for each in found]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

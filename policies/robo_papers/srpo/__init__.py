@@ -1,0 +1,1 @@
+"""SRPO: failures that look like successes."""

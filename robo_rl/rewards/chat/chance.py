@@ -1,0 +1,59 @@
+"""A judge that guesses, to try a pipeline or an audit before a real model costs anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from robo_rl.errors import require_allowed
+from robo_rl.rewards.chat.models import Terms
+from robo_rl.rewards.chat.question import Answer, Question
+from robo_rl.rewards.identity import hash_of
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Random answers of the right form. Each follows from question and seed alone."""
+
+    missing: float = 0.0
+    """Share of the questions that it refuses."""
+    seed: int = 0
+    """Of the guesses."""
+    terms: Terms = field(default_factory=Terms)
+    """Budget and cache; an answer takes one token for each character."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"missing": (0 <= self.missing <= 1, "0 to 1"), "seed": (self.seed >= 0, "0 or more")})
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Its name, and a hash of share and seed."""
+        return "chance", hash_of(f"{self.missing} {self.seed}".encode())
+
+    def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
+        """Yield guesses in the order of the questions."""
+        for number, question in enumerate(questions):
+            chance = np.random.default_rng([self.seed, int(question.hash, 16)])
+            if chance.random() < self.missing:
+                yield number, Answer("refused", text="I cannot tell.", model="chance")
+                continue
+            schema = question.schema
+            words = json.dumps(_guess(schema, schema, chance)) if schema else f"A guess, {question.hash}."
+            yield number, Answer("ok", text=words, model="chance", completion_tokens=len(words))
+
+
+def _guess(schema: Mapping[str, Any], whole: Mapping[str, Any], chance: np.random.Generator) -> Any:
+    """Return a value that a schema allows; `whole` has the definitions that it may refer to."""
+    if "$ref" in schema:
+        return _guess(whole["$defs"][schema["$ref"].rsplit("/", 1)[-1]], whole, chance)
+    if "enum" in schema:
+        return schema["enum"][chance.integers(len(schema["enum"]))]
+    if schema["type"] == "object":
+        return {name: _guess(part, whole, chance) for name, part in schema["properties"].items()}
+    if schema["type"] in ("number", "integer"):
+        return int(chance.integers(int(schema["minimum"]), int(schema["maximum"]) + 1))
+    return "a guess"

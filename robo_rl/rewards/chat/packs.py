@@ -1,0 +1,161 @@
+"""Packs: replies made by hand or by rule, never by a model, to try every method without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from robo_rl.errors import InvalidSetting, OutOfReplies, UnknownName
+from robo_rl.rewards.chat.question import REPAIR, Answer, Question, Status
+from robo_rl.rewards.identity import hash_of
+from robo_rl.system.plain_files import parse_yaml, text_of
+
+Words = Annotated[str, pydantic.StringConstraints(min_length=1)]
+
+
+class _Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class PackReply(_Strict):
+    """A reply with a status."""
+
+    text: str = ""
+    """The words."""
+    status: Status = "ok"
+    """Status: "cut", "refused", "unreachable", ... for faults."""
+
+
+class Match(_Strict):
+    """Replies to prompts with certain words in the last message."""
+
+    when: str
+    """Words of the last message; "" for every prompt that no earlier rule takes."""
+    samples: list[Words | PackReply]
+    """The replies, one for each sample."""
+
+
+class Pack(_Strict):
+    """Replies by purpose: one list for each prompt of that purpose in their order, or rules that look at the prompt."""
+
+    pack: Literal[1]
+    """Version of this form."""
+    made: Literal["by hand", "by rule"]
+    """Origin of the replies; never a model."""
+    author: Words
+    """Author, and the knowledge used."""
+    about: Words
+    """Content of the replies."""
+    method: Words
+    """Method whose prompts they answer, such as text2reward."""
+    task: Words
+    """Environment, such as robo/ArmPush-v0."""
+    replies: dict[str, list[list[Words | PackReply]] | list[Match]]
+    """By purpose."""
+
+
+@dataclass(frozen=True)
+class PackModel:
+    """Answers out of a pack."""
+
+    name: str
+    """Name in the request."""
+    pack: Pack
+    """The replies."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Its name, which states that no model answered, and a hash of the whole pack."""
+        whole = json.dumps(self.pack.model_dump(), sort_keys=True).encode()
+        return f"pack {self.name} (made {self.pack.made})", hash_of(whole)
+
+    def require(self, task: str) -> None:
+        """Raise InvalidSetting if the replies are for another environment."""
+        if task != self.pack.task:
+            raise InvalidSetting(
+                f"The pack {self.name} has replies for another environment.",
+                got=task,
+                allowed=self.pack.task,
+                fix="a pack for this one, a model (llm: endpoint), or, where the replies fit, a copy with another `task`",
+            )
+
+    def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
+        """Yield the replies; raise OutOfReplies if a prompt has none, UnknownName for an unknown purpose."""
+        for number, question in enumerate(questions):
+            samples, sample = self._samples(question), question.sample or 0
+            reply = samples[sample] if sample < len(samples) else None
+            reply = PackReply(text=reply) if isinstance(reply, str) else reply
+            missing = f"the pack {self.name} has {len(samples)} replies to this prompt"
+            status: Status = "out of replies" if reply is None else reply.status
+            text = missing if reply is None else reply.text
+            yield number, Answer(status, {}, text, f"made {self.pack.made}", origin="pack")
+
+    def report(self) -> str:
+        """Return a line on the source for readers of results."""
+        return f"{self.identity[0]}: replies made {self.pack.made}, not by a model ({self.pack.author})"
+
+    def _samples(self, question: Question) -> Sequence[str | PackReply]:
+        purpose = question.purpose
+        if purpose not in self.pack.replies:
+            if purpose.endswith(REPAIR):
+                return ()
+            raise UnknownName(f"purpose of the pack {self.name}:", purpose, self.pack.replies)
+        entries: Sequence[Sequence[str | PackReply] | Match] = self.pack.replies[purpose]
+        last = question.words
+        for number, entry in enumerate(entries):
+            if isinstance(entry, Match):
+                if entry.when in last:
+                    return entry.samples
+            elif number == question.round:
+                return entry
+        asked = f"prompt {question.round} (from 0): {last[:80]!r}"
+        raise OutOfReplies(
+            f"The pack {self.name} is at its end.",
+            got=f"{asked} for {purpose!r}",
+            allowed=f"{len(entries)} prompts or rules of this purpose",
+            fix="fewer rounds, a longer pack, or a model: --llm endpoint",
+        )
+
+
+def pack_files() -> dict[str, Path]:
+    """Return name -> file of the packs that come with the package."""
+    folder = Path(str(files("robo_rl.rewards.chat") / "packs"))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_pack(name: str) -> PackModel:
+    """Return a pack by its name, or from a YAML or JSON file; raise UnknownName, or InvalidSetting with the problem."""
+    is_path = name.endswith((".yaml", ".yml", ".json"))
+    if not is_path and name not in pack_files():
+        raise UnknownName("pack", name, pack_files(), fix="or name a file: pack:FILE.yaml")
+    path = Path(name) if is_path else pack_files()[name]
+    found = _contents(path)
+    try:
+        return PackModel(path.stem, Pack.model_validate(found))
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise InvalidSetting(
+            f"{path} is not a pack of replies.",
+            got=f"{where}: {first['msg']}",
+            allowed=", ".join(Pack.model_fields),
+            fix="see docs/language-models.md",
+        ) from None
+
+
+def _contents(path: Path) -> Mapping[str, Any]:
+    allowed = "a YAML or JSON file of replies"
+    text = text_of(path, allowed)
+    try:
+        found = json.loads(text) if path.suffix == ".json" else parse_yaml(text, str(path))
+    except (ValueError, RecursionError) as error:
+        raise InvalidSetting(f"{path} cannot be read.", got=error, allowed=allowed) from None
+    if not isinstance(found, dict):
+        raise InvalidSetting(f"{path} is not a pack of replies.", got=type(found).__name__, allowed="a mapping")
+    return found

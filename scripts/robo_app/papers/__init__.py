@@ -1,0 +1,1 @@
+"""Papers as a whole: their conformance."""

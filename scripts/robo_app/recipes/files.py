@@ -1,0 +1,36 @@
+"""Files of the recipes that can be named, and their summaries, without reading them whole."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from robo_rl.papers import papers
+from robo_rl.system.plain_files import parse_yaml, text_of
+
+_HEADING = re.compile(r"^(?:summary|needs):.*\n(?:[ \t].*\n)*", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What a list says of a recipe."""
+
+    summary: str
+    """One sentence."""
+    needs: dict[str, str]
+    """File or folder that must exist -> the command that makes it."""
+
+
+def recipe_files() -> dict[str, Path]:
+    """Return name -> file of the recipes of the workbench and of the papers."""
+    found = {path.stem: path for path in (Path(__file__).parent / "shipped").glob("*.yaml")}
+    for paper in papers().values():
+        found = {**paper.recipes, **found}
+    return dict(sorted(found.items()))
+
+
+def heading(file: Path) -> Heading:
+    """Return summary and needs of a recipe; the rest of the file, which takes ten times as long, is not parsed."""
+    found = parse_yaml("".join(_HEADING.findall(text_of(file, "a recipe") + "\n")), str(file)) or {}
+    return Heading(str(found.get("summary", "")), {**(found.get("needs") or {})})

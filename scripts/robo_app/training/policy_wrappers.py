@@ -1,0 +1,125 @@
+"""Wrappers with another policy, an expert's or a run's: it is corrected, stayed near to, steered by its noise, or opposed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from typing_extensions import override
+
+from robo_app.training.assembly import policy_of, recipe_of, scripted_expert
+from robo_policies.learners.chunks import ChunkPolicy
+from robo_policies.learners.prior import PriorEnv
+from robo_policies.learners.residual import SCALE, ResidualEnv
+from robo_policies.learners.steering import REACH, SteeredEnv
+from robo_rl.environments.forces import Forces, OpposedEnv
+from robo_rl.environments.wrapping import EnvironmentWrapper
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Policy
+from robo_rl.runs.run import find_run
+from robo_rl.spec.environment import specification
+
+SCRIPTED = "scripted"
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class ResidualWrapper(EnvironmentWrapper):
+    """Correct the actions of a base policy."""
+
+    changes = ("name", "observation", "action")
+
+    base: str = SCRIPTED
+    """"scripted", the environment's expert, or a run."""
+    scale: float = SCALE
+    """Largest correction."""
+    noise: float = 0.0
+    """Of the scripted expert."""
+
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> ResidualEnv:
+        return ResidualEnv(environment, base_for(environment, self.base, self.noise), scale=self.scale)
+
+
+@dataclass(frozen=True)
+class PriorWrapper(EnvironmentWrapper):
+    """Observe the action of a prior policy, and reward what it finds likely."""
+
+    changes = ("name", "observation")
+
+    base: str = SCRIPTED
+    """"scripted", the environment's expert, or a run."""
+    std: float = 0.3
+    """Deviation of the prior's density."""
+    reward_weight: float = 0.0
+    """Of its log density in the reward."""
+
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> PriorEnv:
+        prior_for = base_for(environment, self.base, 0.0)
+        return PriorEnv(environment, prior_for, std=self.std, reward_weight=self.reward_weight)
+
+
+@dataclass(frozen=True)
+class SteeredWrapper(EnvironmentWrapper):
+    """Let a run's flow policy act, whose noise is the action."""
+
+    changes = ("name", "action")
+
+    base: str
+    """A run of flow-bc."""
+    reach: float = REACH
+    """Largest noise in standard deviations."""
+
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> SteeredEnv:
+        if self.base == "latest":
+            fix = "name the run, such as base: runs/20260101-120000-offline-flow-bc-0"
+            raise InvalidSetting("The latest run would be the one that begins.", got="base latest", fix=fix)
+        policy = trained(self.base)
+        if not isinstance(policy, ChunkPolicy):
+            run = find_run(self.base, RUNS)
+            raise InvalidSetting(
+                "The base cannot be steered.", got=f"{run.path.name}, of {recipe_of(run).algorithm}", allowed="a run of flow-bc"
+            )
+        return SteeredEnv(environment, policy, reach=self.reach)
+
+
+@dataclass(frozen=True)
+class AdversaryWrapper(EnvironmentWrapper):
+    """Let a run's policy act, and learn the forces that it can bear least."""
+
+    changes = ("action", "success_rule", "costs")
+
+    policy: str = ""
+    """A run, by name or path, whose policy is frozen."""
+    force: float = 1.0
+    """[N] Largest force along each of `axes` on each of `bodies`."""
+    bodies: tuple[str, ...] = ()
+    axes: str = "xz"
+
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> OpposedEnv:
+        if self.policy in ("", "latest"):  # the latest would be the adversary's own run as soon as it is made
+            raise InvalidSetting(
+                "An adversary needs a named policy.", got=self.policy or "none", allowed="policy: RUN", fix="name a run"
+            )
+        return OpposedEnv(environment, trained(self.policy), Forces(environment, self.bodies, self.axes, self.force))
+
+
+def base_for(environment: gymnasium.Env[Any, Any], base: str, noise: float) -> Callable[[int], Policy]:
+    """Return a function from the seed of an episode to a base policy, of the environment's expert or of a run."""
+    if base == SCRIPTED:
+        expert_for = scripted_expert(environment, specification(environment).name)
+        return lambda seed: expert_for(seed=seed, noise=noise)
+    policy = trained(base)
+    return lambda _: policy
+
+
+def trained(name: str) -> Policy:
+    """Return the policy of a run."""
+    run = find_run(name, RUNS)
+    return policy_of(run, recipe_of(run))

@@ -1,16 +1,15 @@
-"""Checks of what a component needs: optional packages, ranges of settings, kinds of actions, finite numbers."""
+"""Checks of what a component needs: ranges of settings, kinds of actions, finite numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, NoReturn
 
 import numpy as np
 
-from robo_rl.errors import InvalidSetting, MissingExtra, NonFiniteUpdate, RunError, require_allowed
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError, require_allowed
 from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 from robo_rl.spec.observation import Role
 from robo_rl.types import Array
@@ -23,17 +22,6 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "initial_temperature": (lambda weight: weight > 0, "above 0"),
 }
 """Allowed values of settings by name, in every learner that has them."""
-
-
-@contextmanager
-def optional(component: str, package: str, extra: str) -> Iterator[None]:
-    """Import an optional package inside; raises MissingExtra if it is not installed, its own error if it is broken."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != package:
-            raise
-        raise MissingExtra(component, package, extra) from None
 
 
 def require_ranges(config: Any) -> None:

@@ -49,8 +49,9 @@ def unknown_key(kind: Any, key: str, source: str, group: str = "") -> UnknownNam
 
 def nested_key(kind: Any, key: str) -> str:
     """Return GROUP.NAME for a key that a group of settings has, or nearly so, also as GROUP_NAME; "" if none is like it."""
-    groups = [item for item in dataclasses.fields(kind) if dataclasses.is_dataclass(item.default)]
-    pairs = [(item.name, inner.name) for item in groups for inner in dataclasses.fields(item.default)]
+    groups: dict[str, Any] = {item.name: item.default for item in dataclasses.fields(kind)}
+    groups = {name: default for name, default in groups.items() if dataclasses.is_dataclass(default)}
+    pairs = [(name, inner.name) for name, default in groups.items() for inner in dataclasses.fields(default)]
     spelled = {written: f"{group}.{name}" for group, name in pairs for written in (f"{name}_{group}", f"{group}_{name}", name)}
     close = difflib.get_close_matches(key, spelled, n=1, cutoff=0.75)
     return spelled[close[0]] if close else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,6 +29,20 @@ def require_ranges(config: Any) -> None:
     values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in RANGES}
     require_allowed(config, {name: (RANGES[name][0](value), RANGES[name][1]) for name, value in values.items()})
     _ = getattr(config, "sampling", None)  # checks itself when it is made
+
+
+def require_groups(settings: Any) -> None:
+    """Raise InvalidSetting if a group is of another class than its default, which has the defaults of the learner."""
+    for field in fields(settings):
+        value, kind = getattr(settings, field.name), type(field.default)
+        if is_dataclass(field.default) and not isinstance(value, kind):
+            name = type(settings).__name__
+            raise InvalidSetting(
+                f"The group {field.name!r} of {name} is of another kind.",
+                got=repr(value),
+                allowed=f"a {kind.__name__}, which has the defaults of this learner",
+                fix=f"{name}({field.name}={kind.__name__}(...)), from {kind.__module__}",
+            )
 
 
 def require_continuous(spec: EnvironmentSpec, learner: str) -> None:

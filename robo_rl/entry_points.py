@@ -23,6 +23,7 @@ Group = Literal[
     "environments",
     "wrappers",
     "encoders",
+    "text_encoders",
     "learners",
     "networks",
     "rewards",

@@ -57,7 +57,8 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Literal
 
@@ -154,6 +155,17 @@ class MissingExtra(RoboRLError):
         self.problem = f"{component} needs the package {package!r}, which is not installed."
         self.fix = install or f'pip install "robo-rl[{extra}]"'
         super().__init__(self.problem, fix=self.fix)
+
+
+@contextmanager
+def optional(component: str, package: str, extra: str) -> Iterator[None]:
+    """Import an optional package inside; raises MissingExtra if it is not installed, its own error if it is broken."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise MissingExtra(component, package, extra) from None
 
 
 class MissingOperation(RoboRLError):

@@ -37,6 +37,7 @@ Group = Literal[
     "environments",
     "wrappers",
     "encoders",
+    "text_encoders",
     "learners",
     "networks",
     "rewards",

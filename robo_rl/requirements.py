@@ -1,16 +1,15 @@
-"""Checks of what a component needs: optional packages, ranges of settings, kinds of actions, finite numbers."""
+"""Checks of what a component needs: ranges of settings, kinds of actions, finite numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
-from robo_rl.errors import InvalidSetting, MissingExtra, NonFiniteUpdate, RunError, require_allowed
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError, require_allowed
 from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 from robo_rl.spec.observation import Role
 from robo_rl.types import Array
@@ -25,22 +24,25 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 """Allowed values of settings by name, in every learner that has them."""
 
 
-@contextmanager
-def optional(component: str, package: str, extra: str) -> Iterator[None]:
-    """Import an optional package inside; raises MissingExtra if it is not installed, its own error if it is broken."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != package:
-            raise
-        raise MissingExtra(component, package, extra) from None
-
-
 def require_ranges(config: Any) -> None:
     """Raise InvalidSetting if a setting of a learner, or of its `sampling` if it has one, is out of range."""
     values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in RANGES}
     require_allowed(config, {name: (RANGES[name][0](value), RANGES[name][1]) for name, value in values.items()})
     _ = getattr(config, "sampling", None)  # checks itself when it is made
+
+
+def require_groups(settings: Any) -> None:
+    """Raise InvalidSetting if a group is of another class than its default, which has the defaults of the learner."""
+    for field in fields(settings):
+        value, kind = getattr(settings, field.name), type(field.default)
+        if is_dataclass(field.default) and not isinstance(value, kind):
+            name = type(settings).__name__
+            raise InvalidSetting(
+                f"The group {field.name!r} of {name} is of another kind.",
+                got=repr(value),
+                allowed=f"a {kind.__name__}, which has the defaults of this learner",
+                fix=f"{name}({field.name}={kind.__name__}(...)), from {kind.__module__}",
+            )
 
 
 def require_continuous(spec: EnvironmentSpec, learner: str) -> None:

@@ -42,17 +42,19 @@ def unknown_key(kind: Any, key: str, source: str, group: str = "") -> UnknownNam
     """Return the error for a key that settings have not; its remedy names the group that has it, or one that is like it."""
     within = [item.name for item in dataclasses.fields(kind)]
     start = f"{group}." if group else ""
-    found = nested_key(kind, key) if not difflib.get_close_matches(key, within, n=1, cutoff=LIKENESS) else ""
+    is_near = bool(difflib.get_close_matches(key, within, n=1, cutoff=LIKENESS))
+    found = nested_key(kind, key) or ("" if is_near else nested_key(kind, key, likeness=0.75))
     of = f"key of {group} in {source}:" if group else f"key in {source}:"
     return UnknownName(of, key, within, fix=f"write {start}{found}" if found else None)
 
 
-def nested_key(kind: Any, key: str) -> str:
-    """Return GROUP.NAME for a key that a group of settings has, or nearly so, also as GROUP_NAME; "" if none is like it."""
-    groups = [item for item in dataclasses.fields(kind) if dataclasses.is_dataclass(item.default)]
-    pairs = [(item.name, inner.name) for item in groups for inner in dataclasses.fields(item.default)]
+def nested_key(kind: Any, key: str, likeness: float = 1.0) -> str:
+    """Return GROUP.NAME for a key that is NAME, GROUP_NAME or NAME_GROUP, or as like one of them; "" if there is none."""
+    groups: dict[str, Any] = {item.name: item.default for item in dataclasses.fields(kind)}
+    groups = {name: default for name, default in groups.items() if dataclasses.is_dataclass(default)}
+    pairs = [(name, inner.name) for name, default in groups.items() for inner in dataclasses.fields(default)]
     spelled = {written: f"{group}.{name}" for group, name in pairs for written in (f"{name}_{group}", f"{group}_{name}", name)}
-    close = difflib.get_close_matches(key, spelled, n=1, cutoff=0.75)
+    close = difflib.get_close_matches(key, spelled, n=1, cutoff=likeness)
     return spelled[close[0]] if close else ""
 
 

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.errors import EpisodeCorrupt, InvalidSetting, require_allowed
-from robo_rl.requirements import optional
+from robo_rl.errors import EpisodeCorrupt, InvalidSetting, optional, require_allowed
 from robo_rl.system.threads import ordinary_scheduling
 
 Pictures = npt.NDArray[np.uint8]

@@ -8,8 +8,7 @@ import cv2
 import numpy as np
 
 from robo_real.calibration import Charuco, Picture
-from robo_rl.errors import InvalidSetting
-from robo_rl.requirements import optional
+from robo_rl.errors import InvalidSetting, optional
 
 DOTS = 10_000
 """[1/m] resolution; a tenth of a millimetre"""

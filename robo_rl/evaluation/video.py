@@ -16,8 +16,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import RenderingUnavailable
-from robo_rl.requirements import optional
+from robo_rl.errors import RenderingUnavailable, optional
 from robo_rl.spec.environment import specification
 from robo_rl.system.durable_files import drafted
 from robo_rl.types import Episode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -174,6 +174,18 @@ class FrozenEncoder(Protocol):
 
     def encode(self, observations: Mapping[str, Array]) -> Array:
         """Return features (B, F) float32 of observations (B, ...), uint8 pictures among them."""
+
+
+class TextEncoder(Protocol):
+    """Encoder of sentences that is not trained; an entry point of `robo_rl.text_encoders` makes it."""
+
+    digest: str
+    """Hex digits that distinguish encoders with other weights."""
+    size: int
+    """Number F of features."""
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        """Return features (N, F) float32 of texts; raises InvalidSetting for one that is too long."""
 
 
 class Supervisor(Protocol):

@@ -13,10 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from robo_rl.errors import MissingExtra, RunError, fix_of
+from robo_rl.errors import MissingExtra, RunError, fix_of, optional
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.protocols.components import Policy, SavesItself, Stateful, Training
-from robo_rl.requirements import optional
 from robo_rl.runs.checkpoints import Checkpoint
 from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.run import Run, write_text

@@ -27,9 +27,12 @@ def has_learnt(training: Any) -> bool | None:
     return None
 
 
-def learns_too_late(learning_starts: int, steps: int) -> str:
-    """Return why a training of so many steps makes no update, and what to do; "" if its learning starts before its end."""
+def learns_too_late(learning_starts: int, steps: int, key: str) -> str:
+    """Return why a training of so many steps makes no update, and what to do; "" if its learning starts before its end.
+
+    key: the setting of the learner that says when, such as replay.learning_starts.
+    """
     if learning_starts < steps or not steps:
         return ""
-    fix = f"train for more --steps, or with --learner.replay.learning-starts {max(steps // 10, 1)}"
-    return f"no update was made: learning_starts {learning_starts} >= steps {steps}; {fix}"
+    fix = f"train for more --steps, or with --learner.{key.replace('_', '-')} {max(steps // 10, 1)}"
+    return f"no update was made: {key} {learning_starts} >= steps {steps}; {fix}"

@@ -23,7 +23,7 @@ from robo_rl.environments.make import make_environment
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.training.off_policy import OnlineTraining, online_training
-from robo_rl.training.step_sources import EnvironmentSteps
+from robo_rl.training.step_sources import StepSource
 from robo_rl.types import Transition
 
 TASK = "HalfCheetah-v5"
@@ -63,7 +63,7 @@ def _contestants(verb: str, effort: Effort, stack: ExitStack) -> Contestants:
     return {"ours": _seconds(load_ours), "sb3": _seconds(load_theirs)}
 
 
-def _our_training() -> OnlineTraining[EnvironmentSteps]:
+def _our_training() -> OnlineTraining[StepSource[Any]]:
     """Return a training in its first episode with a filled replay memory."""
     environment = make_environment(f"gymnasium/{TASK}")
     spec: EnvironmentSpec = environment.get_wrapper_attr("environment_spec")

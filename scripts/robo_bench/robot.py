@@ -59,7 +59,7 @@ TRAINING = """
 name: bench
 environment: {{name: "robot:{url}"}}
 algorithm: sac
-learner: {{learning_starts: {random_steps}}}
+learner: {{replay: {{learning_starts: {random_steps}}}}}
 learner_process: "on"
 steps: {steps}
 log_every: {log_every}

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.errors import UnknownName
-from robo_rl.requirements import optional
+from robo_rl.errors import UnknownName, optional
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.simulation import Arrays, MujocoSimulation, Simulation, SimulationStep, VectorLayout, part, source_camera
 from robo_sims.task_family import TaskFamily

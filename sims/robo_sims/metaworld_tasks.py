@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.errors import InvalidSetting
-from robo_rl.requirements import optional
+from robo_rl.errors import InvalidSetting, optional
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation
 from robo_sims.cameras import upright
 from robo_sims.simulation import Arrays, MujocoSimulation, SimulationStep, VectorLayout

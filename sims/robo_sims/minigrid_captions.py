@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import InvalidSetting
-from robo_rl.requirements import optional
+from robo_rl.errors import InvalidSetting, optional
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from robo_rl.requirements import optional
+from robo_rl.errors import optional
 from robo_sims.batched.environment import SimulationBatch
 from robo_sims.simulation import Simulation
 from robo_sims.task_family import TaskFamily

@@ -20,9 +20,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.environments.wrapping import EnvironmentWrapper
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, optional
 from robo_rl.evaluation.measures import Measure, measures_of
-from robo_rl.requirements import optional
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import MEASURES
 

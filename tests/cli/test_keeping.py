@@ -22,7 +22,7 @@ from robo_rl.runs.run import Run, find_run
 RECIPE = """
 environment: {name: robo/ArmReach-v0, arguments: {max_steps: 15}}
 algorithm: sac
-learner: {hidden: [8, 8], batch_size: 16, learning_starts: 10}
+learner: {network: {hidden: [8, 8]}, batch_size: 16, replay: {learning_starts: 10}}
 steps: 70
 log_every: 0
 checkpoint_every: 25

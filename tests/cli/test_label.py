@@ -21,7 +21,7 @@ TASK = "robo/ArmReach-v0"
 TINY = """
 environment: {}
 algorithm: iql
-learner: {hidden: [8], batch_size: 16}
+learner: {network: {hidden: [8]}, batch_size: 16}
 steps: 40
 log_every: 20
 checkpoint_every: 20

@@ -59,7 +59,7 @@ def test_overrides_reach_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main.dispatch(["train", tiny(tmp_path), "--learner.lr", "1e-4", "--seed", "7", "--dry-run"]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)
     assert shown["learner"]["lr"] == 1e-4 and shown["seed"] == 7
-    assert shown["learner"]["hidden"] == [4], "what is not overridden stays"
+    assert shown["learner"]["network"]["hidden"] == [4], "what is not overridden stays"
     assert shown["learner"]["tau"] == 0.005, "defaults are written out"
 
 

@@ -15,16 +15,16 @@ from factories import rest_slow
 from robo_cli.main import dispatch
 from robo_rl.training.updates import learns_too_late
 
-SMALL = {"hidden": [8], "batch_size": 4}
+SMALL = {"network": {"hidden": [8]}, "batch_size": 4}
 SB3 = {"policy_kwargs": {"net_arch": [8]}, "batch_size": 4}
 NONE: list[tuple[str, dict[str, Any], str]] = [
-    ("sac", SMALL, "No update was made: learning_starts 5000 &gt;= steps 20; train for more --steps, or with"),
+    ("sac", SMALL, "No update was made: replay.learning_starts 5000 &gt;= steps 20; train for more --steps, or with"),
     ("sb3-sac", SB3, "No update was made: learning_starts 100 &gt;= steps 20"),
     ("sb3-sac", SB3 | {"learning_starts": 5, "train_freq": [1, "episode"]}, "No update was made in 20 of 20 steps"),
-    ("group-ppo", {"hidden": [8], "episodes": 8, "group": 8}, "No update was made in 0 of 20 steps"),
+    ("group-ppo", {"network": {"hidden": [8]}, "episodes": 8, "group": 8}, "No update was made in 0 of 20 steps"),
 ]
 SOME: list[tuple[str, dict[str, Any]]] = [
-    ("sac", SMALL | {"learning_starts": 10}),
+    ("sac", SMALL | {"replay": {"learning_starts": 10}}),
     ("sb3-sac", SB3 | {"learning_starts": 10}),
     ("ppo", SMALL | {"num_envs": 2, "steps_per_env": 5, "batch_size": 5}),
 ]
@@ -66,20 +66,21 @@ def test_a_training_with_updates_says_nothing_of_them(
 
 @pytest.mark.slow
 def test_a_run_that_is_trained_longer_learns(tmp_path: Path) -> None:
-    assert trained("sac", SMALL | {"learning_starts": 30}, tmp_path) == 1
+    assert trained("sac", SMALL | {"replay": {"learning_starts": 30}}, tmp_path) == 1
     assert dispatch(["resume", "latest", "--runs", str(tmp_path / "runs"), "--steps", "40"]) == 0
     description = json.loads((robo_rl.open_run("latest", runs=tmp_path / "runs").path / "run.json").read_text())
     assert description["no_update"] == ""
 
 
 def test_the_reason_names_both_numbers() -> None:
-    assert learns_too_late(10_000, 3_000).startswith("no update was made: learning_starts 10000 >= steps 3000; ")
-    assert learns_too_late(99, 100) == "" == learns_too_late(0, 0)
+    said = learns_too_late(10_000, 3_000, "learning_starts")
+    assert said.startswith("no update was made: learning_starts 10000 >= steps 3000; ")
+    assert learns_too_late(99, 100, "") == "" == learns_too_late(0, 0, "")
 
 
 def test_replay_is_told_for_the_steps_asked_for_without_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = {"max_steps": 5, "cameras": ["front"], "image_size": 64}
-    assert trained("sac", SMALL | {"learning_starts": 10}, tmp_path, **arguments) == 0
+    assert trained("sac", SMALL | {"replay": {"learning_starts": 10}}, tmp_path, **arguments) == 0
     form = r"replay memory: 0\.00 GB for 20 steps, at most [\d.]+ GB in RAM \(\d+ rows of (\d+) bytes\)"
     said = re.search(form, capsys.readouterr().out)
     assert said is not None and int(said[1]) < 1_000, "a picture has 12,288 bytes"

@@ -21,7 +21,7 @@ from robo_rl.types import Labels
 RECIPE = """
 environment: {name: robo/ArmReach-v0, arguments: {max_steps: 8, action_repeat: 3}}
 algorithm: sac
-learner: {hidden: [8], batch_size: 8, learning_starts: 4}
+learner: {network: {hidden: [8]}, batch_size: 8, replay: {learning_starts: 4}}
 reward:
   name: brightness
   settings: {mode: delta}
@@ -123,14 +123,14 @@ def test_demonstrations_of_the_expert_have_the_models_rewards(monkeypatch, capsy
 
 
 ON_POLICY = {
-    "ppo": "learner: {num_envs: 2, steps_per_env: 16, batch_size: 16, epochs: 1, hidden: [8]}",
+    "ppo": "learner: {num_envs: 2, steps_per_env: 16, batch_size: 16, epochs: 1, network: {hidden: [8]}}",
     "sb3-ppo": "learner: {n_envs: 2, n_steps: 15, batch_size: 15, n_epochs: 1, policy_kwargs: {net_arch: [8]}}",
 }
 
 
 @pytest.mark.parametrize("algorithm", ON_POLICY)
 def test_vector_policies_learn_online_and_act_without_camera(algorithm, capsys):
-    old = "algorithm: sac\nlearner: {hidden: [8], batch_size: 8, learning_starts: 4}"
+    old = "algorithm: sac\nlearner: {network: {hidden: [8]}, batch_size: 8, replay: {learning_starts: 4}}"
     assert old in RECIPE
     run = train(RECIPE.replace(old, f"algorithm: {algorithm}\n{ON_POLICY[algorithm]}"))
     newest = {name: value for line in run.metrics() for name, value in line.items()}
@@ -139,8 +139,8 @@ def test_vector_policies_learn_online_and_act_without_camera(algorithm, capsys):
     assert "1 episode" in capsys.readouterr().out and "camera_front" not in run.spec.observation
 
 
-LEARNER = "algorithm: sac\nlearner: {hidden: [8], batch_size: 8, learning_starts: 4}\n"
-SCALED = "algorithm: sb3-sac\nlearner: {normalize_rewards: true}\n"
+LEARNER = "algorithm: sac\nlearner: {network: {hidden: [8]}, batch_size: 8, replay: {learning_starts: 4}}\n"
+SCALED = "algorithm: sb3-sac\nlearner: {normalize: {rewards: true}}\n"
 LABELS = "demonstrations: {dataset: x, labels: y}\nsteps: 30"
 REFUSED = {
     "no picture of it": ("arguments: {cameras: [front], image_size: 16}", "", r"no pictures of the camera 'front'"),

@@ -61,7 +61,7 @@ def test_whole_numbers_may_be_written_with_an_exponent(tmp_path: Path, capsys: p
 def test_a_list_may_be_written_as_in_yaml(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert dispatch(["train", "halfcheetah-sac", *words, "--steps", "50", "--dry-run"]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)
-    assert shown["learner"]["hidden"] == [32, 16] and shown["steps"] == 50
+    assert shown["learner"]["network"]["hidden"] == [32, 16] and shown["steps"] == 50
 
 
 def test_a_model_whose_name_is_a_number() -> None:

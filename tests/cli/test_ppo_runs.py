@@ -16,7 +16,8 @@ from robo_rl.runs.run import find_run
 RECIPE = """
 environment: {name: gymnasium/InvertedPendulum-v5}
 algorithm: ppo
-learner: {num_envs: 3, steps_per_env: 16, batch_size: 16, epochs: 2, hidden: [8], policy: beta, lr_schedule: linear}
+learner:
+  {num_envs: 3, steps_per_env: 16, batch_size: 16, epochs: 2, network: {hidden: [8], distribution: beta}, lr_schedule: linear}
 steps: 240
 log_every: 40
 checkpoint_every: 96

@@ -23,7 +23,12 @@ from robo_rl.runs.run import Run, find_run
 RECIPE = """
 environment: {name: robo/ArmReach-v0, arguments: {max_steps: 20}}
 algorithm: rlpd
-learner: {hidden: [8, 8], batch_size: 16, critics: 2, updates_per_step: 2, learning_starts: 10, normalization_rows: 100}
+learner:
+  network: {hidden: [8, 8], normalization_rows: 100}
+  replay: {learning_starts: 10}
+  batch_size: 16
+  critics: 2
+  updates_per_step: 2
 demonstrations: {episodes: 2}
 steps: 60
 log_every: 10

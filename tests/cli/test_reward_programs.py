@@ -130,7 +130,7 @@ def test_dataset_is_labelled_by_program_and_references_saved(recorded, capsys):
 RECIPE = """
 environment: {{name: robo/ArmReach-v0, arguments: {{max_steps: 8, action_repeat: 3}}}}
 algorithm: sac
-learner: {{hidden: [8], batch_size: 8, learning_starts: 4}}
+learner: {{network: {{hidden: [8]}}, batch_size: 8, replay: {{learning_starts: 4}}}}
 reward: {reward}
 steps: 30
 log_every: 10

@@ -20,7 +20,7 @@ from robo_rl.runs.observer import RunRecord
 RECIPE = """
 environment: {name: robo/ArmReach-v0, arguments: {max_steps: 8, action_repeat: 3}}
 algorithm: sac
-learner: {hidden: [8], batch_size: 8, learning_starts: 4}
+learner: {network: {hidden: [8]}, batch_size: 8, replay: {learning_starts: 4}}
 steps: 30
 log_every: 8
 checkpoint_every: 15

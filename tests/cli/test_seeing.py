@@ -49,7 +49,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "drq": {"algorithm": "drq", "learner": SEES},
     "ppo": {
         "algorithm": "ppo",
-        "learner": {name: SEES[name] for name in ("hidden", "convolutions", "privileged_critic")} | ROLLOUTS,
+        "learner": {name: SEES[name] for name in ("network", "privileged_critic")} | ROLLOUTS,
         "steps": 48,
         "checkpoint_every": 12,
     },

@@ -15,7 +15,7 @@ import pytest
 from factories import bare_environment
 
 ROOT = Path(__file__).parents[2]
-TINY = "--learner.learning-starts 20 --learner.batch-size 8 --evaluation.episodes 1 --evaluation.every 0"
+TINY = "--learner.replay.learning-starts 20 --learner.batch-size 8 --evaluation.episodes 1 --evaluation.every 0"
 BLOCKED = """
 import importlib.abc, sys
 

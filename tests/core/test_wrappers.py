@@ -134,6 +134,7 @@ SETTINGS = {
 }
 ELSEWHERE = {
     "encoded": "tests/policies/test_encoders.py",
+    "instructed": "tests/policies/test_towers.py",
     "planned": "tests/sims/test_driving_plans.py",
     "steered": "tests/policies/test_steering.py",
     "adversary": "tests/cli/test_ppo_runs.py",

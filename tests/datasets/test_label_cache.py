@@ -15,10 +15,10 @@ from robo_datasets.labelling import label
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.protocols.rewards import RewardModel
-from robo_rl.rewards.chat.user_cache import user_cache
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.synthetic import NoisyOracle
 from robo_rl.system.database import Database
+from robo_rl.system.user_cache import user_cache
 
 
 @dataclass(frozen=True)

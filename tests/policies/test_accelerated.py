@@ -208,5 +208,5 @@ def test_ten_updates_equal_those_of_the_reference(config, leaves):
     ],
 )
 def test_networks_that_cannot_be_accelerated_are_refused(change):
-    with pytest.raises(InvalidSetting, match=r"The accelerated engine cannot compute(.*\n)*.*set engine to auto"):
+    with pytest.raises(InvalidSetting, match=r"The accelerated engine cannot compute(.*\n)*.*set network.engine to auto"):
         updated(SACConfig(), change, network={"engine": "accelerated"}).build(ARM, 0)

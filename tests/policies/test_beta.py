@@ -87,5 +87,7 @@ def test_choices_have_no_beta_distribution(discrete_spec):
 
 
 def test_beta_refuses_deviation_of_normal_distribution():
-    with pytest.raises(InvalidSetting, match=r"'initial_log_std' is out of range(.|\n)*0 unless policy is normal"):
+    with pytest.raises(
+        InvalidSetting, match=r"'network.initial_log_std' is out of range(.|\n)*0 unless distribution is normal"
+    ):
         PPOConfig(network=PolicyValueNetwork(distribution="beta", initial_log_std=-0.5))

@@ -17,7 +17,7 @@ from robo_policies.learners.imitation import ImitationNetwork
 from robo_policies.learners.iq_learn import IQLearnConfig
 from robo_policies.learners.offline import OfflineNetwork
 from robo_policies.learners.recoil import ExpertTargets, ReCOILConfig
-from robo_policies.networks.actor_critic import Network
+from robo_policies.networks.actor_critic import Trainable
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting
 from robo_rl.settings import updated
@@ -152,7 +152,7 @@ def test_data_of_one_kind_are_refused(is_expert):
 SMALL = GAILConfig(network=ImitationNetwork(hidden=(8,), normalization_rows=0), batch_size=4, discriminator_hidden=(8,))
 
 
-class Linear(Network):
+class Linear(Trainable):
     """A discriminator whose logits are 3 s + 4 a + 2 flag."""
 
     def __init__(self):
@@ -285,4 +285,4 @@ def test_iq_loss_by_hand():
 )
 def test_wrong_settings_are_one_error(config, changes, said):
     with pytest.raises(InvalidSetting, match=said):
-        _ = replace(config, **changes).sampling
+        _ = updated(config, changes).sampling

@@ -123,16 +123,16 @@ def test_policy_keeps_pictures_that_an_own_encoder_reads():
     assert "camera" not in updated(LEARNERS["sac"], network={"encoder": None}).build(ARM, 0).policy.environment_spec.observation
 
 
-@pytest.mark.parametrize("setting", ["network", "actor_network", "critic_network"])
+@pytest.mark.parametrize("setting", ["encoder", "actor", "critic"])
 @pytest.mark.parametrize("name", ["my_package.nets:Absent", "no_such_package:Encoder", "my_package.nets:", ":"])
 def test_network_that_cannot_be_imported_is_refused(setting, name):
-    with pytest.raises(InvalidSetting, match=rf"{setting} cannot be imported(.*\n)*.*package.module:Class"):
-        updated(SACConfig(), {setting: name}, network={"hidden": (8,)}).build(ARM, 0)
+    with pytest.raises(InvalidSetting, match=rf"network.{setting} cannot be imported(.*\n)*.*package.module:Class"):
+        updated(SACConfig(), network={"hidden": (8,), setting: name}).build(ARM, 0)
 
 
 @pytest.mark.parametrize(("share", "layers"), [(0.1, LAYERS), (1.0, None), (-0.1, None)])
 def test_dropout_that_an_actor_cannot_have_is_refused(share, layers):
-    with pytest.raises(InvalidSetting, match=r"'actor_dropout' is out of range(.|\n)*below 1, and 0 with actor_network"):
+    with pytest.raises(InvalidSetting, match=r"'actor_dropout' is out of range(.|\n)*below 1, and 0 with network.actor"):
         updated(IQLConfig(), actor_dropout=share, network={"actor": layers})
 
 

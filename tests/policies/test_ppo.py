@@ -88,9 +88,7 @@ def test_objective_by_hand(spec):
 
 def test_advantages_by_hand_for_terminal_and_truncated_ends(spec):
     """One environment, four steps; the second step ends an episode, by the task or by the clock."""
-    learner = updated(SMALL, num_envs=1, steps_per_env=4, batch_size=4, discount=0.5, advantages={"gae_lambda": 0.5}).build(
-        spec, 0
-    )
+    learner = updated(SMALL, num_envs=1, steps_per_env=4, batch_size=4, discount=0.5, gae_lambda=0.5).build(spec, 0)
     data, values = learner.buffer, np.array([[1.0], [2.0], [7.0], [4.0], [5.0]], FLOAT)
     data.rewards[:, 0] = [1, 1, 1, 1]
     data.ended[:, 0] = [False, True, False, False]

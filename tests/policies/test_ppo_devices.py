@@ -98,7 +98,7 @@ def test_update_mixes_no_devices(case, spec, pretended):
         metrics = learner.update()
         assert device.copies < 20 + len([*learner.networks.parameters()]) * 4, "metrics come back once per update"
     assert learner.parameters.device.type == "meta" and learner.kernel is None and len(metrics) > 8
-    acts_apart = CASES[case].acting_device == "cpu"
+    acts_apart = CASES[case].network.acting_device == "cpu"
     assert acts_apart == all(each.device.type == "cpu" for each in learner.acting_networks.parameters())
     assert (acting == 0) == acts_apart, "acting on the CPU asks nothing of the device"
 
@@ -204,5 +204,5 @@ def test_networks_of_ones_own_are_trained(chosen, privileged, hidden, spec, leav
 
 
 def test_engine_that_cannot_be_is_refused(spec):
-    with pytest.raises(InvalidSetting, match=r"accelerated engine cannot(.|\n)*set engine to auto"):
+    with pytest.raises(InvalidSetting, match=r"accelerated engine cannot(.|\n)*set network.engine to auto"):
         updated(SMALL, network={"engine": "accelerated", "actor": f"{__name__}:OwnTrunk"}).build(spec, 0)

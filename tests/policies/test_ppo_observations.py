@@ -219,7 +219,7 @@ def test_features_are_those_of_the_layers_one_by_one_scaled_once():
     parameters = iter(learner.networks.encoder.parameters())
     for number, name in enumerate(("birdseye", "camera_front")):
         x = pictures[name].permute(0, 3, 1, 2) / 255
-        for _ in SEEING.convolutions:
+        for _ in SEEING.network.convolutions:
             x = nn.functional.conv2d(x, next(parameters), next(parameters), stride=2, padding=1).relu()
         x = nn.functional.linear(x.flatten(1), next(parameters), next(parameters))
         expected = torch.tanh((x - x.mean(1, keepdim=True)) / (x.var(1, correction=0, keepdim=True) + 1e-5).sqrt())
@@ -357,7 +357,7 @@ def test_two_cameras_and_a_vector_are_read_together():
 
 
 def test_pictures_alone_are_not_enough_for_who_does_not_look():
-    with pytest.raises(InvalidSetting, match=r"PPO reads nothing of 'test/Dots'(.|\n)*set convolutions"):
+    with pytest.raises(InvalidSetting, match=r"PPO reads nothing of 'test/Dots'(.|\n)*set network.convolutions"):
         PPOConfig().build(Dots.environment_spec, 0)
 
 

@@ -63,7 +63,9 @@ def test_only_the_critic_depends_on_privileged_entries(config, engine):
     assert float((values[0] - values[1]).abs().min()) > 1e-4
 
 
-SEEING = pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if getattr(config, "convolutions", ())])
+SEEING = pytest.mark.parametrize(
+    "name", [name for name, config in CONFIGS.items() if getattr(config.network, "convolutions", ())]
+)
 
 
 @SEEING

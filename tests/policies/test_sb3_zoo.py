@@ -8,6 +8,7 @@ from robo_policies.sb3.algorithms import LEARNERS, PPOConfig
 from robo_policies.sb3.settings import read_expression
 from robo_policies.sb3.zoo import read_zoo
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.settings import settings_as
 
 ZOO = """
 HalfCheetah-v4: &mujoco
@@ -36,8 +37,7 @@ Swimmer-v4:
   policy: CnnPolicy
 """
 HALF_CHEETAH = {
-    "normalize_observations": True,
-    "normalize_rewards": True,
+    "normalize": {"observations": True, "rewards": True},
     "n_envs": 4,
     "batch_size": 64,
     "learning_rate": "lin_2e-5",
@@ -58,7 +58,7 @@ def test_a_section_becomes_a_config(environment):
     assert settings.learner == HALF_CHEETAH
     assert (settings.steps, settings.n_envs, settings.ignored) == (1_000_000, 4, ())
     assert isinstance(settings.steps, int) and isinstance(settings.learner["batch_size"], int)
-    assert PPOConfig(**settings.learner).learning_rate == "lin_2e-5"
+    assert settings_as(PPOConfig, settings.learner, source="zoo").learning_rate == "lin_2e-5"
 
 
 def test_inherited_section_overrides_and_lists_omissions():

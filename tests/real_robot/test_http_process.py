@@ -21,7 +21,7 @@ from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.server import http_process, http_supervisor
 from robo_real.server.messages import LENGTH, Answer, Request, receive_request, send_answer
-from robo_rl.system.pages.connections import MOST_CONNECTIONS
+from robo_rl.system.pages.connections import MOST_CONNECTIONS, PER_TURN
 
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 HEALTH = b"GET /robo/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -142,7 +142,7 @@ def test_half_open_connections_hold_no_threads(serve):
             assert answer_of(link)[0] == 200
         assert set(threading.enumerate()) - threads == set()
         open_there = len(os.listdir(f"/proc/{server.http.pid}/fd"))
-        assert open_there < MOST_CONNECTIONS + http_supervisor.CHANNELS + 12
+        assert open_there < MOST_CONNECTIONS + http_supervisor.CHANNELS + 4 * PER_TURN + 12
     assert server.application.robot.guard.mode == "idle"
 
 

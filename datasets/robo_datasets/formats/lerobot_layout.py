@@ -9,8 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from robo_rl.errors import DatasetError
-from robo_rl.requirements import optional
+from robo_rl.errors import DatasetError, optional
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
 CODEBASE = "v3.0"

@@ -14,8 +14,7 @@ import numpy as np
 
 from robo_datasets.formats.recording import Array, require_file
 from robo_datasets.packed_pictures import most_pixels
-from robo_rl.errors import DatasetError
-from robo_rl.requirements import optional
+from robo_rl.errors import DatasetError, optional
 from robo_rl.system.threads import ordinary_scheduling
 
 with optional("The format lerobot", "av", "formats"):

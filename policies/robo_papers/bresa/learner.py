@@ -112,7 +112,8 @@ class Bresa(Learned):
         self.config, self.task = config, SAC(spec, config, seed)
         self.parts = parts = self.task.parts
         inputs, actions = parts.encoder.size, spec.action.size
-        self.risk_critic = parts.add("risk_critic", Critics(parts.networks, inputs + actions, 2), config.lr)
+        risk_critic = Critics(parts.networks, inputs + actions, 2, layer_norm=False)
+        self.risk_critic = parts.add("risk_critic", risk_critic, config.lr)
         self.target_risk_critic = parts.add_target("target_risk_critic", self.risk_critic)
         self.recovery = parts.add("recovery", DeterministicActor(parts.networks, inputs, actions, 0.0), config.lr)
 

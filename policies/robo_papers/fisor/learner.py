@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from robo_policies.learners.chunks import MLP_SETTINGS, ChunkMLP
+from robo_policies.learners.chunks import ChunkMLP
 from robo_policies.learners.diffusion_bc import DiffusionActor
 from robo_policies.learners.iql import expectile_loss
 from robo_policies.learners.offline import OfflineValueSettings
@@ -66,7 +66,7 @@ class FISORConfig(OfflineValueSettings):
         require_allowed(self, allowed)
         self.network.require({"hidden": (len(set(self.network.hidden)) == 1, "one or more layers, all of one size")})
         self.network.require_unused("it reads vectors, or features of the wrapper `encoded`", "convolutions")
-        self.network.require_unused("it has a denoiser", *MLP_SETTINGS)
+        self.network.require_unused("it has a denoiser", "actor", "critic")
 
     @property
     @override

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_policies.learners.parts import CheckedAdam, clone_state, load_state
+from robo_rl.errors import optional
 from robo_rl.protocols.components import Stateful
-from robo_rl.requirements import optional
 from robo_rl.types import StateDict
 
 Array = npt.NDArray[np.float64]

@@ -47,17 +47,8 @@ class PretrainedEncoder:
 
     def size(self, spec: EnvironmentSpec) -> int:
         """Return the number of features of all pictures; raises InvalidSetting unless they are RGB. Any size is scaled."""
-        pictures = spec.observation.subset("image")
-        for name, array in pictures.items():
-            if array.dtype != "uint8" or len(array.shape) != 3 or array.shape[2] != 3:
-                raise InvalidSetting(
-                    "A vision model reads colour pictures.",
-                    got=f"{name}: {array.dtype} {list(array.shape)}",
-                    allowed="uint8 (height, width, 3)",
-                    fix="stack features of single pictures instead of pictures",
-                )
-        self._cameras = tuple(pictures)
-        return self._size * len(pictures)
+        self._cameras = cameras_of(spec)
+        return self._size * len(self._cameras)
 
     def encode(self, observations: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
         """Return the features (B, F) of each picture (B, H, W, 3), RGB, one after the other."""
@@ -74,3 +65,17 @@ class PretrainedEncoder:
         pooled = output.last_hidden_state[:, 0] if output.pooler_output is None else output.pooler_output
         features: npt.NDArray[np.float32] = pooled.flatten(1).cpu().numpy()  # that of ResNet is (B, F, 1, 1)
         return features
+
+
+def cameras_of(spec: EnvironmentSpec) -> tuple[str, ...]:
+    """Return the names of the pictures; raise InvalidSetting unless they are RGB."""
+    pictures = spec.observation.subset("image")
+    for name, array in pictures.items():
+        if array.dtype != "uint8" or len(array.shape) != 3 or array.shape[2] != 3:
+            raise InvalidSetting(
+                "A vision model reads colour pictures.",
+                got=f"{name}: {array.dtype} {list(array.shape)}",
+                allowed="uint8 (height, width, 3)",
+                fix="stack features of single pictures instead of pictures",
+            )
+    return tuple(pictures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 from typing_extensions import override
@@ -38,6 +38,8 @@ class EpisodeSettings(LearnerSettings, OwnLoop):
         {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"},
     )
 
+    has_critics: ClassVar[bool] = False
+
     lr: float = 3e-4
     """Learning rate of Adam."""
     network: EpisodeNetwork = EpisodeNetwork()
@@ -51,6 +53,8 @@ class EpisodeSettings(LearnerSettings, OwnLoop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.has_critics:
+            self.network.require_unused("it has no critics", "critic", "layer_norm")
         require_allowed(
             self,
             {

@@ -48,6 +48,7 @@ class GroupPPOConfig(ClippedSettings):
 
     needs = Needs((EPISODES,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out"})
     takes_demonstrations = True
+    has_critics = True
 
     advantages: AdvantageSettings = AdvantageSettings()
     """Advantages, and what each kind reads."""

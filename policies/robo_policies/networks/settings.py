@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from operator import index
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from robo_rl.entry_points import load_named, refused_if_it_fails
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.requirements import require_ranges
+from robo_rl.requirements import require_groups, require_ranges
 from robo_rl.spec.environment import EnvironmentSpec
 
 
@@ -75,20 +75,6 @@ class LearnerSettings:
     def __post_init__(self) -> None:
         require_groups(self)
         require_ranges(self)
-
-
-def require_groups(settings: Any) -> None:
-    """Raise InvalidSetting if a group is of another class than its default, which has the defaults of the learner."""
-    for field in fields(settings):
-        value, kind = getattr(settings, field.name), type(field.default)
-        if is_dataclass(field.default) and not isinstance(value, kind):
-            name = type(settings).__name__
-            raise InvalidSetting(
-                f"The group {field.name!r} of {name} is of another kind.",
-                got=repr(value),
-                allowed=f"a {kind.__name__}, which has the defaults of this learner",
-                fix=f"{name}({field.name}={kind.__name__}(...)), from {kind.__module__}",
-            )
 
 
 def resolve_device(name: str) -> torch.device:

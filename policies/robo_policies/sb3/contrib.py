@@ -11,9 +11,8 @@ from typing_extensions import override
 
 from robo_policies.sb3.algorithms import SB3PPOConfig, SB3SACConfig
 from robo_policies.sb3.environment import Input, PolicyInput, SB3Policy
-from robo_rl.errors import require_allowed
+from robo_rl.errors import optional, require_allowed
 from robo_rl.protocols.contract import Feature, Needs
-from robo_rl.requirements import optional
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, StateDict
 

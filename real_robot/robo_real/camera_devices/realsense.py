@@ -11,8 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from robo_real.cameras import CameraDevice, Picture
-from robo_rl.errors import CameraFault, require_allowed
-from robo_rl.requirements import optional
+from robo_rl.errors import CameraFault, optional, require_allowed
 
 WARM_UP, WAIT = 5000, 300
 """[ms] for the first picture, and for each of the others"""

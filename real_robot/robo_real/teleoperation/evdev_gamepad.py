@@ -15,8 +15,7 @@ from typing_extensions import override
 
 from robo_real.teleoperation.gamepad import SWITCH, Gamepad, GamepadSettings, PadState
 from robo_real.teleoperation.teleoperator import POLL, Reading
-from robo_rl.errors import TeleoperatorUnavailable
-from robo_rl.requirements import optional
+from robo_rl.errors import TeleoperatorUnavailable, optional
 
 SYNCHRONISATION, KEYS, AXES = 0, 1, 3
 """event types EV_SYN, EV_KEY, EV_ABS"""

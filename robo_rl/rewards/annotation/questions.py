@@ -197,16 +197,16 @@ class RuleModel:
         return json.dumps(self._compared(asked, errs) if FIRST in asked else self._labelled(asked, errs))
 
     def _labelled(self, words: str, errs: bool) -> Mapping[str, Any]:
-        rank = self._rank(words.partition(DESCRIPTION)[2])
+        rank = self.rank(words.partition(DESCRIPTION)[2])
         return {"reason": f"by rule: rank {rank}", "helps": (rank > 0) != errs}
 
     def _compared(self, words: str, errs: bool) -> Mapping[str, Any]:
         first, _, second = words.partition(FIRST)[2].partition(f"\n{SECOND}")
-        ranks = self._rank(first), self._rank(second)
+        ranks = self.rank(first), self.rank(second)
         difference = (ranks[1] - ranks[0]) * (-1 if errs else 1)
         better = "neither" if difference == 0 else "second" if difference > 0 else "first"
         return {"reason": f"by rule: ranks {ranks[0]} and {ranks[1]}", "better": better}
 
-    def _rank(self, caption: str) -> int:
+    def rank(self, caption: str) -> int:
         """Return the number of the last matching expression, 0 for none."""
         return max((rank for rank, pattern in enumerate(self._patterns, 1) if pattern.search(caption)), default=0)

@@ -50,10 +50,13 @@ def _guess(schema: Mapping[str, Any], whole: Mapping[str, Any], chance: np.rando
     """Return a value that a schema allows; `whole` has the definitions that it may refer to."""
     if "$ref" in schema:
         return _guess(whole["$defs"][schema["$ref"].rsplit("/", 1)[-1]], whole, chance)
-    if "enum" in schema:
-        return schema["enum"][chance.integers(len(schema["enum"]))]
+    choices = [True, False] if schema.get("type") == "boolean" else schema.get("enum", [])
+    if choices:
+        return choices[chance.integers(len(choices))]
     if schema["type"] == "object":
         return {name: _guess(part, whole, chance) for name, part in schema["properties"].items()}
+    if schema["type"] == "array":
+        return [_guess(schema["items"], whole, chance) for _ in range(max(1, schema.get("minItems", 1)))]
     if schema["type"] in ("number", "integer"):
-        return int(chance.integers(int(schema["minimum"]), int(schema["maximum"]) + 1))
+        return int(chance.integers(int(schema.get("minimum", 0)), int(schema.get("maximum", 9)) + 1))
     return "a guess"

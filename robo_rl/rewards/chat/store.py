@@ -14,8 +14,8 @@ from pathlib import Path
 
 from robo_rl.errors import JudgeError, fix_of
 from robo_rl.rewards.chat.question import Answer
-from robo_rl.rewards.chat.user_cache import user_cache
 from robo_rl.system.database import Database
+from robo_rl.system.user_cache import user_cache
 
 REMEDY = "look at the disk; a broken file can be moved away, and its answers are asked for again"
 _TABLES = """CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, judge TEXT NOT NULL, status TEXT NOT NULL,

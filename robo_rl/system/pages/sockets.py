@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from robo_rl.requirements import optional
+from robo_rl.errors import optional
 from robo_rl.system.pages.connections import Connections, Rank
 
 with optional("A page with a websocket", "websockets", "console"):

@@ -22,11 +22,11 @@ from robo_rl.rewards.chat.client import SILENT, ModelClient, StoreBudget
 from robo_rl.rewards.chat.models import Paid, Terms
 from robo_rl.rewards.chat.question import Answer, Question
 from robo_rl.rewards.chat.store import Answers, AnswerStore
-from robo_rl.rewards.chat.user_cache import user_cache
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judges.rewards import WithJudge
 from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.runs.checkpoints import packed, unpacked
+from robo_rl.system.user_cache import user_cache
 
 NAME = "answers"
 LONGEST = 900.0

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from robo_rl.errors import optional
 from robo_rl.evaluation.evaluation import Evaluation
-from robo_rl.requirements import optional
 from robo_rl.runs.run import Run
 from robo_rl.system.durable_files import drafted
 

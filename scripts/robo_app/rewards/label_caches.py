@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from robo_datasets.label_cache import LabelCache
-from robo_rl.rewards.chat.user_cache import user_cache
+from robo_rl.system.user_cache import user_cache
 
 
 def cache_of(folder: str) -> LabelCache | None:

@@ -86,7 +86,9 @@ def judge(
 
 def note_updates(run: Run, recipe: Recipe[Any], training: Training) -> None:
     """Note in a run whether its training made no update at all."""
-    late = learns_too_late(getattr(recipe.learner, "learning_starts", 0), recipe.steps)
+    replay, name = getattr(recipe.learner, "replay", None), "learning_starts"
+    key = f"replay.{name}" if hasattr(replay, name) else name
+    late = learns_too_late(getattr(replay, name, getattr(recipe.learner, name, 0)), recipe.steps, key)
     found = has_learnt(training)
     none = ""
     if found is False or (found is None and late and not recipe.online.steps):

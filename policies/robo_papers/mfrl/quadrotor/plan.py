@@ -13,7 +13,7 @@ from math import factorial
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.requirements import optional
+from robo_rl.errors import optional
 
 Array = npt.NDArray[np.float64]
 ORDER = 8

@@ -1,4 +1,4 @@
-"""Folder of the user's cache of models' answers."""
+"""Folder of the user's cache: answers of models, and weights unpacked from packages."""
 
 from __future__ import annotations
 

@@ -1,0 +1,172 @@
+"""Ask the language model in this process on each path where right answers are known, and count them.
+
+    python -m robo_bench.local_model                    (about five minutes on one core)
+    python -m robo_bench.local_model --model FILE.gguf
+
+Every choice is made by likelihood, so that all answers have their form; "chance" is the share that guesses would get. Cases of
+each path are balanced: a model that always says the same gets what chance gets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import gymnasium
+import minigrid  # noqa: F401 - registers its environments
+import numpy as np
+
+from robo_rl.environments.make import make_environment
+from robo_rl.rewards.annotation.captioning import described
+from robo_rl.rewards.annotation.questions import AnnotationRule, LabelQuestions, PairQuestions, Query, RuleModel
+from robo_rl.rewards.chat.client import ModelClient
+from robo_rl.rewards.chat.log import CallLog
+from robo_rl.rewards.chat.models import ChatModel, chat_model
+from robo_rl.rewards.chat.question import Question
+from robo_rl.rewards.judges.heads import SYSTEM, worded
+from robo_rl.rewards.judges.rater import CHOOSE, Choice
+from robo_rl.rewards.judges.rubrics import META, Rubric, VerdictForm
+from robo_rl.rewards.step_rewards.steps import Steps
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.spec.environment import specification
+from robo_sims.grids.cells import cells_of
+from robo_sims.grids.subgoals.level import Level, level_of
+from robo_sims.grids.subgoals.teachers import PerfectTeacher, listed, question
+from robo_sims.minigrid_captions import MiniGridCaptioner
+
+DOORS, ROOMS = "minigrid/MiniGrid-DoorKey-5x5-v0", "minigrid/MiniGrid-DoorKey-6x6-v0"
+INSTRUCTION = "push the cube onto the mark"
+
+
+class Path(NamedTuple):
+    """Result of one path."""
+
+    name: str
+    asked: int
+    formed: int
+    """Answers of the right form."""
+    right: int
+    chance: str
+    said: str
+    """What was said how often."""
+    seconds: float
+
+    def row(self) -> str:
+        """Return the row of a table."""
+        return (
+            f"| {self.name} | {self.formed} of {self.asked} | {self.right} of {self.asked} | {self.chance} | {self.said} "
+            f"| {self.seconds / max(1, self.asked):.1f} |"
+        )
+
+
+def captions(count: int) -> list[str]:
+    """Return distinct captions of DoorKey, half of them of steps that help by the rule, as far as there are as many."""
+    environment = make_environment(ROOMS, encoding="one-hot")
+    captioner, rule = MiniGridCaptioner(), RuleModel(AnnotationRule())
+    found = dict[str, bool]()
+    for seed in range(60):
+        episode = rollout(environment, RandomPolicy(specification(environment), seed), seed=seed)
+        for caption in described(captioner, Steps.of(episode), {}, says_task=False).captions:
+            found[caption] = rule.rank(caption) > 0
+    environment.close()
+    helps, rest = ([caption for caption, is_good in found.items() if is_good is wanted] for wanted in (True, False))
+    return [each for pair in zip(helps, rest, strict=False) for each in pair][:count]
+
+
+def agreement(model: ChatModel, kind: type[LabelQuestions | PairQuestions], queries: Sequence[Query], name: str) -> Path:
+    """Return how often labels of captions are those of the rule."""
+    started = time.monotonic()
+    goal = "unlock the door with the key, and get to the goal"
+    asked, rule = (
+        kind(ModelClient(each, log=CallLog(None)), goal).answers(queries) for each in (model, RuleModel(AnnotationRule()))
+    )
+    labels = [value for value, _ in asked]
+    right = sum(mine == wanted for mine, (wanted, _) in zip(labels, rule, strict=True))
+    said = ", ".join(f"{labels.count(value)} x {value:g}" for value in sorted({each for each in labels if each is not None}))
+    formed = sum(value is not None for value in labels)
+    return Path(name, len(queries), formed, right, "50 %", said, time.monotonic() - started)
+
+
+def choices(model: ChatModel, name: str, cases: Sequence[tuple[Question, str]], field: str, chance: str) -> Path:
+    """Return how often the choice is the right one."""
+    started = time.monotonic()
+    answers = ModelClient(model).ask([asked for asked, _ in cases])
+    said = [str(answer.content.get(field, "")) for answer in answers]
+    right = sum(mine == wanted for mine, (_, wanted) in zip(said, cases, strict=True))
+    counts = ", ".join(f"{said.count(each)} x {each}" for each in sorted({*said}))
+    formed = sum(answer.status == "ok" for answer in answers)
+    return Path(name, len(cases), formed, right, chance, counts, time.monotonic() - started)
+
+
+def pairs(count: int) -> list[tuple[Question, str]]:
+    """Return second questions of the rater `judge`: which of two described pictures shows more of the task done."""
+    draw, found = random.Random(0), list[tuple[Question, str]]()
+    for _ in range(count // 2):
+        near, far = draw.randint(1, 5), draw.randint(15, 40)
+        for one, other, right in ((near, far, "image 1"), (far, near, "image 2")):
+            seen = f"In image 1 the cube is {one} cm away from the mark. In image 2 the cube is {other} cm away from the mark."
+            found.append((Question((worded(CHOOSE, INSTRUCTION, analysis=seen),), Choice, SYSTEM), right))
+    return found
+
+
+def verdicts(count: int) -> list[tuple[Question, str]]:
+    """Return first questions of a meta judge: whether a score fits, where the outcome is known."""
+    found = list[tuple[Question, str]]()
+    for number in range(count):
+        is_done, fits = number % 2 == 0, number % 4 < 2
+        score = 0.95 if is_done == fits else 0.05
+        facts = f"The judge's score, from 0 to 1: {score}\nThe task was {'done' if is_done else 'not done'}, as is known."
+        task = worded("The task of the robot: <task>{instruction}</task>", f"{INSTRUCTION} {number}")
+        words = "Does the score fit what the clip shows of the task? good: yes; ok: more or less; bad: no."
+        asked = Question((f"The rubric:\n{Rubric().words}", f"{task}\n{facts}", words), VerdictForm, META)
+        found.append((asked, "good" if fits else "bad"))
+    return found
+
+
+def subgoals(model: ChatModel, count: int) -> Path:
+    """Return how often a plan for a level is usable, and begins as the perfect one does."""
+    started, levels = time.monotonic(), list[Level]()
+    environment: Any = gymnasium.make(DOORS.partition("/")[2])
+    for seed in range(count):
+        environment.reset(seed=seed)
+        grid = environment.unwrapped
+        x, y = (int(part) for part in grid.agent_pos)
+        levels.append(level_of(cells_of(grid), (x, y), int(grid.agent_dir), grid.mission))
+    environment.close()
+    answers = ModelClient(model, log=CallLog(None)).ask([question(level) for level in levels])
+    plans = [listed(answer, level) for answer, level in zip(answers, levels, strict=True)]
+    wanted = [PerfectTeacher().subgoals(level) for level in levels]
+    right = sum(bool(plan) and plan[0] == best[0] for plan, best in zip(plans, wanted, strict=True))
+    usable = sum(map(bool, plans))
+    lengths = f"{np.mean([len(plan) for plan in plans]):.1f} cells a plan; the perfect one has {len(wanted[0])}"
+    return Path("subgoals: first cell as in the perfect plan", count, usable, right, "4 %", lengths, time.monotonic() - started)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m robo_bench.local_model", description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="", help="a GGUF file; empty for SmolLM2-135M-Instruct")
+    parser.add_argument("--cases", type=int, default=20, help="questions of each path")
+    arguments = parser.parse_args()
+    model, count = chat_model("local", {"model": arguments.model, "text_tokens": 12}), arguments.cases
+    print(f"| {model.identity[0]} | of the right form | right | chance | said | s a question |")
+    print("|---|---|---|---|---|---|", flush=True)
+    known = captions(count)
+    two = [*pairwise(known)]
+    paths: Sequence[Callable[[], Path]] = (
+        lambda: agreement(model, LabelQuestions, [(each,) for each in known], "annotation (ONI): does a step help?"),
+        lambda: agreement(model, PairQuestions, two, "annotation (ONI): which step is better?"),
+        lambda: choices(model, "rater `judge`, second question", pairs(count), "better", "33 %"),
+        lambda: choices(model, "meta judge: does a score fit?", verdicts(count), "verdict", "33 %"),
+        lambda: subgoals(model, count // 2),
+    )
+    for path in paths:
+        print(path().row(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,8 +10,10 @@ import pytest
 from factories import axes, choices, make_spec, picture_spec
 from robo_papers.arsq.learner import ARSQConfig
 from robo_papers.fisor.learner import FISORConfig
+from robo_papers.qarl.adversarial import RowTemperatures, with_temperature
+from robo_papers.qarl.learner import QARLConfig
+from robo_papers.qarl.rarl import RARLConfig
 from robo_policies.learners.act import ACTConfig
-from robo_policies.learners.adversarial import RowTemperatures, with_temperature
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -31,8 +33,6 @@ from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.ppo_lagrangian import PPOLagrangianConfig
 from robo_policies.learners.ppo_saute import PPOSauteConfig
-from robo_policies.learners.qarl import QARLConfig
-from robo_policies.learners.rarl import RARLConfig
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.recoil import ReCOILConfig
 from robo_policies.learners.rlpd import RLPDConfig

@@ -1,6 +1,6 @@
 """Training against adversaries: return without one, against the worse of two fresh adversaries, and over a grid of physics.
 
-python -m robo_bench.adversaries --out adversaries --seeds 3
+python -m robo_papers.qarl.study --out adversaries --seeds 3
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from robo_bench.trainings import Silent
-from robo_policies.learners.adversarial import AdversarialSettings, AdversarialTraining
-from robo_policies.learners.qarl import QARLConfig
-from robo_policies.learners.rarl import RARLConfig
+from robo_papers.qarl.adversarial import AdversarialSettings, AdversarialTraining
+from robo_papers.qarl.learner import QARLConfig
+from robo_papers.qarl.rarl import RARLConfig
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_rl.environments.forces import Forces, OpposedEnv
 from robo_rl.environments.make import make_environment

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.special import digamma, gammaln
 from typing_extensions import override
 
-from robo_policies.learners.adversarial import AdversarialSettings, Curriculum
+from robo_papers.qarl.adversarial import AdversarialSettings, Curriculum
 from robo_rl.errors import require_allowed
 from robo_rl.types import Metrics, StateDict
 

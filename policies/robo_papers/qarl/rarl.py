@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from typing_extensions import override
 
-from robo_policies.learners.adversarial import AdversarialSettings, Curriculum
+from robo_papers.qarl.adversarial import AdversarialSettings, Curriculum
 from robo_rl.errors import require_allowed
 from robo_rl.types import Metrics, StateDict
 

@@ -12,9 +12,9 @@ from scipy.integrate import quad
 from scipy.stats import gamma
 
 from factories import rest_slow
-from robo_policies.learners.adversarial import TEMPERATURE
-from robo_policies.learners.qarl import Gamma, GammaCurriculum, QARLConfig, effective_samples, expected_return, moved
-from robo_policies.learners.rarl import LinearCurriculum, RARLConfig
+from robo_papers.qarl.adversarial import TEMPERATURE
+from robo_papers.qarl.learner import Gamma, GammaCurriculum, QARLConfig, effective_samples, expected_return, moved
+from robo_papers.qarl.rarl import LinearCurriculum, RARLConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.forces import Forces, OpposedEnv

@@ -49,7 +49,7 @@ NOT_HERE = {
     r"robo_bench\.(coverage|credit|curricula)": "minutes; tests have smaller ones",
     r"robo_papers\.(gtr|oer)\.study": "minutes; tests of the papers have smaller ones",
     r"robo_bench\.(exploration|levels|machines|planner|rubrics)": "minutes; tests have smaller ones",
-    r"robo_bench\.conservative": "minutes; tests/policies/test_conservative.py has smaller ones",
+    r"robo_bench\.conservative": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
     r"driving-large-batch|'before/\*": "runs of hours",
 }
 """Pattern of a command -> reason why it cannot run in a test."""

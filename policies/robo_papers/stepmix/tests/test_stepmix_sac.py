@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robo_policies.learners.stepmix_sac import Bounds, StepMixSACConfig, TakeOver
+from robo_papers.stepmix.stepmix_sac import Bounds, StepMixSACConfig, TakeOver
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting

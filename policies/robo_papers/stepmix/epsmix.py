@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from robo_policies.learners.tabular import ConservativeConfig, EstimatedModel, Mixture, Table
+from robo_papers.stepmix.tabular import ConservativeConfig, EstimatedModel, Mixture, Table
 
 
 @dataclass(frozen=True)

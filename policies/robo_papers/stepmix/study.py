@@ -1,7 +1,7 @@
 """Conservative exploration on tabular MDPs: episodes whose exact value is below what the baseline guarantees.
 
-python -m robo_bench.conservative --episodes 4000 --seeds 5
-python -m robo_bench.conservative --continuous --seeds 3      a point among hazards with SAC
+python -m robo_papers.stepmix.study --episodes 4000 --seeds 5
+python -m robo_papers.stepmix.study --continuous --seeds 3      a point among hazards with SAC
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import gymnasium
 import numpy as np
 import torch
 
-from robo_policies.learners.epsmix import EpsMixConfig
+from robo_papers.stepmix.epsmix import EpsMixConfig
+from robo_papers.stepmix.learner import StepMixConfig
+from robo_papers.stepmix.stepmix_sac import StepMixSACConfig, StepMixTraining
+from robo_papers.stepmix.tabular import ConservativeConfig, TabularTraining
 from robo_policies.learners.sac import SACConfig
-from robo_policies.learners.stepmix import StepMixConfig
-from robo_policies.learners.stepmix_sac import StepMixSACConfig, StepMixTraining
-from robo_policies.learners.tabular import ConservativeConfig, TabularTraining
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.evaluation.statistics import Interval, stratified_bootstrap

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robo_bench.conservative import ALPHA, METHODS, train
-from robo_policies.learners.epsmix import EpsMixConfig
-from robo_policies.learners.stepmix import StepMixConfig
-from robo_policies.learners.tabular import EstimatedModel, Mixture, TabularTraining
+from robo_papers.stepmix.epsmix import EpsMixConfig
+from robo_papers.stepmix.learner import StepMixConfig
+from robo_papers.stepmix.study import ALPHA, METHODS, train
+from robo_papers.stepmix.tabular import EstimatedModel, Mixture, TabularTraining
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting

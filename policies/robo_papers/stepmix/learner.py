@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from robo_policies.learners.tabular import ConservativeConfig, EstimatedModel, Mixture, Table
+from robo_papers.stepmix.tabular import ConservativeConfig, EstimatedModel, Mixture, Table
 
 
 @dataclass(frozen=True)

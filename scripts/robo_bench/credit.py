@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from robo_bench.exploration import Successes
+from robo_bench.trainings import Successes
 from robo_policies.learners.episodic import ClippedLearner
 from robo_policies.learners.group_ppo import GroupPPOConfig
 from robo_policies.learners.self_imitation import Kept, SelfImitation

@@ -47,8 +47,8 @@ NOT_HERE = {
     r"bench (all|drive|annotation|reward|data)\b": "minutes; tests/bench runs each bench",
     r"robo_bench\.fidelities": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",
     r"robo_bench\.(coverage|credit|curricula)": "minutes; tests have smaller ones",
-    r"robo_papers\.(gtr|oer)\.study": "minutes; tests of the papers have smaller ones",
-    r"robo_bench\.(exploration|levels|machines|planner|rubrics)": "minutes; tests have smaller ones",
+    r"robo_papers\.(explors|group_ppo|gtr|oer)\.study": "minutes; tests of the papers have smaller ones",
+    r"robo_bench\.(levels|machines|planner|rubrics)": "minutes; tests have smaller ones",
     r"robo_bench\.conservative": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
     r"driving-large-batch|'before/\*": "runs of hours",
 }

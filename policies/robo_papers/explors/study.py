@@ -1,6 +1,6 @@
 """A chain whose far end pays 1, and whose beginning a little: the reward alone, a bonus, a learned reward, and both.
 
-python -m robo_bench.exploration --seeds 8
+python -m robo_papers.explors.study --seeds 8
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from robo_bench.trainings import Silent
-from robo_policies.learners.explors import ExploRSConfig
+from robo_bench.trainings import Successes
+from robo_papers.explors.learner import ExploRSConfig
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Array
 
@@ -57,17 +57,6 @@ class Chain(gymnasium.Env[Any, Any]):
 
     def _seen(self) -> dict[str, Array]:
         return {"place": np.eye(PLACES, dtype=np.float32)[self._place]}
-
-
-class Successes(Silent):
-    """Keeps the success of each episode."""
-
-    def __init__(self) -> None:
-        self.found = list[bool]()
-
-    @override
-    def on_episode(self, step: int, **outcome: Any) -> None:
-        self.found.append(bool(outcome["success"]))
 
 
 def successes(seed: int, steps: int = STEPS, **settings: Any) -> list[bool]:

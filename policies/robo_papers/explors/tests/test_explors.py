@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from factories import make_episode
-from robo_bench.exploration import SETTINGS, Chain, successes
-from robo_policies.learners.explors import ExploRSConfig, accumulated, centred
+from robo_papers.explors.learner import ExploRSConfig, accumulated, centred
+from robo_papers.explors.study import SETTINGS, Chain, successes
 from robo_rl.errors import InvalidSetting
 
 
@@ -83,7 +83,7 @@ def test_both_solve_a_chain_that_the_reward_alone_does_not():
 @pytest.mark.slow
 def test_a_reward_against_the_gradient_does_not(monkeypatch):
     plain = successes(1, 9000)
-    monkeypatch.setattr("robo_policies.learners.explors.accumulated", lambda wanted, discount: -accumulated(wanted, discount))
+    monkeypatch.setattr("robo_papers.explors.learner.accumulated", lambda wanted, discount: -accumulated(wanted, discount))
     turned = successes(1, 9000)
     assert np.mean(turned) < np.mean(plain) - 0.2
 

@@ -1,7 +1,7 @@
 """Group-relative planner: which rewards of plans are hacked, and whether different plans that are as good stay.
 
-python -m robo_bench.planner toy --seeds 6                  sets of four actions, one state
-python -m robo_bench.planner drive --out planner --seeds 3  the driving stand-in, from a cloned planner, some minutes each
+python -m robo_papers.group_ppo.planner toy --seeds 6                  sets of four actions, one state
+python -m robo_papers.group_ppo.planner drive --out planner --seeds 3  the driving stand-in, from a cloned planner, minutes each
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 
 from robo_bench.trainings import Silent
+from robo_papers.group_ppo.learner import GroupPPOConfig
 from robo_policies.learners.episodic import ClippedLearner, EpisodeActor
-from robo_policies.learners.group_ppo import GroupPPOConfig
 from robo_rl.environments.levels import level_seed
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate

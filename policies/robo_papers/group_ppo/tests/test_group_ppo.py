@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from factories import make_episode
-from robo_bench.credit import SETTINGS, Walled, successes
-from robo_bench.planner import SETS, toy
 from robo_bench.trainings import Silent
-from robo_policies.learners.group_advantages import single_share
-from robo_policies.learners.group_ppo import GroupPPOConfig, NearClone
-from robo_policies.learners.mixed_imitation import MixedImitation
-from robo_policies.learners.provers import PROVED, Prover
-from robo_policies.learners.self_imitation import SelfImitation
+from robo_papers.group_ppo.group_advantages import single_share
+from robo_papers.group_ppo.learner import GroupPPOConfig, NearClone
+from robo_papers.group_ppo.mixed_imitation import MixedImitation
+from robo_papers.group_ppo.planner import SETS, toy
+from robo_papers.group_ppo.provers import PROVED, Prover
+from robo_papers.group_ppo.self_imitation import SelfImitation
+from robo_papers.group_ppo.study import SETTINGS, Walled, successes
 from robo_policies.learners.step_credit import anchored, group_advantages, merged, set_advantages
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.starts import BranchingEnv

@@ -1,7 +1,7 @@
 """MiniGrid's FourRooms from a clone: PPO on the return, or on sets of episodes that visit different rooms.
 
-python -m robo_bench.rooms --seeds 3 --steps 100000 --episodes 4 --out rooms
-python -m robo_bench.rooms --seeds 3 --steps 100000 --episodes 1 --kinds return imitates --out imitates
+python -m robo_papers.group_ppo.rooms --seeds 3 --steps 100000 --episodes 4 --out rooms
+python -m robo_papers.group_ppo.rooms --seeds 3 --steps 100000 --episodes 1 --kinds return imitates --out imitates
 
 One JSON file for each seed and objective; those that are there are not computed again.
 """
@@ -21,7 +21,7 @@ from minigrid.core.constants import DIR_TO_VEC
 from typing_extensions import override
 
 from robo_bench.trainings import Silent
-from robo_policies.learners.group_ppo import GroupPPOConfig
+from robo_papers.group_ppo.learner import GroupPPOConfig
 from robo_rl.environments.levels import level_seed
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.statistics import pass_at_k

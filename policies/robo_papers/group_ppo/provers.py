@@ -1,4 +1,4 @@
-"""Progress under another policy, the prover, as the advantage of steps (docs/learners/group-ppo.md).
+"""Progress under another policy, the prover, as the advantage of steps (page.md).
 
 After Setlur et al. 2024, "Rewarding Progress: Scaling Automated Process Verifiers for LLM Reasoning", arXiv:2410.08146.
 
@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 from typing_extensions import override
 
+from robo_papers.group_ppo.group_advantages import REMEMBERED, Advantages
 from robo_policies.learners.episodic import EpisodeActor, Figures
-from robo_policies.learners.group_advantages import REMEMBERED, Advantages
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.step_credit import Floats, standardised
 from robo_policies.networks.actor_critic import Critics

@@ -1,4 +1,4 @@
-"""Ways to divide the outcomes of episodes among their steps, one class each, for PPO from groups (docs/learners/group-ppo.md).
+"""Ways to divide the outcomes of episodes among their steps, one class each, for PPO from groups (page.md).
 
 E episodes, those of a group side by side; B steps in all.
 """

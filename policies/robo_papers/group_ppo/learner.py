@@ -1,4 +1,4 @@
-"""PPO from groups of episodes that begin in one state, with a choice of advantages (docs/learners/group-ppo.md).
+"""PPO from groups of episodes that begin in one state, with a choice of advantages (page.md).
 
 The advantages are classes of `group_advantages` and files beside it: a further one is a class, and its name in KINDS.
 """
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from robo_papers.group_ppo.group_advantages import Advantages, Anchor, Credit, Critic, Graph, Group, Sets
+from robo_papers.group_ppo.macro_critic import Macro
+from robo_papers.group_ppo.mixed_imitation import IMITATIONS, MixedImitation
+from robo_papers.group_ppo.provers import Prover
+from robo_papers.group_ppo.self_imitation import SelfImitation
 from robo_policies.learners.episodic import ClippedLearner, EpisodeActor, Figures, Rule, Term
 from robo_policies.learners.episodic_settings import ClippedSettings, CloningSettings
-from robo_policies.learners.group_advantages import Advantages, Anchor, Credit, Critic, Graph, Group, Sets
-from robo_policies.learners.macro_critic import Macro
-from robo_policies.learners.mixed_imitation import IMITATIONS, MixedImitation
-from robo_policies.learners.provers import Prover
-from robo_policies.learners.self_imitation import SelfImitation
 from robo_policies.learners.step_credit import Floats, action_keys
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.contract import EPISODES, Feature, Needs

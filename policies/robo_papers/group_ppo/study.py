@@ -1,6 +1,6 @@
 """A grid with walls, paid at its goal alone: success of PPO from groups of episodes, by its advantages.
 
-python -m robo_bench.credit --seeds 4
+python -m robo_papers.group_ppo.study --seeds 4
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from typing_extensions import override
 
 from robo_bench.trainings import Successes
+from robo_papers.group_ppo.learner import GroupPPOConfig
+from robo_papers.group_ppo.self_imitation import Kept, SelfImitation
 from robo_policies.learners.episodic import ClippedLearner
-from robo_policies.learners.group_ppo import GroupPPOConfig
-from robo_policies.learners.self_imitation import Kept, SelfImitation
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Array, Episode
 

@@ -1,4 +1,4 @@
-"""Advantages of stretches of steps from an off-policy critic above the policy (docs/learners/group-ppo.md).
+"""Advantages of stretches of steps from an off-policy critic above the policy (page.md).
 
 After Zhou et al. 2024, "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL", arXiv:2402.19446. A stretch of
 k steps is one action of the upper level. N stretches.
@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.functional import mse_loss, pad
 from typing_extensions import override
 
+from robo_papers.group_ppo.group_advantages import REMEMBERED, Advantages, pairs_of
 from robo_policies.learners.episodic import EpisodeActor, Figures
-from robo_policies.learners.group_advantages import REMEMBERED, Advantages, pairs_of
 from robo_policies.learners.step_credit import Floats, standardised
 from robo_policies.networks.actor_critic import Critics
 from robo_rl.types import Episode, StateDict

@@ -32,7 +32,7 @@ class DrivingFamily(EnvironmentFamily):
 
     @override
     def names(self) -> list[str]:
-        for package in ("carla", "msgpack"):
+        for package in ("carla", "carla_standin", "msgpack"):
             if importlib.util.find_spec(package) is None:
                 raise MissingExtra("The family 'carla'", package, "carla")
         return list(TASKS)

@@ -1,7 +1,7 @@
 """Hook of mkdocs: papers bring their pages and their places in the navigation, and links to files out of docs/ are kept.
 
 A paper's page lies in its folder; the site has it at papers/NAME.md, in the section of "Methods" that its paper.toml names.
-papers/index.md is the README of the distribution and a table of what the folders declare. So is the README of the stand-in a page.
+papers/index.md is the README of the distribution with a table of what the folders declare; the stand-in has its README, too.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from robo_rl.protocols.components import EnvironmentFamily
 from robo_sims.task_family import refuse_unknown_arguments
 
 if TYPE_CHECKING:
-    from robo_rl.rewards.embedded.pictures import CaptionedPictures
+    from robo_rl.environments.captioned_pictures import CaptionedPictures
 
 MAPS = {"Ring": "ring", "Town": "grid", "Highway": "highway"}
 """Task -> default map."""

@@ -1,4 +1,4 @@
-"""Training data of the embedded model: pictures with known facts.
+"""Pictures of a scene with facts from the simulator's state, which a model of pictures can be fitted to.
 
 N pictures, S slots, C captions, I instructions.
 """
@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from robo_rl.entry_points import known, load
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.images.picture_reward import Pictures
 from robo_rl.types import Array
 
+Pictures = npt.NDArray[np.uint8]
+"""(N, H, W, 3)"""
 LEAST_CONTRAST = 5.0
 """Standard deviation of the bytes of a picture; a camera that was not updated gives flat ones, and plausible results."""
 

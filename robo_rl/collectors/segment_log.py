@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from robo_rl.collectors.segments import Segment
 from robo_rl.errors import RunError
 from robo_rl.runs.checkpoints import unpacked
 from robo_rl.system.framed_log import FramedLog, read_records
-from robo_rl.training.collectors.segments import Segment
 
 SUFFIX = ".log"
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from robo_rl.collectors.collector_pool import CollectorPool
+from robo_rl.collectors.segment_log import SegmentLog
+from robo_rl.collectors.segments import Segment
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.components import TrainingObserver, TransferablePolicy
 from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, save_checkpoint
 from robo_rl.training.actor_learner.acting import transferable
-from robo_rl.training.collectors.collector_pool import CollectorPool
-from robo_rl.training.collectors.segment_log import SegmentLog
-from robo_rl.training.collectors.segments import Segment
 from robo_rl.training.off_policy import OnlineTraining
 from robo_rl.training.replay_learning import ReplayLearner
 from robo_rl.training.step_sources import SingleSteps, StepSink

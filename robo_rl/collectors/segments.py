@@ -10,13 +10,13 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
+from robo_rl.collectors.collector_pool import Collector
 from robo_rl.extras import Extra, step_columns
 from robo_rl.protocols.components import Policy, TransferablePolicy
 from robo_rl.protocols.planning import replan
 from robo_rl.rollout.episode import RandomPolicy, Rollout
 from robo_rl.spec.cost import costs_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
-from robo_rl.training.collectors.collector_pool import Collector
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import ActionSource, StateDict, Transition
 

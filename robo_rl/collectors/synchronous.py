@@ -11,10 +11,11 @@ from typing import Any
 
 from typing_extensions import override
 
+from robo_rl.collectors.collector_pool import CollectorPool
+from robo_rl.collectors.rollouts import CollectedLearner
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.collectors.collector_pool import CollectorPool
-from robo_rl.training.collectors.rollouts import CollectedLearner, CollectedRollout
+from robo_rl.training.collected_rollout import CollectedRollout
 from robo_rl.training.on_policy import OnPolicyConfig
 from robo_rl.training.vector_steps import require_steps
 from robo_rl.types import Metrics, StateDict

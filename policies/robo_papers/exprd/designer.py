@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_sims.tabular import TIE, optimal_values
 
 Table = npt.NDArray[np.float64]
-TIE = 1e-9
-"""Difference of values up to which two actions are equally good."""
 SLACK = 1.001
 """The gap asked for is that of the original reward, divided by this.
 
@@ -187,16 +186,3 @@ class Designer:
             power = self.settings.discount * power @ self._chain
             total = total + power
         return [found[horizon] for horizon in self.settings.horizons]
-
-
-def optimal_values(moves: Table, rewards: Table, discount: float) -> Table:
-    """Return Q* (S, A), by policy iteration, exact."""
-    policy = rewards.argmax(1)
-    states = np.arange(len(rewards))
-    while True:
-        values = np.linalg.solve(np.eye(len(states)) - discount * moves[states, policy], rewards[states, policy])
-        found: Table = rewards + discount * moves @ values
-        better = found.max(1) > found[states, policy] + TIE * (1.0 + np.abs(values))
-        if not better.any():
-            return found
-        policy = np.where(better, found.argmax(1), policy)

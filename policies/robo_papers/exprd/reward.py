@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from robo_papers.exprd.designer import Design, Designer, ExpRDSettings, Table
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.design.exprd import Design, Designer, ExpRDSettings, Table
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import Steps, StepScores

@@ -7,16 +7,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from robo_bench.reward_design import steps_to_solve
+from robo_papers.exprd.designer import SLACK, Designer, ExpRDSettings
+from robo_papers.exprd.reward import DesignedReward, seen_policy
+from robo_papers.exprd.study import steps_to_solve
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.design.exprd import SLACK, Designer, ExpRDSettings, optimal_values
-from robo_rl.rewards.design.rewards import DesignedReward, seen_policy
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
-from robo_sims.tabular import four_rooms
+from robo_sims.tabular import four_rooms, optimal_values
 
 DISCOUNT = 0.9
 

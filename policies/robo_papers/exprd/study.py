@@ -1,6 +1,6 @@
 """Q-learning in four rooms with the task's reward, with designed ones, and with a potential: steps to 95 % of the optimum.
 
-python -m robo_bench.reward_design --seeds 10
+python -m robo_papers.exprd.study --seeds 10
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from robo_papers.exprd.designer import Designer, ExpRDSettings
+from robo_papers.exprd.reward import seen_policy
 from robo_rl.evaluation.statistics import student_interval
-from robo_rl.rewards.design.exprd import Designer, ExpRDSettings, optimal_values
-from robo_rl.rewards.design.rewards import seen_policy
-from robo_sims.tabular import four_rooms
+from robo_sims.tabular import four_rooms, optimal_values
 
 Table = npt.NDArray[np.float64]
 DISCOUNT, STEPS, CHECK = 0.95, 40_000, 250

@@ -1,7 +1,7 @@
 """Hook of mkdocs: papers bring their pages and their places in the navigation, and links to files out of docs/ are kept.
 
 A paper's page lies in its folder; the site has it at papers/NAME.md, in the section of "Methods" that its paper.toml names.
-papers/index.md is the README of the distribution and a table of what the folders declare.
+papers/index.md is the README of the distribution with a table of what the folders declare; the stand-in has its README, too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from mkdocs.structure.files import File, Files
 from robo_rl.papers import Paper, papers
 
 ROOT = Path(__file__).parents[1]
+STANDIN = ROOT / "sims" / "carla_standin" / "README.md"
 HOME = ROOT / "policies" / "robo_papers"
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
@@ -43,13 +44,14 @@ def on_files(files: Files, *, config: Any) -> Files:
     for paper in ours():
         files.append(File.generated(config, _place(paper), abs_src_path=str(paper.page)))
     files.append(File.generated(config, "papers/index.md", content=_index()))
+    files.append(File.generated(config, "carla-standin.md", abs_src_path=str(STANDIN)))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
     """Lead links between docs/ and the folders of papers to where the site has them."""
     of_paper = {paper.page.resolve(): _place(paper) for paper in ours() if paper.page}
-    places = of_paper | {HOME / "README.md": "papers/index.md", ROOT / "README.md": "index.md"}
+    places = of_paper | {HOME / "README.md": "papers/index.md", STANDIN: "carla-standin.md", ROOT / "README.md": "index.md"}
     beside = Path(page.file.abs_src_path).parent if page.file.abs_src_path else HOME
 
     def led(match: re.Match[str]) -> str:

@@ -17,13 +17,17 @@ ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SHIPPED = [ROOT / name for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
 PAPERS = ROOT / "policies" / "robo_papers"
-PACKAGES = [*SHIPPED, ROOT / "scripts" / "robo_bench", PAPERS]
+STANDIN = ROOT / "sims" / "carla_standin"
+PACKAGES = [*SHIPPED, ROOT / "scripts" / "robo_bench", PAPERS, STANDIN]
+OTHERS = [tomllib.loads((folder / "pyproject.toml").read_text()) for folder in (PAPERS, STANDIN)]
+"""Distributions beside the kernel."""
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py") if "tests" not in path.parts)
 PAGES = sorted(
     {
         *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
         *(ROOT / "docs").rglob("*.md"),
         *PAPERS.rglob("*.md"),
+        *STANDIN.rglob("*.md"),
     }
 )
 SCRIPTS = {"setup", "quickstart", "test", "try_paper"}
@@ -233,6 +237,7 @@ def test_the_kernel_needs_few_packages():
 def test_every_import_is_declared():
     optional = PYPROJECT["project"]["optional-dependencies"].values()
     declared = [*PYPROJECT["project"]["dependencies"], *(need for needs in optional for need in needs)]
+    declared += [need for other in OTHERS for need in other["project"]["dependencies"]]
     names = {re.match(r"[\w-]+", need)[0].lower().replace("-", "_") for need in declared}
     names |= {
         "cv2",
@@ -298,6 +303,18 @@ def test_a_wheel_contains_the_packages_with_their_data(tmp_path):
     expected = {re.sub(r"^(sims|policies|real_robot|datasets|scripts)/", "", path) for path in tracked}
     assert expected - held == set()
     assert {name.split("/")[0] for name in held if ".dist-info" not in name} == {package.name for package in SHIPPED}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", [PAPERS, STANDIN], ids=relative)
+def test_a_wheel_beside_the_kernel_contains_its_package(folder, tmp_path):
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info" not in name}
+    tracked = subprocess.check_output(["git", "ls-files", "."], cwd=folder, text=True).splitlines()
+    packed = {f"{folder.name}/{path}" for path in tracked if "tests/" not in path and path != "pyproject.toml"}
+    assert held == packed
 
 
 # pages

@@ -95,11 +95,11 @@ ACTOR_LEARNER = Loop("two processes", _ACTING | {_F.SHARED, _F.LEARNER_PROCESS},
 COLLECTED_STEPS = Loop(
     "collected steps", frozenset({_F.COLLECTORS, _F.DEMONSTRATIONS, _F.OBJECTIVE}), frozenset({_F.COLLECTORS}), resume="warm"
 )
-"""Steps of several processes that act on their own (robo_rl.training.collectors.asynchronous)."""
+"""Steps of several processes that act on their own (robo_rl.collectors.asynchronous)."""
 ROLLOUTS = Loop("rollouts", frozenset({_F.OBJECTIVE, _F.REWARD, _F.SHARED, _F.CURRICULUM}), resume="exact*", is_learners=True)
 """Rollouts of several environments (robo_rl.training.on_policy)."""
 COLLECTED_ROLLOUTS = Loop("collected rollouts", _ROLLED, frozenset({_F.COLLECTORS}), resume="exact*", is_learners=True)
-"""Rollouts of several processes (robo_rl.training.collectors.synchronous)."""
+"""Rollouts of several processes (robo_rl.collectors.synchronous)."""
 OFFLINE = Loop("data", frozenset({_F.DEMONSTRATIONS, _F.SHARED}), frozenset({_F.DEMONSTRATIONS}))
 """Recorded episodes alone (robo_rl.training.off_policy.OfflineTraining)."""
 OFFLINE_THEN_ONLINE = Loop("data, then steps", _AFTER_DATA | _WITH_STEPS, _AFTER_DATA)

@@ -17,7 +17,7 @@ from robo_rl.protocols.components import Stateful
 from robo_rl.requirements import require_finite_data
 from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec
 from robo_rl.training.advantages import generalized_advantages
-from robo_rl.training.collectors.rollouts import CollectedRollout
+from robo_rl.training.collected_rollout import CollectedRollout
 from robo_rl.training.on_policy import OnPolicyConfig, VectorStep
 from robo_rl.types import Array, StateDict, StepRewards
 

@@ -27,13 +27,13 @@ from robo_rl.cluster.host import serve
 from robo_rl.cluster.local import InProcessEngine, LocalEngine
 from robo_rl.cluster.over_ray import RayEngine
 from robo_rl.cluster.workers import Engine
+from robo_rl.collectors.collector_pool import Collector, CollectorPool
 from robo_rl.environments.make import make_environment
 from robo_rl.protocols.components import TransferablePolicy
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.spec.environment import specification
 from robo_rl.system.supervised_process import inherited
-from robo_rl.training.collectors.collector_pool import Collector, CollectorPool
-from robo_rl.training.collectors.rollouts import CollectedRollout
+from robo_rl.training.collected_rollout import CollectedRollout
 from robo_rl.types import StateDict
 
 TASK = "gymnasium/HalfCheetah-v5"

@@ -15,10 +15,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from robo_bench.credit import MOVES
 from robo_bench.curricula import softmax
 
 Floats = npt.NDArray[np.float64]
+MOVES = ((0, 1), (1, 0), (0, -1), (-1, 0))
 SIZE, LONGEST = 9, 36
 WALLS = frozenset((row, 4) for row in range(8))
 """A wall with a gap at its end; a random walk gets past it to the goal in one episode of 2,000."""

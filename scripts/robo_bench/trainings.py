@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import gymnasium
 from gymnasium.vector import AutoresetMode, VectorEnv
+from typing_extensions import override
 
 from robo_bench.measurement import Work
 from robo_rl.environments.make import make_environment, make_vector_environment
@@ -24,6 +25,17 @@ class Silent:
 
     def on_step(self, step: int, training: Training) -> None:
         """Ignore a step."""
+
+
+class Successes(Silent):
+    """Keeps the success of each episode."""
+
+    def __init__(self) -> None:
+        self.found = list[bool]()
+
+    @override
+    def on_episode(self, step: int, **outcome: Any) -> None:
+        self.found.append(bool(outcome["success"]))
 
 
 class Environments:

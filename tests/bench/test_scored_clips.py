@@ -8,9 +8,9 @@ import pytest
 
 from factories import make_spec
 from robo_bench.scored_clips import SCORES, clips_of, episode_of, facts_of, scored, scores_of
+from robo_rl.environments.captioned_pictures import CaptionedPictures
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation.statistics import wilson
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.rewards.success.classifier import ClassifierConfig, SuccessNetwork

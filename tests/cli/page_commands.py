@@ -45,11 +45,11 @@ NOT_HERE = {
     r"data/cheetah": "a policy of HalfCheetah that earns 2,000, which takes an hour",
     r"carla-server --maps": "CARLA's maps, which are downloaded; tests/sims/standin/test_towns.py serves a folder",
     r"bench (all|drive|annotation|reward|data)\b": "minutes; tests/bench runs each bench",
-    r"robo_bench\.fidelities": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",
-    r"robo_bench\.(coverage|credit|curricula)": "minutes; tests have smaller ones",
-    r"robo_papers\.(gtr|oer)\.study": "minutes; tests of the papers have smaller ones",
-    r"robo_bench\.(exploration|levels|machines|planner|rubrics)": "minutes; tests have smaller ones",
-    r"robo_bench\.conservative": "minutes; tests/policies/test_conservative.py has smaller ones",
+    r"robo_papers\.mfrl\.study": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",
+    r"robo_bench\.(coverage|curricula)": "minutes; tests have smaller ones",
+    r"robo_papers\.(explors|group_ppo|gtr|oer)\.(study|planner)": "minutes; tests of the papers have smaller ones",
+    r"robo_bench\.(levels|machines|rubrics)": "minutes; tests have smaller ones",
+    r"robo_papers\.stepmix\.study": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
     r"driving-large-batch|'before/\*": "runs of hours",
 }
 """Pattern of a command -> reason why it cannot run in a test."""

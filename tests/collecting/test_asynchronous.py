@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from robo_rl.cluster.local import InProcessEngine, InProcessWorker
+from robo_rl.collectors.asynchronous import AsynchronousTraining, Pace
+from robo_rl.collectors.segment_log import SegmentLog
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.replay.rows import columns_of
 from robo_rl.runs.checkpoints import checkpoint_steps
-from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
-from robo_rl.training.collectors.segment_log import SegmentLog
 
 
 def loaded() -> Any:

@@ -10,9 +10,9 @@ import pytest
 
 from robo_rl.cluster.host import ERROR
 from robo_rl.cluster.workers import Timeouts
+from robo_rl.collectors.collector_pool import CollectorPool
 from robo_rl.errors import RunError, SimulationFailed
 from robo_rl.runs.checkpoints import packed, unpacked
-from robo_rl.training.collectors.collector_pool import CollectorPool
 
 
 class Scripted:

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from robo_rl.cluster.workers import Timeouts
+from robo_rl.collectors.segment_log import SegmentLog
 from robo_rl.errors import RunError
 from robo_rl.replay.rows import columns_of
-from robo_rl.training.collectors.segment_log import SegmentLog
 
 SCRIPT = Path(__file__).with_name("toys.py")
 

@@ -15,14 +15,15 @@ from factories import make_spec
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_rl.cluster.local import InProcessEngine, InProcessWorker
+from robo_rl.collectors.collector_pool import CollectorPool
+from robo_rl.collectors.rollouts import CollectedLearner, RolloutCollector
+from robo_rl.collectors.synchronous import SynchronousTraining
 from robo_rl.environments.make import make_vector_environment
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
-from robo_rl.training.collectors.collector_pool import CollectorPool
-from robo_rl.training.collectors.rollouts import CollectedLearner, CollectedRollout, RolloutCollector
-from robo_rl.training.collectors.synchronous import SynchronousTraining
+from robo_rl.training.collected_rollout import CollectedRollout
 from robo_rl.training.on_policy import OnPolicyTraining
 from robo_rl.types import Array
 

@@ -17,15 +17,15 @@ import numpy as np
 from robo_rl.cluster.host import serve
 from robo_rl.cluster.local import LocalEngine, LocalWorker
 from robo_rl.cluster.workers import Engine, Timeouts
+from robo_rl.collectors.asynchronous import AsynchronousTraining, Pace
+from robo_rl.collectors.collector_pool import CollectorPool
+from robo_rl.collectors.segment_log import SegmentLog
+from robo_rl.collectors.segments import SegmentCollector
 from robo_rl.protocols.sampling import Sampling
 from robo_rl.runs.checkpoints import has_checkpoint, load_checkpoint, unpacked
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.system.supervised_process import inherited
-from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
-from robo_rl.training.collectors.collector_pool import CollectorPool
-from robo_rl.training.collectors.segment_log import SegmentLog
-from robo_rl.training.collectors.segments import SegmentCollector
 from robo_rl.training.replay_learning import ReplayLearner
 from robo_rl.types import Array, Batch, Metrics, StateDict
 

@@ -10,8 +10,13 @@ import pytest
 from factories import axes, choices, make_spec, picture_spec
 from robo_papers.arsq.learner import ARSQConfig
 from robo_papers.fisor.learner import FISORConfig
+from robo_papers.gail.learner import GAILConfig
+from robo_papers.iq_learn.learner import IQLearnConfig
+from robo_papers.qarl.adversarial import RowTemperatures, with_temperature
+from robo_papers.qarl.learner import QARLConfig
+from robo_papers.qarl.rarl import RARLConfig
+from robo_papers.recoil.learner import ReCOILConfig
 from robo_policies.learners.act import ACTConfig
-from robo_policies.learners.adversarial import RowTemperatures, with_temperature
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
@@ -22,19 +27,14 @@ from robo_policies.learners.dqn import DQNConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
-from robo_policies.learners.gail import GAILConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
-from robo_policies.learners.iq_learn import IQLearnConfig
 from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.ppo_lagrangian import PPOLagrangianConfig
 from robo_policies.learners.ppo_saute import PPOSauteConfig
-from robo_policies.learners.qarl import QARLConfig
-from robo_policies.learners.rarl import RARLConfig
 from robo_policies.learners.rebrac import ReBRACConfig
-from robo_policies.learners.recoil import ReCOILConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.learners.sac_lagrangian import SACLagrangianConfig

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from factories import axes, make_episode, make_spec, picture_spec
+from robo_papers.exprd.reward import DesignedReward
 from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
@@ -25,7 +26,6 @@ from robo_rl.rewards.decomposition.rewards import (
     RandomizedReturnDecomposition,
     ReturnDecomposition,
 )
-from robo_rl.rewards.design.rewards import DesignedReward
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress, EmbeddedShuffled
 from robo_rl.rewards.images.clg import ContrastingLanguageGoals, DrivingGoals

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-import mujoco
 import pytest
 
 from robo_app.papers.checks import environment_of, rows_of
@@ -40,8 +39,6 @@ OF_PAPERS = {
 }
 """Learner of a paper -> paper, and the row that its folder declares."""
 ELSEWHERE = {
-    "stepmix": "its environments are tables (tests/policies/test_conservative.py)",
-    "epsmix": "as stepmix",
     "ppo-saute": "it needs a budget in the observation (tests/policies/test_constrained_learners.py)",
     **{name: row.elsewhere for name, (_, row) in OF_PAPERS.items() if row.elsewhere},
 }
@@ -67,21 +64,9 @@ OWN = {
 }
 
 
-class WithBody(Swerving):
-    """Has a MuJoCo model that an adversary can push."""
-
-    model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><body name='it'><geom size='1'/></body></worldbody></mujoco>")
-
-    def __init__(self):
-        super().__init__()
-        self.data = mujoco.MjData(self.model)
-
-
 ENVIRONMENTS = {
     "drq": functools.partial(Swerving, has_camera=True),
     "sac-average": functools.partial(Swerving, terminates=False),
-    "rarl": WithBody,
-    "qarl": WithBody,
     **{name: environment_of(paper, row) for name, (paper, row) in OF_PAPERS.items()},
 }
 LEARNERS = sorted(set(known("learners")) - set(ELSEWHERE))

@@ -13,6 +13,12 @@ from robo_policies.learners.sac import SACConfig
 from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_policies.networks.settings import Network
 from robo_rl.cluster.local import InProcessEngine
+from robo_rl.collectors.asynchronous import AsynchronousTraining, Pace
+from robo_rl.collectors.collector_pool import CollectorPool
+from robo_rl.collectors.rollouts import RolloutCollector
+from robo_rl.collectors.segment_log import SegmentLog
+from robo_rl.collectors.segments import SegmentCollector
+from robo_rl.collectors.synchronous import SynchronousTraining
 from robo_rl.conformance.corrector import Corrector
 from robo_rl.conformance.swerving import Swerving
 from robo_rl.conformance.trainings import TRAINING_CHECKS, run_trial
@@ -25,12 +31,6 @@ from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.actor_learner.acting import LearnerConnection, acting_training
 from robo_rl.training.actor_learner.learning import LearningTraining
 from robo_rl.training.actor_learner.server import Finished
-from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
-from robo_rl.training.collectors.collector_pool import CollectorPool
-from robo_rl.training.collectors.rollouts import RolloutCollector
-from robo_rl.training.collectors.segment_log import SegmentLog
-from robo_rl.training.collectors.segments import SegmentCollector
-from robo_rl.training.collectors.synchronous import SynchronousTraining
 from robo_rl.training.replay_learning import ReplayLearner
 
 SAC = SACConfig(network=Network(hidden=(8,)), batch_size=8, replay=Replay(learning_starts=16, capacity=1_000))

@@ -18,6 +18,10 @@ from factories import make_episode, make_spec
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.dataset import Dataset
 from robo_rl.cluster.local import InProcessEngine
+from robo_rl.collectors.asynchronous import AsynchronousTraining, Pace
+from robo_rl.collectors.collector_pool import CollectorPool
+from robo_rl.collectors.segment_log import SegmentLog
+from robo_rl.collectors.segments import SegmentCollector
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting
 from robo_rl.extras import Chunks, Column, Extra, FutureGoals, NextActions, ReturnsToGo, SampledRows, StoredRows
@@ -36,10 +40,6 @@ from robo_rl.system.prefetch import prefetched
 from robo_rl.training.actor_learner.acting import LearnerConnection, acting_training
 from robo_rl.training.actor_learner.learning import LearningTraining
 from robo_rl.training.actor_learner.server import Finished
-from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
-from robo_rl.training.collectors.collector_pool import CollectorPool
-from robo_rl.training.collectors.segment_log import SegmentLog
-from robo_rl.training.collectors.segments import SegmentCollector
 from robo_rl.training.delayed_rewards import relabelling
 from robo_rl.training.off_policy import OnlineTraining, online_training
 from robo_rl.training.replay_learning import ReplayLearner

@@ -16,12 +16,12 @@ from factories import axes, make_spec
 from robo_papers.bresa.learner import BresaConfig
 from robo_policies.networks.settings import Network
 from robo_policies.sb3.algorithms import PPOConfig as SB3PPOConfig
+from robo_rl.collectors.synchronous import SynchronousTraining
 from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.runs.observer import Cadence, RunRecord
 from robo_rl.runs.run import Run
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ArraySpec
-from robo_rl.training.collectors.synchronous import SynchronousTraining
 from robo_rl.training.on_policy import OnPolicyTraining
 
 COUNT, LONG = 8, 20

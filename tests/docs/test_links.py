@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAPERS = ROOT / "policies" / "robo_papers"
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *PAPERS.rglob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *PAPERS.rglob("*.md"), *(ROOT / "sims").rglob("*.md")]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 

@@ -13,6 +13,9 @@ from torch.utils._pytree import tree_leaves
 from factories import axes, make_spec, picture_spec
 from robo_papers.arsq.learner import ARSQConfig
 from robo_papers.fisor.learner import FISORConfig
+from robo_papers.gail.learner import GAILConfig
+from robo_papers.iq_learn.learner import IQLearnConfig
+from robo_papers.recoil.learner import ReCOILConfig
 from robo_policies.learners import parts
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.awac import AWACConfig
@@ -23,12 +26,9 @@ from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
-from robo_policies.learners.gail import GAILConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
-from robo_policies.learners.iq_learn import IQLearnConfig
 from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.rebrac import ReBRACConfig
-from robo_policies.learners.recoil import ReCOILConfig
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.sac_average import SACAverageConfig

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from factories import make_episode, make_spec
+from robo_papers.gail.learner import GAIL, GAILConfig, Kinds, absorbing
+from robo_papers.iq_learn.learner import IQLearnConfig
+from robo_papers.recoil.learner import ExpertTargets, ReCOILConfig
 from robo_policies.learners.bc import BCConfig
-from robo_policies.learners.gail import GAIL, GAILConfig, Kinds, absorbing
 from robo_policies.learners.imitation import ImitationNetwork
-from robo_policies.learners.iq_learn import IQLearnConfig
 from robo_policies.learners.offline import OfflineNetwork
-from robo_policies.learners.recoil import ExpertTargets, ReCOILConfig
 from robo_policies.networks.actor_critic import Trainable
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting

@@ -16,6 +16,7 @@ import torch
 from factories import make_episode
 from robo_cli.rewards.fit_embedded import next_commands
 from robo_rl.entry_points import load
+from robo_rl.environments.captioned_pictures import CaptionedPictures
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.encoder import CONTRAST, MASKS, WINDOW, Refinement, averaged
@@ -23,7 +24,6 @@ from robo_rl.rewards.embedded.fitting import fit, halves, mean_log_share
 from robo_rl.rewards.embedded.heads import Vocabulary
 from robo_rl.rewards.embedded.measuring import measure, sentence_areas
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.embedded.rewards import (
     EmbeddedCompletion,
     EmbeddedImageText,

@@ -12,11 +12,11 @@ import pytest
 from scipy.stats import spearmanr
 
 from robo_cli.rewards.fit_embedded import FitEmbedded
+from robo_rl.environments.captioned_pictures import CaptionedPictures
 from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import Measures, untrained_orders
 from robo_rl.rewards.embedded.model import EmbeddedModel
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_sims.arm.captioned_pictures import captioned_pictures
 from robo_sims.arm.captions import COLOURS, GRAMMARS, Instruction, States
 from robo_sims.arm.environment import ArmEnv

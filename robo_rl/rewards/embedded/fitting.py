@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from robo_rl.environments.captioned_pictures import CaptionedPictures
 from robo_rl.rewards.embedded.descent import Descent, EmbeddedConfig, Watch, descend
 from robo_rl.rewards.embedded.encoder import Located, PictureEncoder, averaged
 from robo_rl.rewards.embedded.heads import Vocabulary
 from robo_rl.rewards.embedded.measuring import Measures, measure
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
 
 STILL = 12
 """Grey levels within which a still pixel stays."""

@@ -14,8 +14,8 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from robo_rl.environments.captioned_pictures import CaptionedPictures
 from robo_rl.rewards.embedded.model import EmbeddedModel
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.score_statistics import roc_area
 from robo_rl.types import Array
 

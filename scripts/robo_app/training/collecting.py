@@ -20,15 +20,15 @@ from robo_rl.cluster.environment import require_library
 from robo_rl.cluster.local import LocalEngine
 from robo_rl.cluster.over_ray import RayEngine
 from robo_rl.cluster.workers import Engine
+from robo_rl.collectors.asynchronous import AsynchronousTraining, Pace
+from robo_rl.collectors.collector_pool import TIMEOUTS, CollectorPool
+from robo_rl.collectors.segment_log import SegmentLog
+from robo_rl.collectors.synchronous import SynchronousTraining
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Training
 from robo_rl.protocols.contract import COLLECTED_ROLLOUTS
 from robo_rl.runs.run import Run
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.collectors.asynchronous import AsynchronousTraining, Pace
-from robo_rl.training.collectors.collector_pool import TIMEOUTS, CollectorPool
-from robo_rl.training.collectors.segment_log import SegmentLog
-from robo_rl.training.collectors.synchronous import SynchronousTraining
 from robo_rl.training.plan import TrainingPlan
 from robo_rl.training.replay_learning import ReplayLearner
 
@@ -48,7 +48,7 @@ class CollectingSettings:
     patience: float = TIMEOUTS.answer
     """[s] after which a collector that has not answered counts as hung."""
     most_stale: int = 0
-    """Off-policy learners only: steps by which parameters may be old (robo_rl.training.collectors.asynchronous.Pace)."""
+    """Off-policy learners only: steps by which parameters may be old (robo_rl.collectors.asynchronous.Pace)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in run.json."""

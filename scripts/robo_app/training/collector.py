@@ -9,6 +9,9 @@ from robo_app.recipes.environments import RecipeEnvironments
 from robo_app.recipes.loop_choice import loop_of
 from robo_app.recipes.recipe import Recipe, parse_recipe
 from robo_rl.cluster.host import serve
+from robo_rl.collectors.collector_pool import Collector
+from robo_rl.collectors.rollouts import CollectedLearner, RolloutCollector
+from robo_rl.collectors.segments import SegmentCollector
 from robo_rl.protocols.components import VectorFactory
 from robo_rl.protocols.contract import COLLECTED_ROLLOUTS
 from robo_rl.runs.checkpoints import unpacked
@@ -17,9 +20,6 @@ from robo_rl.system.plain_files import parse_yaml
 from robo_rl.system.supervised_process import inherited
 from robo_rl.system.threads import use_threads
 from robo_rl.training.actor_learner.acting import transferable
-from robo_rl.training.collectors.collector_pool import Collector
-from robo_rl.training.collectors.rollouts import CollectedLearner, RolloutCollector
-from robo_rl.training.collectors.segments import SegmentCollector
 from robo_rl.training.step_sources import episode_seed
 
 

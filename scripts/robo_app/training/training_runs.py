@@ -32,6 +32,7 @@ from robo_app.training.learner_process import (
 )
 from robo_app.training.program_validation import require_sound_programs
 from robo_app.training.supervision import asking, operator_of, robot_at
+from robo_rl.collectors.asynchronous import AsynchronousTraining
 from robo_rl.errors import RunError
 from robo_rl.protocols.components import Training
 from robo_rl.protocols.contract import ACTOR_LEARNER
@@ -41,7 +42,6 @@ from robo_rl.runs.observer import Cadence, Display, RunRecord
 from robo_rl.runs.run import Run, write_text
 from robo_rl.settings import settings_as
 from robo_rl.system.threads import tensor_threads
-from robo_rl.training.collectors.asynchronous import AsynchronousTraining
 from robo_rl.training.off_policy import OnlineTraining
 from robo_rl.training.plan import TrainingPlan
 from robo_rl.types import Episode, StateDict

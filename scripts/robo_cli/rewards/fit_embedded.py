@@ -12,11 +12,11 @@ from typing import Any
 from robo_app.arguments.free_settings import option_words
 from robo_app.display.display import counted
 from robo_app.recipes.recipe import require_at_least
+from robo_rl.environments.captioned_pictures import captioned_pictures
 from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import untrained_orders
 from robo_rl.rewards.embedded.model import Origin
-from robo_rl.rewards.embedded.pictures import captioned_pictures
 from robo_rl.rewards.embedded.rewards import EmbeddedProgress
 from robo_rl.rewards.fitted_folder import require_empty
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, dataclass
 
-from carla_standin.clock import RATE
-from carla_standin.physics.parameters import GRIP
-from carla_standin.polling import LINGER
 from robo_rl.errors import InvalidSetting, MissingExtra
+
+try:
+    from carla_standin.clock import RATE
+    from carla_standin.physics.parameters import GRIP
+    from carla_standin.polling import LINGER
+except ModuleNotFoundError:
+    raise MissingExtra("The stand-in for CARLA", "carla-standin", "carla") from None
 
 EXAMPLES = """robo-rl carla-server --port 2000 --map grid
 robo-rl carla-server --map highway --traffic 30     (cars that drive themselves, the same for the same --seed)
@@ -48,13 +52,9 @@ class CarlaServer:
 
 def run(arguments: CarlaServer) -> int:
     """Serves until interrupted."""
-    try:
-        from carla_standin.errors import StandInError
-        from carla_standin.server import Options, Server
-    except ModuleNotFoundError as error:
-        if error.name != "msgpack":
-            raise
-        raise MissingExtra("The stand-in for CARLA", "msgpack", "carla") from None
+    from carla_standin.errors import StandInError
+    from carla_standin.server import Options, Server
+
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         server = Server(Options(**asdict(arguments)))

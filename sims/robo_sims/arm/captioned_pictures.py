@@ -8,8 +8,8 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.environments.captioned_pictures import HAND, CaptionedPictures
 from robo_rl.errors import UnknownName
-from robo_rl.rewards.embedded.pictures import HAND, CaptionedPictures
 from robo_sims.arm.captions import COLOURS, GRAMMARS, States
 from robo_sims.arm.inverse_kinematics import solve
 from robo_sims.arm.physics import ArmPhysics, Array

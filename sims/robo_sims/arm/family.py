@@ -13,7 +13,7 @@ from robo_rl.protocols.components import EnvironmentFamily
 from robo_sims.task_family import refuse_unknown_arguments
 
 if TYPE_CHECKING:
-    from robo_rl.rewards.embedded.pictures import CaptionedPictures
+    from robo_rl.environments.captioned_pictures import CaptionedPictures
     from robo_sims.arm.realtime_arm import RealtimeArm
 
 NAMES = ("ArmReach-v0", "ArmPush-v0", "ArmPick-v0", "ArmPegInsert-v0")

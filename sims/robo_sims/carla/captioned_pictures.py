@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.environments.captioned_pictures import CaptionedPictures
 from robo_rl.errors import UnknownName
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_sims.carla import birdseye, routes
 from robo_sims.carla.boxes import FINE, LOOK, gap, way_to
 from robo_sims.carla.environment import CAMERA, DrivingEnv

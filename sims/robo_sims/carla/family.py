@@ -14,7 +14,7 @@ from robo_rl.protocols.components import EnvironmentFamily
 from robo_sims.task_family import refuse_unknown_arguments
 
 if TYPE_CHECKING:
-    from robo_rl.rewards.embedded.pictures import CaptionedPictures
+    from robo_rl.environments.captioned_pictures import CaptionedPictures
 
 MAPS = {"Ring": "ring", "Town": "grid", "Highway": "highway"}
 """Task -> default map."""
@@ -32,7 +32,7 @@ class DrivingFamily(EnvironmentFamily):
 
     @override
     def names(self) -> list[str]:
-        for package in ("carla", "msgpack"):
+        for package in ("carla", "carla_standin", "msgpack"):
             if importlib.util.find_spec(package) is None:
                 raise MissingExtra("The family 'carla'", package, "carla")
         return list(TASKS)

@@ -1,0 +1,1 @@
+"""ExploRS: a reward that helps, learned."""

@@ -1,0 +1,94 @@
+"""Q-learning in four rooms with the task's reward, with designed ones, and with a potential: steps to 95 % of the optimum.
+
+python -m robo_papers.exprd.study --seeds 10
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_papers.exprd.designer import Designer, ExpRDSettings
+from robo_papers.exprd.reward import seen_policy
+from robo_rl.evaluation.statistics import student_interval
+from robo_sims.tabular import four_rooms, optimal_values
+
+Table = npt.NDArray[np.float64]
+DISCOUNT, STEPS, CHECK = 0.95, 40_000, 250
+LEARNING_RATE, EXPLORATION, LENGTH = 0.5, 0.1, 60
+
+
+def value_of(moves: Table, rewards: Table, policy: npt.NDArray[np.int64]) -> float:
+    """Return the exact discounted value of a policy from state 0."""
+    states = np.arange(len(rewards))
+    values = np.linalg.solve(np.eye(len(states)) - DISCOUNT * moves[states, policy], rewards[states, policy])
+    return float(values[0])
+
+
+def steps_to_solve(
+    moves: Table, task: Table, paid: Table, seed: int, adapted: Callable[[Table], Table] | None = None, every: int = 250
+) -> int:
+    """Return the steps of Q-learning until its greedy policy is worth 95 % of the optimum of the task; STEPS if never.
+
+    paid: (S, A, S) reward of each transition that it learns from. adapted: returns another one for counted steps (S, A),
+    asked for after `every` steps.
+    """
+    taken = np.zeros(task.shape)
+    random, states = np.random.default_rng(seed), len(task)
+    values, target = np.zeros(task.shape), 0.95 * optimal_values(moves, task, DISCOUNT).max(1)[0]
+    state = 0
+    for step in range(STEPS):
+        greedy = random.choice(np.flatnonzero(values[state] == values[state].max()))
+        action = int(random.integers(4)) if random.random() < EXPLORATION else int(greedy)
+        following = int(random.choice(states, p=moves[state, action]))
+        taken[state, action] += 1.0
+        if adapted is not None and (step + 1) % every == 0:
+            paid, taken = adapted(taken), 0.5 * taken
+        aim = paid[state, action, following] + DISCOUNT * values[following].max()
+        values[state, action] += LEARNING_RATE * (aim - values[state, action])
+        state = 0 if following == states - 1 or (step + 1) % LENGTH == 0 else following
+        if (step + 1) % CHECK == 0 and value_of(moves, task, values.argmax(1)) >= target:
+            return step + 1
+    return STEPS
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--largest", type=float, default=10.0, help="bound of designed rewards; the task pays 1")
+    arguments = parser.parse_args()
+    seeds = range(arguments.seeds)
+    moves, task, _ = four_rooms()
+    goal = np.flatnonzero(task.any(1)).tolist()
+    designer = Designer(moves, task, ExpRDSettings(discount=DISCOUNT, largest=arguments.largest))
+    best = optimal_values(moves, task, DISCOUNT).max(1)
+    shaped = task[:, :, None] + DISCOUNT * best[None, None, :] - best[:, None, None]
+    rewards = {"the task's own": np.repeat(task[:, :, None], len(task), 2)}
+    for more in (0, 1, 3, 5):
+        design = designer.grown(goal, more)
+        name = f"exprd, goal and {more} states (I = {design.informativeness:.4f})"
+        rewards[name] = np.repeat(design.rewards[:, :, None], len(task), 2)
+    rewards["the task's own and the potential V*"] = shaped
+
+    def adapting(states: Sequence[int]) -> Callable[[Table], Table]:
+        return lambda taken: np.repeat(designer.adapted(states, *seen_policy(taken))[:, :, None], len(task), 2)
+
+    everywhere = np.flatnonzero(designer.gaps > 0).tolist()
+    first = np.repeat(designer.grown(goal, 3).rewards[:, :, None], len(task), 2)
+    adapted = {"expadard, the same goal and 3 states": adapting(designer.grown(goal, 3).states)}
+    adapted["expadard, any states"] = adapting([*goal, *everywhere])
+    rewards |= dict.fromkeys(adapted, first)
+    print("| reward | steps to 95 % of the optimum | seeds that get there |\n|---|---|---|")
+    for name, paid in rewards.items():
+        steps = [steps_to_solve(moves, task, paid, seed, adapted.get(name)) for seed in seeds]
+        found = student_interval(steps)
+        solved = sum(count < STEPS for count in steps)
+        print(f"| {name} | {found.estimate:,.0f} [{found.low:,.0f}, {found.high:,.0f}] | {solved} of {len(steps)} |")
+
+
+if __name__ == "__main__":
+    main()

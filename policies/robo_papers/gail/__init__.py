@@ -1,0 +1,1 @@
+"""GAIL: imitation by a discriminator."""

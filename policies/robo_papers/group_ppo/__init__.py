@@ -1,0 +1,1 @@
+"""Group PPO: which step made the difference."""

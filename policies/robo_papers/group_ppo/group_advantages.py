@@ -1,0 +1,316 @@
+"""Ways to divide the outcomes of episodes among their steps, one class each, for PPO from groups (page.md).
+
+E episodes, those of a group side by side; B steps in all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import mse_loss, one_hot
+from typing_extensions import override
+
+from robo_policies.learners.episodic import EpisodeActor, Figures
+from robo_policies.learners.step_credit import (
+    Floats,
+    action_keys,
+    anchored,
+    group_advantages,
+    merged,
+    set_advantages,
+    standardised,
+    state_keys,
+)
+from robo_policies.networks.actor_critic import Critics
+from robo_rl.environments.starts import BranchingEnv
+from robo_rl.errors import require_allowed
+from robo_rl.extras import returns_to_go
+from robo_rl.protocols.components import Policy, Stateful
+from robo_rl.training.advantages import episode_advantages
+from robo_rl.training.episodic import Player, Plays
+from robo_rl.types import Episode, StateDict
+
+REMEMBERED = 256
+"""Newest episodes that contributions are fitted to."""
+
+
+@dataclass(frozen=True)
+class AdvantageSettings:
+    """Advantages of a learner from groups, and what each kind of them reads: the group `advantages` of settings."""
+
+    kind: str = "group"
+    """group, anchor, graph, credit, critic, macro, prover or set."""
+    resolution: float = 1.0
+    """anchor, graph, set: numbers of a state are rounded to multiples of it, in the units of the observation."""
+    signature: tuple[str, ...] = ()
+    """set: entries of the observation whose visited places, as a set, tell episodes apart; empty for all."""
+    step_weight: float = 1.0
+    """anchor, prover: weight of the step advantage beside that of the episode."""
+    gae_lambda: float = 0.95
+    """critic, set: weight of the advantage estimate that looks one step further."""
+    critic_lr: float = 1e-3
+    """critic, credit, macro, prover, set: learning rate of values and contributions."""
+    macro_steps: int = 4
+    """macro: steps of a stretch, which is one action of the upper level."""
+    prover_tries: int = 4
+    """prover: tries of which one must succeed."""
+    set_size: int = 4
+    """set: episodes of a set, fewer than `group`, whose first episode is in none."""
+    sets: int = 8
+    """set: sets that are drawn of each group."""
+    window: int = 5
+    """set: steps after the common state that have the set's advantage; those after it have the critic's."""
+    largest_return: float = 1.0
+    """set: the return that counts as 1; less than 0 counts as 0."""
+
+    def __post_init__(self) -> None:
+        allowed = {name: (getattr(self, name) > 0, "above 0") for name in ("resolution", "critic_lr", "largest_return")}
+        counts = ("sets", "window", "macro_steps", "prover_tries")
+        allowed |= {name: (getattr(self, name) >= 1, "1 or more") for name in counts}
+        allowed |= {"gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"), "step_weight": (self.step_weight >= 0, "0 or more")}
+        require_allowed(self, allowed, group="advantages")
+
+
+class Advantages(Stateful, ABC):
+    """Advantages of one learner from groups."""
+
+    least_group = 2
+    """Episodes of a group; 1 if single ones do."""
+
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        """settings: GroupPPOConfig."""
+        self.actor, self.config, self.settings = actor, settings, settings.advantages
+
+    @abstractmethod
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        """Return the advantages of all steps (B,), and figures for the log; returns: (E,)."""
+
+    def begin(self) -> None:
+        """Hear that the first episode comes next."""
+
+    def player(self, environment: gymnasium.Env[Any, Any], seed: int) -> Player:
+        """Return what plays the episodes."""
+        return Plays(environment, self.actor.policy, seed, self.config.group)
+
+    def spans(self, episodes: Sequence[Episode]) -> list[slice]:
+        """Return the places of each group."""
+        group = self.config.group
+        return [slice(first, first + group) for first in range(0, len(episodes), group)]
+
+    def states(self, episodes: Sequence[Episode], names: Sequence[str] = ()) -> list[list[Hashable]]:
+        """Return keys of the states of each episode; names: entries that count, by default all that the policy reads."""
+        chosen = names or self.actor.parts.encoder.reads
+        return [state_keys(each, chosen, self.settings.resolution) for each in episodes]
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        pass
+
+
+class Group(Advantages):
+    """The standardised return of the episode among its group, for all steps."""
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        return for_each_step(group_advantages(returns, self.config.group), episodes), {}
+
+
+class Anchor(Advantages):
+    """The group's, and the return from a state among all visits of it in the group."""
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        found = for_each_step(group_advantages(returns, self.config.group), episodes)
+        states, spans = self.states(episodes), self.spans(episodes)
+        rewards = [each.rewards.astype(np.float64) for each in episodes]
+        steps = [anchored(states[span], rewards[span], self.config.discount) for span in spans]
+        return found + self.settings.step_weight * np.concatenate(steps), {"single_states": shared_little(states, spans)}
+
+
+class Graph(Advantages):
+    """That of the episodes of the group which take a step, on average."""
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        states, spans = self.states(episodes), self.spans(episodes)
+        is_discrete = self.actor.parts.spec.action.is_discrete
+        acts = [action_keys(each, is_discrete=is_discrete) for each in episodes]
+        taken = [[*zip(*pair, strict=True)] for pair in zip(states, acts, strict=True)]
+        by_episode = group_advantages(returns, self.config.group)
+        found = np.concatenate([merged(taken[span], by_episode[span]) for span in spans])
+        return found, {"single_states": shared_little(states, spans)}
+
+
+class Critic(Advantages):
+    """Generalised advantage estimates of a learned value."""
+
+    least_group = 1
+
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        super().__init__(actor, settings)
+        parts = actor.parts
+        self.critic = parts.add("critic", Critics(parts.networks, parts.encoder.size, 1), self.settings.critic_lr)
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        estimates, loss = self.estimates(episodes)
+        return standardised(estimates), {"critic_loss": loss}
+
+    def estimates(self, episodes: Sequence[Episode]) -> tuple[Floats, Tensor]:
+        """Return generalised advantage estimates (B,), and the loss of the critic, which then learns from the returns."""
+        config, settings = self.config, self.settings
+        found, targets = list[Floats](), list[Floats]()
+        seen = [self.actor.features(each) for each in episodes]
+        for each, features in zip(episodes, seen, strict=True):
+            with torch.no_grad():
+                values = self.critic(features).reshape(-1).cpu().numpy().astype(np.float64)
+            rule = {"discount": config.discount, "gae_lambda": settings.gae_lambda, "terminated": each.terminated}
+            found.append(episode_advantages(each.rewards.astype(np.float64), values, **rule))
+            targets.append(found[-1] + values[:-1])
+        inputs = torch.cat([features[:-1] for features in seen])
+        wanted = torch.from_numpy(np.concatenate(targets).astype(np.float32)).to(inputs.device)
+        return np.concatenate(found), self._fit(inputs, wanted)
+
+    def _fit(self, features: Tensor, wanted: Tensor) -> Tensor:
+        """Take some passes of the critic towards targets (B,); return the last loss."""
+        loss, rows = torch.zeros(()), np.arange(len(wanted))
+        for _ in range(self.config.epochs):
+            self.actor.random.shuffle(rows)
+            for part in np.array_split(rows, max(1, len(rows) // self.config.batch_size)):
+                chosen = torch.from_numpy(part)
+                loss = mse_loss(self.critic(features[chosen]).reshape(-1), wanted[chosen])
+                self.critic.descend(loss)
+        return loss
+
+
+class Credit(Advantages):
+    """The sum of a learned contribution of each step from there on, which sums to the return."""
+
+    least_group = 1
+
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        super().__init__(actor, settings)
+        parts = actor.parts
+        wide = parts.encoder.size + parts.spec.action.size
+        self.credit = parts.add("credit", Critics(parts.networks, wide, 1), self.settings.critic_lr)
+        self._past: deque[tuple[Tensor, float]] = deque(maxlen=REMEMBERED)
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        credited, loss = self.credited(episodes, returns)
+        return standardised(credited), {"credit_loss": loss}
+
+    def credited(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Tensor]:
+        """Return the sum of contributions from each step on (B,), and the loss of their fit to whole returns."""
+        inputs, random = [pairs_of(self.actor, each) for each in episodes], self.actor.random
+        self._past.extend((pair, float(value)) for pair, value in zip(inputs, returns, strict=True))
+        loss, device = torch.zeros(()), self.actor.parts.device
+        for _ in range(4 * self.config.epochs):
+            drawn = random.integers(len(self._past), size=min(32, len(self._past)))
+            pairs = [self._past[number][0] for number in drawn]
+            wanted = torch.tensor([self._past[number][1] for number in drawn], device=device)
+            owner = torch.from_numpy(np.repeat(np.arange(len(pairs)), [len(pair) for pair in pairs])).to(wanted.device)
+            each_step = self.credit(torch.cat(pairs)).reshape(-1)
+            loss = mse_loss(torch.zeros_like(wanted).index_add(0, owner, each_step), wanted)
+            self.credit.descend(loss)
+        if np.ptp([value for _, value in self._past]) < 1e-6:
+            return np.zeros(sum(map(len, inputs))), loss  # nothing differs yet: only noise would be scaled up
+        with torch.no_grad():
+            found = [self.credit(pair).reshape(-1).cpu().numpy().astype(np.float64) for pair in inputs]
+        return np.concatenate([returns_to_go(each, self.config.discount) for each in found]), loss
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {"pairs": [pair.cpu().numpy() for pair, _ in self._past], "returns": [value for _, value in self._past]}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        own: Any = state
+        self._past.clear()
+        for pair, value in zip(own["pairs"], own["returns"], strict=True):
+            self._past.append((torch.as_tensor(np.array(pair)).to(self.actor.parts.device), float(value)))
+
+
+class Sets(Advantages):
+    """The critic's, and those of sets of episodes in the window after the common state; each to its own scale."""
+
+    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
+        super().__init__(actor, settings)
+        self.critic = Critic(actor, settings)
+
+    @override
+    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
+        config, settings, random = self.config, self.settings, self.actor.random
+        estimates, loss = self.critic.estimates(episodes)
+        found, lengths = standardised(estimates), [len(each) for each in episodes]
+        by_episode, differs, variety = np.zeros(len(episodes)), np.zeros(len(episodes), np.bool_), list[float]()
+        for first in range(0, len(episodes), config.group):
+            span = slice(first + 1, first + config.group)  # the first one began elsewhere, and has the critic's
+            visited = [frozenset(each) for each in self.states(episodes[span], settings.signature)]
+            scores = np.clip(returns[span] / settings.largest_return, 0.0, 1.0)
+            by_episode[span], diversity = set_advantages(scores, visited, settings.set_size, settings.sets, random)
+            variety.append(diversity)
+            differs[span] = bool(by_episode[span].any())  # sets that are worth the same leave the critic's
+        scaled = standardised(by_episode[differs]) if differs.any() else by_episode[differs]
+        begins = (np.cumsum(lengths) - lengths)[differs]
+        for begin, length, value in zip(begins, np.array(lengths)[differs], scaled, strict=True):
+            found[begin : begin + min(length, settings.window)] = value
+        return found, {"critic_loss": loss, "diversity": float(np.mean(variety))}
+
+    @override
+    def player(self, environment: gymnasium.Env[Any, Any], seed: int) -> Player:
+        return BranchingPlays(environment, self.actor.policy, seed, self.config.group)
+
+
+class BranchingPlays:
+    """Plays the first episode of a group from its beginning, and the others from one of the states in it."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], policy: Policy, seed: int, group: int) -> None:
+        self._branching = BranchingEnv(environment)
+        self._plays = Plays(self._branching, policy, seed, group)
+
+    def play(self, number: int) -> Episode:
+        """Return the episode of a number."""
+        if number % self._plays.group:
+            return self._plays.play(number)
+        self._branching.branch = None
+        first = self._plays.play(number)
+        place = np.random.default_rng([self._plays.seed, number]).integers(len(first))
+        self._branching.branch = (first, int(place))
+        return first
+
+
+def for_each_step(by_episode: Floats, episodes: Sequence[Episode]) -> Floats:
+    """Return values of episodes (E,) for all of their steps (B,)."""
+    return np.repeat(by_episode, [len(each) for each in episodes])
+
+
+def shared_little(states: Sequence[Sequence[Hashable]], spans: Sequence[slice]) -> float:
+    """Return the mean share, over the groups, of steps whose state is visited once."""
+    return float(np.mean([single_share(states[span]) for span in spans]))
+
+
+def single_share(states: Sequence[Sequence[Hashable]]) -> float:
+    """Return the share of steps of a group whose state is visited once, so that it is compared with no other."""
+    counts = Counter(key for each in states for key in each)
+    return sum(count == 1 for count in counts.values()) / max(counts.total(), 1)
+
+
+def pairs_of(actor: EpisodeActor, episode: Episode) -> Tensor:
+    """Return features and actions (T, F + A) of an episode, side by side; discrete actions one-hot."""
+    action, features = actor.parts.spec.action, actor.features(episode)[:-1]
+    actions = torch.from_numpy(np.asarray(episode.actions)).to(features.device)
+    rows = one_hot(actions.long(), action.size) if action.is_discrete else actions
+    return torch.cat([features, rows.to(features.dtype).reshape(len(features), -1)], 1)

@@ -1,0 +1,172 @@
+"""PPO from groups of episodes that begin in one state, with a choice of advantages (page.md).
+
+The advantages are classes of `group_advantages` and files beside it: a further one is a class, and its name in KINDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from robo_papers.group_ppo.group_advantages import Advantages, AdvantageSettings, Anchor, Credit, Critic, Graph, Group, Sets
+from robo_papers.group_ppo.macro_critic import Macro
+from robo_papers.group_ppo.mixed_imitation import IMITATIONS, MixedImitation
+from robo_papers.group_ppo.provers import Prover
+from robo_papers.group_ppo.self_imitation import SelfImitation
+from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule, Term
+from robo_policies.learners.episodic_settings import ClippedSettings
+from robo_policies.learners.step_credit import Floats, action_keys
+from robo_rl.errors import require_allowed
+from robo_rl.protocols.contract import EPISODES, Feature, Needs
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.training.episodic import Player
+from robo_rl.types import Episode, StateDict
+
+KINDS: dict[str, type[Advantages]] = {
+    "group": Group,
+    "anchor": Anchor,
+    "graph": Graph,
+    "credit": Credit,
+    "critic": Critic,
+    "macro": Macro,
+    "prover": Prover,
+    "set": Sets,
+}
+"""By the name of the setting `advantages`."""
+
+
+@dataclass(frozen=True)
+class GroupPPOConfig(ClippedSettings):
+    """Settings of PPO from groups of episodes."""
+
+    needs = Needs((EPISODES,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out"})
+    takes_demonstrations = True
+    has_critics = True
+
+    advantages: AdvantageSettings = AdvantageSettings()
+    """Advantages, and what each kind reads."""
+    episodes: int = 32
+    """Episodes between two updates."""
+    group: int = 8
+    """Of these, episodes that begin in the same state; divides `episodes`."""
+    cloning: Cloning = Cloning()
+    """Cloning of demonstrations before the first episode."""
+    variety: float = 0.0
+    """Share of its return's size, at most, that an episode loses for the share of its group that takes the same actions."""
+    self_imitation: float = 0.0
+    """Weight of cloning its own best episodes so far."""
+    kept_episodes: int = 32
+    """self_imitation: episodes that are kept."""
+    self_imitation_rise: int = 0
+    """self_imitation: updates in which its weight rises from 0."""
+    imitation: float = 0.0
+    """Weight of cloning the demonstrations also after the first episode."""
+    imitates: str = "always"
+    """imitation: always, failed (demonstrations near tasks that no episode of a group solved) or learned (its weight)."""
+    reference_weight: float = 0.0
+    """Weight of the divergence from the policy before the first episode, the clone."""
+    shuffles: bool = False
+    """A control: advantages are permuted within each episode."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = {
+            "kept_episodes": (self.kept_episodes >= 1, "1 or more"),
+            "self_imitation": (0.0 <= self.self_imitation < np.inf, "0 or more"),
+            "self_imitation_rise": (self.self_imitation_rise >= 0, "0 or more"),
+            "imitation": (0.0 <= self.imitation < np.inf, "0 or more"),
+            "imitates": (self.imitates in IMITATIONS, ", ".join(IMITATIONS)),
+            "reference_weight": (0.0 <= self.reference_weight < np.inf, "0 or more"),
+        }
+        kind = KINDS.get(self.advantages.kind)
+        allowed["advantages.kind"] = (kind is not None, ", ".join(KINDS))
+        least = 1 if kind is None else kind.least_group
+        allowed["group"] = (self.group >= least, f"{least} or more with advantages {self.advantages.kind}")
+        fits = self.advantages.kind != "set" or 2 <= self.advantages.set_size < self.group
+        allowed["variety"] = (0.0 <= self.variety <= 1.0, "0 to 1")
+        allowed["advantages.set_size"] = (fits, "2 or more, below `group`")
+        require_allowed(self, allowed)
+
+    @override
+    def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:
+        actor = self.actor(spec, seed)
+        rule, terms = GroupRule(actor, self, KINDS[self.advantages.kind](actor, self)), list[Term]()
+        if self.self_imitation:
+            terms.append(SelfImitation(actor, self.self_imitation, self.kept_episodes, self.self_imitation_rise))
+        if self.imitation:
+            terms.append(MixedImitation(actor, self.imitation, self.imitates, self.group))
+        if self.reference_weight:
+            terms.append(NearClone(actor, self.reference_weight))
+        return ClippedLearner(actor, self, rule, terms, self.cloning)
+
+    @override
+    def player(self, environment: gymnasium.Env[Any, Any], learner: ClippedLearner, seed: int) -> Player:
+        assert isinstance(learner.rule, GroupRule)
+        return learner.rule.kind.player(environment, seed)
+
+
+class GroupRule(Rule):
+    """Advantages of one kind, by the return of each episode among its group."""
+
+    def __init__(self, actor: EpisodeActor, config: GroupPPOConfig, kind: Advantages) -> None:
+        self._actor, self._config, self.kind = actor, config, kind
+
+    @override
+    def begin(self) -> None:
+        self.kind.begin()
+
+    @override
+    def of(self, episodes: Sequence[Episode]) -> tuple[Floats, Figures]:
+        config, returns = self._config, np.array([each.undiscounted_return for each in episodes])
+        figures: Figures = {
+            "return": float(returns.mean()),
+            "useless_groups": float(np.mean([np.ptp(each) < 1e-6 for each in returns.reshape(-1, config.group)])),
+        }
+        if config.variety:
+            returns = returns - np.abs(returns) * np.minimum(config.variety, self.common(episodes))
+        advantages, more = self.kind.of(episodes, returns)
+        if config.shuffles:
+            parts = np.split(advantages, np.cumsum([len(each) for each in episodes])[:-1])
+            advantages = np.concatenate([self._actor.random.permutation(part) for part in parts])
+        return advantages, figures | more
+
+    def common(self, episodes: Sequence[Episode]) -> Floats:
+        """Return the share of each episode's group (E,) that takes its actions, itself included."""
+        is_discrete = self._actor.parts.spec.action.is_discrete
+        taken = [tuple(action_keys(each, is_discrete=is_discrete)) for each in episodes]
+        groups = [taken[first : first + self._config.group] for first in range(0, len(taken), self._config.group)]
+        return np.array([group.count(each) / len(group) for group in groups for each in group])
+
+    @override
+    def state_dict(self) -> StateDict:
+        return self.kind.state_dict()
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self.kind.load_state_dict(state)
+
+
+class NearClone(Term):
+    """The divergence from the clone, e^d - 1 - d with d = log clone(a|s) - log pi(a|s)."""
+
+    def __init__(self, actor: EpisodeActor, weight: float) -> None:
+        self._actor, self._weight = actor, weight
+        self._clone = actor.parts.add_target("reference", actor.network)
+
+    @override
+    def begin(self, demonstrations: Sequence[Episode]) -> None:
+        self._clone.load_state_dict(self._actor.network.state_dict())
+
+    @override
+    def loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
+        with torch.no_grad():
+            of_clone = self._actor.log_densities(features, actions, self._clone)
+        away = (of_clone - log_densities).clamp(max=20.0)
+        return self._weight * (torch.exp(away) - 1.0 - away).mean()

@@ -1,0 +1,1 @@
+"""IQ-Learn: imitation by one soft Q-function."""

@@ -1,0 +1,1 @@
+"""QARL and RARL: training against adversaries."""

@@ -1,0 +1,1 @@
+"""ReCOIL: imitation with the help of any data."""

@@ -1,0 +1,1 @@
+"""StepMix and EpsMix: conservative exploration, for tables and for SAC."""

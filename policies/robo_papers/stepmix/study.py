@@ -1,0 +1,153 @@
+"""Conservative exploration on tabular MDPs: episodes whose exact value is below what the baseline guarantees.
+
+python -m robo_papers.stepmix.study --episodes 4000 --seeds 5
+python -m robo_papers.stepmix.study --continuous --seeds 3      a point among hazards with SAC
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from robo_papers.stepmix.epsmix import EpsMixConfig
+from robo_papers.stepmix.learner import StepMixConfig
+from robo_papers.stepmix.stepmix_sac import StepMixSACConfig, StepMixTraining
+from robo_papers.stepmix.tabular import ConservativeConfig, TabularTraining
+from robo_policies.learners.sac import SACConfig
+from robo_rl.environments.make import make_environment
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.evaluation.statistics import Interval, stratified_bootstrap
+from robo_rl.settings import updated
+from robo_rl.spec.environment import specification
+from robo_rl.training.off_policy import online_training
+from robo_sims.tabular import TabularSimulation
+
+ALPHA = 0.2
+METHODS: dict[str, ConservativeConfig] = {
+    "StepMix": StepMixConfig(ALPHA),
+    "EpsMix": EpsMixConfig(ALPHA),
+    "UCB alone": StepMixConfig(1.0),
+    "StepMix that trusts estimates": StepMixConfig(ALPHA, trusts_estimates=True),
+    "StepMix with bounds of no width": StepMixConfig(ALPHA, bonus_scale=0.0),
+}
+
+
+POINT, BASELINE_EPISODES = "hazards/Point-v0", 50
+SMALL: dict[str, Any] = {
+    "network": {"hidden": (64, 64)},
+    "batch_size": 128,
+    "lr": 1e-3,
+    "discount": 0.98,
+    "replay": {"learning_starts": 500},
+}
+CONTINUOUS: dict[str, StepMixSACConfig | SACConfig] = {
+    "stepmix-sac": updated(StepMixSACConfig(), SMALL, alpha=ALPHA, candidates=4, worst_return=-10.0),
+    "stepmix-sac, alpha 0.5": updated(StepMixSACConfig(), SMALL, alpha=0.5, candidates=4, worst_return=-10.0),
+    "SAC alone": updated(SACConfig(), SMALL),
+}
+
+
+class Returns:
+    """Observer that keeps the return of each episode."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def on_episode(self, *_: Any, episode_return: float, **__: Any) -> None:
+        """Keep the return."""
+        self.values.append(episode_return)
+
+    def on_metrics(self, *_: Any) -> None:
+        """Keep nothing."""
+
+    on_step = on_metrics
+
+
+class ExactValues:
+    """Observer that keeps the exact value of what each episode played."""
+
+    def __init__(self, simulation: TabularSimulation) -> None:
+        self.values: list[float] = []
+        self._simulation = simulation
+
+    def on_episode(self, *_: Any, **__: Any) -> None:
+        """Keep nothing."""
+
+    on_metrics = on_episode
+
+    def on_step(self, step: int, training: Any) -> None:
+        """Keep the value."""
+        self.values.append(training.policy.mixture.value(self._simulation.value))
+
+
+def train(task: str, config: ConservativeConfig, episodes: int, seed: int) -> tuple[TabularTraining, list[float], float]:
+    """Return the training, the exact value of each episode, and the baseline's."""
+    given: dict[str, Any] = {"mdp_seed": seed} if "Random" in task else {}
+    made: list[gymnasium.Env[Any, Any]] = [make_environment(task, **given)]
+    simulation: TabularSimulation = made[0].get_wrapper_attr("simulation")
+    training = config.training(made.pop, steps=episodes * simulation.horizon, seed=seed)
+    observer = ExactValues(simulation)
+    training.run(observer)
+    return training, observer.values, simulation.value(training.baseline)
+
+
+def rows(task: str, episodes: int, seeds: int) -> dict[str, dict[str, Interval]]:
+    """Return by method: violations, mean value and episodes of the baseline, with intervals over seeds."""
+    found = {}
+    for name, config in METHODS.items():
+        runs = [train(task, config, episodes, seed) for seed in range(seeds)]
+        violations = [float(sum(value < (1.0 - ALPHA) * baseline - 1e-9 for value in values)) for _, values, baseline in runs]
+        figures: dict[str, list[float]] = {
+            "violations": violations,
+            "mean value": [float(np.mean(values)) for _, values, _ in runs],
+            "value at the end": [values[-1] for _, values, _ in runs],
+            "baseline episodes": [training.baseline_episodes for training, *_ in runs],
+        }
+        found[name] = {key: stratified_bootstrap([each], np.mean) for key, each in figures.items()}
+    return found
+
+
+def continuous(seeds: int, steps: int = 15_000) -> None:
+    """Print returns of a point among hazards while it is learnt, of one seed after the other."""
+    environment = make_environment(POINT)
+    script = environment.get_wrapper_attr("scripted_policy")(0)
+    baseline = evaluate(script, environment, BASELINE_EPISODES).mean_return.estimate
+    bound = (1.0 - ALPHA) * baseline
+    print(f"{POINT}, {steps} steps, the baseline returns {baseline:.3g}, the guarantee with alpha {ALPHA} is {bound:.3g}")
+    for name, config in CONTINUOUS.items():
+        for seed in range(seeds):
+            observer, learner = Returns(), config.build(specification(environment), seed)
+            if isinstance(config, StepMixSACConfig):
+                StepMixTraining(environment, config, steps=steps, seed=seed).run(observer)
+            else:
+                online_training(environment, learner, config.sampling, steps=steps, seed=seed).run(observer)
+            returns = np.array(observer.values)
+            lowest = np.convolve(returns, np.full(100, 0.01), "valid").min()
+            figures = {"mean": returns.mean(), "lowest of 100": lowest, "last 100": returns[-100:].mean()}
+            below = f"{(returns < bound).mean():.0%} below"
+            print(f"  {name:24}", seed, *(f"{key} {value:.3g}," for key, value in figures.items()), below, flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--episodes", type=int, default=4000)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--continuous", action="store_true", help="a point among hazards instead of tables")
+    arguments = parser.parse_args()
+    if arguments.continuous:
+        torch.set_num_threads(1)
+        continuous(arguments.seeds)
+        return
+    for task in ("tabular/Trap-v0", "tabular/Random-v0"):
+        print(f"{task}, {arguments.episodes} episodes, seeds 0 to {arguments.seeds - 1}, mean with 95 % interval over seeds")
+        for name, figures in rows(task, arguments.episodes, arguments.seeds).items():
+            print(f"  {name:32}", "  ".join(f"{key} {interval:.4g}" for key, interval in figures.items()))
+
+
+if __name__ == "__main__":
+    main()

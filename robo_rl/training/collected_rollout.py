@@ -1,0 +1,63 @@
+"""A rollout that others collected: T steps of N environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.training.on_policy import VectorStep
+from robo_rl.types import Array, StateDict
+
+COLUMNS = ("actions", "rewards", "terminated", "truncated")
+
+
+@dataclass(frozen=True)
+class CollectedRollout:
+    """T steps of N environments."""
+
+    observations: Mapping[str, Array]
+    """name -> (T+1, N, ...); after the end of an episode, the first of the next one"""
+    actions: Array
+    """(T, N, ...) as the policy drew them"""
+    rewards: npt.NDArray[Any]
+    """(T, N)"""
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    final_observations: Mapping[str, Array]
+    """name -> (K, ...): the last ones of the K episodes that were cut, step by step in the order of the environments; empty
+    for none"""
+    begins: bool
+    """whether all environments begin an episode with it"""
+
+    def steps(self) -> Iterator[VectorStep]:
+        """Yields the steps as a training in one process would have yielded them."""
+        done = 0
+        for step in range(len(self.rewards)):
+            cut = int(np.count_nonzero(self.truncated[step] & ~self.terminated[step]))
+            finals = {name: values[done : done + cut] for name, values in self.final_observations.items()} if cut else {}
+            done += cut
+            observations = {name: values[step + 1] for name, values in self.observations.items()}
+            yield VectorStep(observations, self.rewards[step], self.terminated[step], self.truncated[step], finals)
+
+    @classmethod
+    def of(cls, parts: Sequence[StateDict]) -> CollectedRollout:
+        """Joins the parts of all collectors, in the order of their environments."""
+        joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in COLUMNS}
+        names = parts[0]["observations"]
+        observations = {name: np.concatenate([part["observations"][name] for part in parts], axis=1) for name in names}
+        return cls(observations, **joined, final_observations=_finals(parts), begins=all(part["begins"] for part in parts))
+
+
+def _finals(parts: Sequence[StateDict]) -> dict[str, Array]:
+    cuts = [part["truncated"] & ~part["terminated"] for part in parts]
+    numbers = np.cumsum(np.concatenate(cuts, axis=1)).reshape(len(cuts[0]), -1) - 1
+    ends = np.cumsum([cut.shape[1] for cut in cuts])
+    owned = [numbers[:, end - cut.shape[1] : end][cut] for cut, end in zip(cuts, ends, strict=True)]
+    order = np.argsort(np.concatenate(owned))
+    if not len(order):
+        return {}
+    return {name: np.concatenate([part["finals"][name] for part in parts])[order] for name in parts[0]["finals"]}

@@ -6,10 +6,10 @@ import pytest
 
 from robo_app.recipes.recipe import parse_recipe, to_yaml
 from robo_bench.structure import heirs, setting_counts
+from robo_papers.explors.learner import ExploRSConfig
+from robo_papers.fisor.learner import FISORConfig
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.bc import BCConfig
-from robo_policies.learners.explors import ExploRSConfig
-from robo_policies.learners.fisor import FISORConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig, RLPDNetwork, RLPDReplay
@@ -92,7 +92,7 @@ def test_a_key_without_its_group_is_told_where_it_is(kind, key, remedy):
 def test_errors_within_groups_name_the_whole_key():
     with pytest.raises(UnknownName, match=r"key of network in it: 'hiden'(.|\n)*'hidden'"):
         settings_as(SACConfig, {"network": {"hiden": [8]}}, source="it")
-    with pytest.raises(InvalidSetting, match="it: network.hidden has the wrong type"):
+    with pytest.raises(InvalidSetting, match=r"it: network\.hidden has the wrong type"):
         settings_as(SACConfig, {"network": {"hidden": "many"}}, source="it")
     with pytest.raises(InvalidSetting, match=r"it: network must be a mapping(.|\n)*write network: {KEY: VALUE}"):
         settings_as(SACConfig, {"network": "my:Encoder"}, source="it")

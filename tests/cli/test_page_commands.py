@@ -55,7 +55,9 @@ def test_options_of_commands_exist(page: Page, monkeypatch: pytest.MonkeyPatch, 
     for name, text in page.files.items():
         Path(name).write_text(text)
     for command in page.commands:
-        if command.startswith("robo-rl ") and not re.search(r"--driver vendor|my_package|my_paper|arm-reach-rwr|train my-|\.yaml", command):
+        if command.startswith("robo-rl ") and not re.search(
+            r"--driver vendor|my_package|my_paper|arm-reach-rwr|train my-|\.yaml", command
+        ):
             with pytest.raises(Parsed):
                 print(command)
                 dispatch(shlex.split(command)[1:])

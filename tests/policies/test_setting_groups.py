@@ -92,7 +92,7 @@ def test_a_key_without_its_group_is_told_where_it_is(kind, key, remedy):
 def test_errors_within_groups_name_the_whole_key():
     with pytest.raises(UnknownName, match=r"key of network in it: 'hiden'(.|\n)*'hidden'"):
         settings_as(SACConfig, {"network": {"hiden": [8]}}, source="it")
-    with pytest.raises(InvalidSetting, match="it: network.hidden has the wrong type"):
+    with pytest.raises(InvalidSetting, match=r"it: network\.hidden has the wrong type"):
         settings_as(SACConfig, {"network": {"hidden": "many"}}, source="it")
     with pytest.raises(InvalidSetting, match=r"it: network must be a mapping(.|\n)*write network: {KEY: VALUE}"):
         settings_as(SACConfig, {"network": "my:Encoder"}, source="it")

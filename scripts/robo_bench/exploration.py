@@ -74,7 +74,7 @@ class Successes(Silent):
 def successes(seed: int, steps: int = STEPS, **settings: Any) -> list[bool]:
     """Return the success of each episode of a training."""
     heard = Successes()
-    updated(ExploRSConfig(), {**SETTINGS, **settings}).training(Chain, steps=steps, seed=seed).run(heard)
+    updated(ExploRSConfig(), SETTINGS, settings).training(Chain, steps=steps, seed=seed).run(heard)
     return heard.found
 
 

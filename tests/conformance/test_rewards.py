@@ -10,6 +10,7 @@ import torch
 
 from factories import axes, make_episode, make_spec, picture_spec
 from robo_papers.exprd.reward import DesignedReward
+from robo_papers.spo.reward import SelfPlayReward
 from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
@@ -41,7 +42,6 @@ from robo_rl.rewards.progress.critic import ProgressConfig, Track
 from robo_rl.rewards.progress.critic import fit as fit_progress
 from robo_rl.rewards.progress.rewards import ProgressReward
 from robo_rl.rewards.progress.rewards import save as save_progress
-from robo_rl.rewards.self_play.rewards import SelfPlayReward
 from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import StepScores

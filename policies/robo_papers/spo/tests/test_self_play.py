@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from factories import axes, choices, make_episode, make_spec
-from robo_bench.self_play import CIRCLE, WINNER, fitted_reward, played
 from robo_bench.trainings import Silent
 from robo_cli.main import dispatch
+from robo_papers.spo.reward import SelfPlayReward
+from robo_papers.spo.study import CIRCLE, WINNER, fitted_reward, played
+from robo_papers.spo.win_rates import WinRates
 from robo_policies.learners.ppo import PPOConfig
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rewards.preferences.raters import Measure, MeasuresRater, Segment
-from robo_rl.rewards.self_play.rewards import SelfPlayReward
-from robo_rl.rewards.self_play.win_rates import WinRates
 from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.rollout.mixture import MixturePolicy
 from robo_rl.spec.environment import ArraySpec

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+from robo_papers.spo.win_rates import WinRates
 from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.rewards import Relabelling
 from robo_rl.rewards.preferences.raters import Rater, Segment
-from robo_rl.rewards.self_play.win_rates import WinRates
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import StepQueue, Steps, StepScores

@@ -1,6 +1,6 @@
 """SPO in games of three arms: average and last policy of preferences in a circle, and of a winner under noise.
 
-python -m robo_bench.self_play --seeds 3
+python -m robo_papers.spo.study --seeds 3
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from robo_papers.spo.win_rates import WinRates
 from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, Pairs, fit
-from robo_rl.rewards.self_play.win_rates import WinRates
 
 Floats = npt.NDArray[np.float64]
 BATCH, OPPONENTS, LEARNING_RATE = 16, 16, 0.05

@@ -11,6 +11,7 @@ import torch
 from factories import axes, make_episode, make_spec, picture_spec
 from robo_papers.exprd.reward import DesignedReward
 from robo_papers.spo.reward import SelfPlayReward
+from robo_papers.subpo.reward import CoverageReward
 from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
@@ -20,7 +21,6 @@ from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRet
 from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rewards.conformance.online import ONLINE_CHECKS, check_online_reward, environments_are_apart
 from robo_rl.rewards.conformance.rewards import REWARD_CHECKS, check_reward
-from robo_rl.rewards.coverage import CoverageReward
 from robo_rl.rewards.decomposition.rewards import (
     EpisodicReward,
     LatentReward,

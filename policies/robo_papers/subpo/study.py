@@ -1,6 +1,6 @@
 """Cover a grid of 12 x 12: policy gradients with the gain of each step, with all that was covered, and with a reward of places.
 
-python -m robo_bench.coverage --seeds 3
+python -m robo_papers.subpo.study --seeds 3
 """
 
 from __future__ import annotations

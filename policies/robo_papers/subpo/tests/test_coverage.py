@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from factories import axes, make_episode, make_spec
-from robo_bench.coverage import covered_share
+from robo_papers.subpo.reward import CoverageReward
+from robo_papers.subpo.study import covered_share
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.coverage import CoverageReward
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.spec.environment import ArraySpec

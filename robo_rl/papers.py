@@ -44,6 +44,7 @@ Group = Literal[
     "image_text_models",
     "judges",
     "captioners",
+    "guides",
     "robots",
     "cameras",
     "teleoperators",

@@ -12,6 +12,7 @@ from factories import axes, make_episode, make_spec, picture_spec
 from robo_papers.exprd.reward import DesignedReward
 from robo_papers.spo.reward import SelfPlayReward
 from robo_papers.subpo.reward import CoverageReward
+from robo_papers.words_as_beacons.reward import BONUS, SubgoalReward
 from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
@@ -45,7 +46,6 @@ from robo_rl.rewards.progress.rewards import save as save_progress
 from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import StepScores
-from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.rewards.success.classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success.classifier_reward import ClassifierReward
 from robo_rl.rewards.success.classifier_reward import save as save_classifier

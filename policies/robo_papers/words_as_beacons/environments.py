@@ -10,9 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+from robo_papers.words_as_beacons.forms import FORMS, SubgoalForm
+from robo_papers.words_as_beacons.level import Level, Subgoal, level_of
+from robo_papers.words_as_beacons.reward import BONUS
+from robo_papers.words_as_beacons.teachers import LanguageTeacher, Teacher, read_teacher
+from robo_papers.words_as_beacons.tracker import SubgoalTracker
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.protocols.components import Stateful
-from robo_rl.rewards.subgoals.reward import BONUS
 from robo_rl.settings import settings_as
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Metrics, StateDict
@@ -21,10 +25,6 @@ from robo_sims.batched.generators import Generators
 from robo_sims.grids.batch import MiniGridBatch
 from robo_sims.grids.cells import EMPTY, LOOKS, Array, cell_of, cells_of
 from robo_sims.grids.simulation import MiniGridSimulation
-from robo_sims.grids.subgoals.forms import FORMS, SubgoalForm
-from robo_sims.grids.subgoals.level import Level, Subgoal, level_of
-from robo_sims.grids.subgoals.teachers import LanguageTeacher, Teacher, read_teacher
-from robo_sims.grids.subgoals.tracker import SubgoalTracker
 from robo_sims.simulation import Arrays, Simulation, SimulationStep
 
 SUBGOAL = "subgoal"
@@ -241,3 +241,19 @@ class _NoTeacher(Teacher):
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
         del level
         return ()
+
+
+class SubgoalGuide:
+    """Subgoals of a teacher, for grid worlds of MiniGrid."""
+
+    def simulation(self, simulation: MiniGridSimulation, subgoals: str, teaching: Mapping[str, Any] | None) -> GuidedSimulation:
+        """Return the simulation with subgoals."""
+        return GuidedSimulation(simulation, guidance(subgoals, teaching))
+
+    def batch(self, batch: MiniGridBatch, subgoals: str, teaching: Mapping[str, Any] | None) -> GuidedBatch:
+        """Return the batch with subgoals."""
+        return GuidedBatch(batch, guidance(subgoals, teaching))
+
+
+GUIDE = SubgoalGuide()
+"""Subgoals of a teacher, for grid worlds of MiniGrid."""

@@ -16,12 +16,12 @@ import numpy as np
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 from typing_extensions import override
 
+from robo_papers.words_as_beacons.forms import SubgoalForm
+from robo_papers.words_as_beacons.level import Level, Subgoal
+from robo_papers.words_as_beacons.teachers import Teacher
 from robo_rl.protocols.components import Stateful
 from robo_rl.types import Metrics, StateDict
 from robo_sims.grids.cells import EMPTY, Array, look_of
-from robo_sims.grids.subgoals.forms import SubgoalForm
-from robo_sims.grids.subgoals.level import Level, Subgoal
-from robo_sims.grids.subgoals.teachers import Teacher
 
 MOST = 32
 """Maximum number of subgoals per level; further ones are dropped."""

@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from minigrid.core.world_object import Ball, Box, Door, Goal, Key, WorldObj
 
+from robo_papers.words_as_beacons.environments import SUBGOAL, GuidedSimulation, guidance
+from robo_papers.words_as_beacons.forms import FORMS, Object, Position
+from robo_papers.words_as_beacons.level import Level, Subgoal
+from robo_papers.words_as_beacons.reward import BONUS, SubgoalReward
+from robo_papers.words_as_beacons.teachers import PURPOSE, PerfectTeacher, SubgoalsMissing
+from robo_papers.words_as_beacons.tracker import SubgoalTracker
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.vector import metrics_of
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.report.annotating import annotation_warnings
-from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.spec.environment import specification
 from robo_sims.grids.simulation import MiniGridSimulation
-from robo_sims.grids.subgoals.environments import SUBGOAL, GuidedSimulation, guidance
-from robo_sims.grids.subgoals.forms import FORMS, Object, Position
-from robo_sims.grids.subgoals.level import Level, Subgoal
-from robo_sims.grids.subgoals.teachers import PURPOSE, PerfectTeacher, SubgoalsMissing
-from robo_sims.grids.subgoals.tracker import SubgoalTracker
 
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
 TASK = "minigrid/MiniGrid-DoorKey-5x5-v0"

@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from factories import make_spec
+from robo_papers.words_as_beacons.forms import WORDS, count_words
+from robo_papers.words_as_beacons.level import GridObject, Level, Place, Subgoal
+from robo_papers.words_as_beacons.reward import BONUS, SubgoalReward
+from robo_papers.words_as_beacons.teachers import PUBLISHED, PURPOSE, LanguageTeacher, NoisyTeacher, PerfectTeacher
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.rewards import DelayedRewards
-from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.spec.environment import ActionSpec, ArraySpec
-from robo_sims.grids.subgoals.forms import WORDS, count_words
-from robo_sims.grids.subgoals.level import GridObject, Level, Place, Subgoal
-from robo_sims.grids.subgoals.teachers import PUBLISHED, PURPOSE, LanguageTeacher, NoisyTeacher, PerfectTeacher
 
 MARKS = {"k": "key", "o": "ball", "b": "box", "G": "goal", "v": "lava", "D": "door", "L": "door"}
 

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
+from robo_papers.words_as_beacons.level import GridObject, Level, Place, Subgoal
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.rewards.judges.judge import Form
 from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
@@ -27,7 +28,6 @@ from robo_rl.rewards.language.factory import language_model, require_task
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.settings import settings_as
 from robo_rl.types import Metrics
-from robo_sims.grids.subgoals.level import GridObject, Level, Place, Subgoal
 
 BLOCKED, LOCKED, CLOSED = 20.0, 50.0, 2.0
 """Cost of a cell [steps] with an obstacle to remove, a locked door, a closed door."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_sims.grids.subgoals.level import COLOURS, DIRECTIONS, DOOR_STATES, KINDS, Subgoal
+from robo_papers.words_as_beacons.level import COLOURS, DIRECTIONS, DOOR_STATES, KINDS, Subgoal
 
 WORDS = ("go", "to", "pick", "up", "open", "free", "cell", *(word for word in DOOR_STATES if word != "open"), *COLOURS, *KINDS)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import gymnasium
 
-from robo_rl.environments.curriculum import curriculum_state, load_curriculum_state
+from robo_rl.environments.lasting import lasting_state, load_lasting_state
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.rollout.episode import rollout
@@ -132,7 +132,7 @@ class EpisodicTraining:
     def state_dict(self) -> StateDict:
         """Return the learner and the counters."""
         counters = {"step": self.step, "reports": self.reports.state_dict(), "seconds": self.stopwatch.state_dict()}
-        counters |= {"curriculum": curriculum_state(self.environment)}
+        counters |= {"lasting": lasting_state(self.environment)}
         return {"learner": self.learner.state_dict(), "training": counters}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -142,5 +142,5 @@ class EpisodicTraining:
         self.step = int(training["step"])
         self.reports.load_state_dict(training["reports"])
         self.stopwatch.load_state_dict(training["seconds"])
-        load_curriculum_state(self.environment, training.get("curriculum", {}))
+        load_lasting_state(self.environment, training["lasting"])
         self.resumed = "warm"

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
-from robo_rl.environments.vector import metrics_of
+from robo_rl.environments.lasting import environment_metrics, lasting_state, load_lasting_state
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
@@ -159,7 +158,6 @@ class OnPolicyTraining(Stateful):
         self.resumed: str | None = None
         """"exact" or "warm" after `load_state_dict`."""
         self._playing, self._reports = VectorRollout(environments), EpisodeReports()
-        self._curriculum = curriculum_of(environments)
         self._rollout = None if rewards is None else UnrewardedRollout(rewards, learner.policy.environment_spec.instruction)
 
     @property
@@ -183,8 +181,7 @@ class OnPolicyTraining(Stateful):
                     self.learner.reward(self._rollout.rewards())
                 metrics = time("update", self.learner.update)
                 metrics |= {} if self._rollout is None else self._rollout.metrics
-                metrics |= {} if self._curriculum is None else self._curriculum.curriculum_metrics
-                metrics |= metrics_of(self.environments)
+                metrics |= environment_metrics(self.environments)
                 time("log", partial(observer.on_metrics, self.step, metrics))
             time("log", partial(observer.on_step, self.step, self))
 
@@ -216,7 +213,7 @@ class OnPolicyTraining(Stateful):
     @override
     def state_dict(self) -> StateDict:
         training = {"step": self.step, "reports": self._reports.state_dict(), "seconds": self.stopwatch.state_dict()}
-        training |= {"curriculum": curriculum_state(self.environments)}
+        training |= {"lasting": lasting_state(self.environments)}
         state = {"learner": self.learner.state_dict(), "training": training, "environments": self._playing.state_dict()}
         return state if self._rollout is None else state | {"rewards": self._rollout.state_dict()}
 
@@ -228,7 +225,7 @@ class OnPolicyTraining(Stateful):
         self._playing.load_state_dict(state["environments"])
         self.step = int(training["step"])
         self.stopwatch.load_state_dict(training["seconds"])
-        load_curriculum_state(self.environments, training.get("curriculum", {}))
+        load_lasting_state(self.environments, training["lasting"])
         repeats = self._rollout is None or self._rollout.repeats_itself
         self.resumed = "exact" if repeats and self._playing.is_under_way else "warm"
         if self._rollout is not None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from robo_bench.trainings import Silent
+from robo_papers.exploration_as_memory.environment import best_totals
 from robo_policies.sb3.contrib import RecurrentPPOConfig
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import evaluate
-from robo_sims.bandits import best_totals
 
 NAME = "bandits/Map-v0"
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from robo_bench.trainings import Silent
+from robo_papers.ask_to_act.environment import best_questions
 from robo_policies.learners.ppo import PPOConfig
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import rollout
-from robo_sims.questions import best_questions
 
 NAME = "questions/Fetch-v0"
 

@@ -1,6 +1,6 @@
 """Ask-to-Act without a language model: questions of a trained policy by look-alikes and by price, beside the best number.
 
-python -m robo_bench.questions --out questions --seeds 3
+python -m robo_papers.ask_to_act.study --out questions --seeds 3
 
 Resumable: finished trainings are not made again.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 import robo_rl
 from robo_bench.finished import finished
-from robo_sims.questions import best_questions
+from robo_papers.ask_to_act.environment import best_questions
 
 OBJECTS, PRICES = (1, 2, 4, 8), (0.05, 0.3, 0.45, 0.6)
 

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 from typing_extensions import override
 
-from robo_policies.learners.prior import LEAST_STD, PRIOR_ACTION, log_prior
+from robo_papers.sac_prior.environment import LEAST_STD, PRIOR_ACTION, log_prior
 from robo_policies.learners.sac import SAC, Objective, SACSettings
 from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting, require_allowed

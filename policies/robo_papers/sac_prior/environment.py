@@ -1,4 +1,4 @@
-"""An environment that also says how a prior policy would act, for learners that stay near it (docs/learners/sac-prior.md)."""
+"""An environment that also says how a prior policy would act, for learners that stay near it (page.md)."""
 
 from __future__ import annotations
 

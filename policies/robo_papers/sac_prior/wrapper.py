@@ -9,7 +9,7 @@ import gymnasium
 from typing_extensions import override
 
 from robo_app.training.residual import SCRIPTED, base_for
-from robo_policies.learners.prior import PriorEnv
+from robo_papers.sac_prior.environment import PriorEnv
 from robo_rl.environments.wrapping import EnvironmentWrapper
 
 

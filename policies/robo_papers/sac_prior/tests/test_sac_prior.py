@@ -13,8 +13,8 @@ from scipy import integrate, stats
 
 import robo_rl
 from robo_bench.trainings import Silent
-from robo_policies.learners.prior import PRIOR_ACTION, PriorEnv, log_prior
-from robo_policies.learners.sac_prior import SACPriorConfig
+from robo_papers.sac_prior.environment import PRIOR_ACTION, PriorEnv, log_prior
+from robo_papers.sac_prior.learner import SACPriorConfig
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rollout.episode import RandomPolicy, rollout

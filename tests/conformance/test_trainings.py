@@ -66,7 +66,6 @@ OWN = {
 
 ENVIRONMENTS = {
     "drq": functools.partial(Swerving, has_camera=True),
-    "sac-average": functools.partial(Swerving, terminates=False),
 }
 LEARNERS = sorted(set(known("learners")) - set(ELSEWHERE))
 ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "rarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}

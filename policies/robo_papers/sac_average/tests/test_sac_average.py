@@ -12,11 +12,18 @@ from robo_bench.trainings import Silent
 from robo_papers.sac_average.learner import SACAverageConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.errors import InvalidSetting
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec, specification
 from robo_rl.training.off_policy import online_training
 from robo_rl.types import Batch
 
-SMALL = {"hidden": (16,), "batch_size": 64, "lr": 3e-3, "learning_starts": 200, "initial_temperature": 0.05}
+SMALL = {
+    "network": {"hidden": (16,)},
+    "replay": {"learning_starts": 200},
+    "batch_size": 64,
+    "lr": 3e-3,
+    "initial_temperature": 0.05,
+}
 
 
 def trained(environment, config, steps):
@@ -50,9 +57,9 @@ class Loops(gymnasium.Env):
 
 def test_the_target_takes_the_mean_reward_off():
     """Against SAC's own target from the same networks and draws: less the running mean, which moves by rate_step."""
-    settings = {**SMALL, "batch_size": 8, "learning_starts": 1}
-    average = SACAverageConfig(**settings, rate_step=0.25).build(Loops.environment_spec, 0)
-    plain = SACConfig(**settings, discount=1.0).build(Loops.environment_spec, 0)
+    settings = {**SMALL, "batch_size": 8, "replay": {"learning_starts": 1}}
+    average = updated(SACAverageConfig(), settings, rate_step=0.25).build(Loops.environment_spec, 0)
+    plain = updated(SACConfig(), settings, discount=1.0).build(Loops.environment_spec, 0)
     rows = {"place": np.eye(5, dtype=np.float32)[np.arange(8) % 5]}
     ones = np.ones(8, np.float32)
     batch = Batch(rows, np.zeros((8, 1), np.float32), 2.0 * ones, ones, ones, rows, ones, ones < 0)
@@ -72,12 +79,12 @@ def test_the_target_takes_the_mean_reward_off():
 @pytest.mark.slow
 def test_the_mean_reward_prefers_the_longer_loop():
     settings = {**SMALL, "target_entropy_per_action": -2.0, "tau": 0.02}
-    average = trained(Loops(), SACAverageConfig(**settings, rate_step=0.02), 1500)
-    short = trained(Loops(), SACConfig(**settings, discount=0.5), 1500)
+    average = trained(Loops(), updated(SACAverageConfig(), settings, rate_step=0.02), 1500)
+    short = trained(Loops(), updated(SACConfig(), settings, discount=0.5), 1500)
     fork = {"place": np.eye(5, dtype=np.float32)[0]}
     assert average.policy.act(fork, deterministic=True)[0] > 0 > short.policy.act(fork, deterministic=True)[0]
     assert float(average.objective.rate) == pytest.approx(1.0, abs=0.3)  # 4 in four steps, and a little entropy
-    again = SACAverageConfig(**settings).build(Loops.environment_spec, 1)
+    again = updated(SACAverageConfig(), settings).build(Loops.environment_spec, 1)
     again.load_state_dict(average.state_dict())
     assert float(again.objective.rate) == float(average.objective.rate)
 
@@ -86,6 +93,6 @@ def test_a_task_that_ends_has_no_mean_reward():
     line = Loops()
     line.ends = True
     with pytest.raises(InvalidSetting, match="do not end"):
-        trained(line, SACAverageConfig(**SMALL), 400)
+        trained(line, updated(SACAverageConfig(), SMALL), 400)
     with pytest.raises(InvalidSetting, match="no discount"):
         SACAverageConfig(discount=0.9)

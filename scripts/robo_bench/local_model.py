@@ -3,8 +3,8 @@
     python -m robo_bench.local_model                    (about five minutes on one core)
     python -m robo_bench.local_model --model FILE.gguf
 
-Every choice is made by likelihood, so that all answers have their form; "chance" is the share that guesses would get. Cases of
-each path are balanced: a model that always says the same gets what chance gets.
+Every choice is made by likelihood, so that all answers have their form. Beside the right answers stands what the best answer
+would get that is always the same.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import gymnasium
 import minigrid  # noqa: F401 - registers its environments
-import numpy as np
 
 from robo_rl.environments.make import make_environment
 from robo_rl.rewards.annotation.captioning import described
@@ -50,7 +50,8 @@ class Path(NamedTuple):
     formed: int
     """Answers of the right form."""
     right: int
-    chance: str
+    constant: int
+    """Right answers of the best answer that is always the same."""
     said: str
     """What was said how often."""
     seconds: float
@@ -58,7 +59,7 @@ class Path(NamedTuple):
     def row(self) -> str:
         """Return the row of a table."""
         return (
-            f"| {self.name} | {self.formed} of {self.asked} | {self.right} of {self.asked} | {self.chance} | {self.said} "
+            f"| {self.name} | {self.formed} of {self.asked} | {self.right} of {self.asked} | {self.constant} | {self.said} "
             f"| {self.seconds / max(1, self.asked):.1f} |"
         )
 
@@ -84,14 +85,19 @@ def agreement(model: ChatModel, kind: type[LabelQuestions | PairQuestions], quer
     asked, rule = (
         kind(ModelClient(each, log=CallLog(None)), goal).answers(queries) for each in (model, RuleModel(AnnotationRule()))
     )
-    labels = [value for value, _ in asked]
-    right = sum(mine == wanted for mine, (wanted, _) in zip(labels, rule, strict=True))
+    labels, wanted = ([value for value, _ in each] for each in (asked, rule))
+    right = sum(mine == best for mine, best in zip(labels, wanted, strict=True))
     said = ", ".join(f"{labels.count(value)} x {value:g}" for value in sorted({each for each in labels if each is not None}))
     formed = sum(value is not None for value in labels)
-    return Path(name, len(queries), formed, right, "50 %", said, time.monotonic() - started)
+    return Path(name, len(queries), formed, right, most(wanted), said, time.monotonic() - started)
 
 
-def choices(model: ChatModel, name: str, cases: Sequence[tuple[Question, str]], field: str, chance: str) -> Path:
+def most(values: Iterable[object]) -> int:
+    """Return how often the most frequent value is there."""
+    return max(Counter(values).values())
+
+
+def choices(model: ChatModel, name: str, cases: Sequence[tuple[Question, str]], field: str) -> Path:
     """Return how often the choice is the right one."""
     started = time.monotonic()
     answers = ModelClient(model).ask([asked for asked, _ in cases])
@@ -99,7 +105,8 @@ def choices(model: ChatModel, name: str, cases: Sequence[tuple[Question, str]], 
     right = sum(mine == wanted for mine, (_, wanted) in zip(said, cases, strict=True))
     counts = ", ".join(f"{said.count(each)} x {each}" for each in sorted({*said}))
     formed = sum(answer.status == "ok" for answer in answers)
-    return Path(name, len(cases), formed, right, chance, counts, time.monotonic() - started)
+    same = most(wanted for _, wanted in cases)
+    return Path(name, len(cases), formed, right, same, counts, time.monotonic() - started)
 
 
 def pairs(count: int) -> list[tuple[Question, str]]:
@@ -142,8 +149,10 @@ def subgoals(model: ChatModel, count: int) -> Path:
     wanted = [PerfectTeacher().subgoals(level) for level in levels]
     right = sum(bool(plan) and plan[0] == best[0] for plan, best in zip(plans, wanted, strict=True))
     usable = sum(map(bool, plans))
-    lengths = f"{np.mean([len(plan) for plan in plans]):.1f} cells a plan; the perfect one has {len(wanted[0])}"
-    return Path("subgoals: first cell as in the perfect plan", count, usable, right, "4 %", lengths, time.monotonic() - started)
+    same = most(best[0] for best in wanted)
+    said = ", ".join(f"{count} x {cell}" for cell, count in Counter(plan[0].place for plan in plans if plan).most_common(3))
+    name = "subgoals: first cell as in the perfect plan"
+    return Path(name, count, usable, right, same, f"first cells: {said}", time.monotonic() - started)
 
 
 def main() -> None:
@@ -153,15 +162,15 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=20, help="questions of each path")
     arguments = parser.parse_args()
     model, count = chat_model("local", {"model": arguments.model, "text_tokens": 12}), arguments.cases
-    print(f"| {model.identity[0]} | of the right form | right | chance | said | s a question |")
+    print(f"| {model.identity[0]} | of the right form | right | always the same | said | s a question |")
     print("|---|---|---|---|---|---|", flush=True)
     known = captions(count)
     two = [*pairwise(known)]
     paths: Sequence[Callable[[], Path]] = (
         lambda: agreement(model, LabelQuestions, [(each,) for each in known], "annotation (ONI): does a step help?"),
         lambda: agreement(model, PairQuestions, two, "annotation (ONI): which step is better?"),
-        lambda: choices(model, "rater `judge`, second question", pairs(count), "better", "33 %"),
-        lambda: choices(model, "meta judge: does a score fit?", verdicts(count), "verdict", "33 %"),
+        lambda: choices(model, "rater `judge`, second question", pairs(count), "better"),
+        lambda: choices(model, "meta judge: does a score fit?", verdicts(count), "verdict"),
         lambda: subgoals(model, count // 2),
     )
     for path in paths:

@@ -16,9 +16,10 @@ from robo_policies.encoders.fitted import FEATURES
 from robo_rl.conformance.learners import random_batch
 from robo_rl.entry_points import load
 from robo_rl.environments.make import make_environment
+from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec, specification
 
-SETTINGS: dict[str, Any] = {"batch_size": 128, "updates_per_step": 2, "hidden": (128, 128)}
+SETTINGS: dict[str, Any] = {"batch_size": 128, "updates_per_step": 2, "network": {"hidden": (128, 128)}}
 """Those of the plan `seeing`."""
 LEARNERS: dict[str, dict[str, Any]] = {"rlpd": {"critics": 2}, "hil-serl": {"gripper": "gripper_opening"}}
 TARGETS = 8
@@ -41,10 +42,8 @@ def _contestants(learner: str, effort: Effort, _: ExitStack) -> Contestants:
 
 def updates(learner: str, kind: str) -> Trial:
     """Return a trial of updates: processor time of one [ms]."""
-    settings = SETTINGS | LEARNERS[learner]
-    if kind == "convolutions":
-        settings |= {"convolutions": (32, 32, 32, 32)}
-    config = load("learners", learner)(**settings)
+    convolutions = (32, 32, 32, 32) if kind == "convolutions" else ()
+    config = updated(load("learners", learner)(), SETTINGS, LEARNERS[learner], network={"convolutions": convolutions})
     spec = _spec(kind)
     built = config.build(spec, 0)
     batch = random_batch(built.policy.environment_spec, config.batch_size * config.updates_per_step, seed=0)

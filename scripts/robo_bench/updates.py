@@ -13,7 +13,6 @@ from robo_bench.contestant import contestant
 from robo_bench.measurement import Case, Contestants, Effort, Trial, each, timed
 from robo_rl.conformance.learners import random_batch
 from robo_rl.entry_points import load
-from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -41,7 +40,7 @@ def cases(effort: Effort) -> list[Case]:
 def _contestants(learner: str, effort: Effort, _: ExitStack) -> Contestants:
     ours, trial = {"learner": learner}, f"{__name__}:updates"
     others = {python: contestant(trial, ours, ONE_THREAD, python) for python in effort.beside}
-    reference = contestant(trial, ours | {"network": {"engine": "reference"}}, ONE_THREAD)
+    reference = contestant(trial, ours | {"engine": "reference"}, ONE_THREAD)
     return {"ours": contestant(trial, ours, ONE_THREAD), "engine reference": reference} | others
 
 
@@ -49,7 +48,10 @@ def updates(learner: str, engine: str | None = None) -> Trial:
     """Return a trial of updates: processor time of one [ms]. engine: None for the default, also of versions without engines."""
     name, settings = LEARNERS[learner]
     config: Any = load("learners", name)(**settings)
-    config = config if engine is None else updated(config, network={"engine": engine})
+    if engine is not None:
+        from robo_rl.settings import updated  # versions without groups of settings have it not
+
+        config = updated(config, network={"engine": engine})
     built = config.build(SPEC, 0)
     batch = random_batch(SPEC, config.batch_size * getattr(config, "updates_per_step", 1), seed=0)
     for _ in range(WARM_UP):

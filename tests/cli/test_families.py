@@ -30,7 +30,7 @@ TASK = "robo/ArmReach-v0"
 RECIPE = f"""
 environment: {{name: {TASK}, arguments: {{max_steps: 15}}}}
 algorithm: sac
-learner: {{hidden: [8, 8], batch_size: 16, learning_starts: 10}}
+learner: {{network: {{hidden: [8, 8]}}, batch_size: 16, replay: {{learning_starts: 10}}}}
 steps: 80
 log_every: 0
 record_episodes: true

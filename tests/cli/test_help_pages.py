@@ -37,7 +37,7 @@ def test_a_group_is_shown_alone_and_all_groups_together(capsys):
 
 
 def test_an_unknown_group_is_told_the_known_ones():
-    with pytest.raises(UnknownName, match=r"'lerner'(.|\n)*did you mean 'learner'\?"):
+    with pytest.raises(UnknownName, match=r"'lerner'(.|\n)*did you mean 'learner'"):
         dispatch(["train", "arm-pick-rlpd", "--help", "lerner"])
 
 

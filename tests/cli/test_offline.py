@@ -29,7 +29,7 @@ TASK = "robo/ArmReach-v0"
 TINY = """
 environment: {{}}
 algorithm: {algorithm}
-learner: {{hidden: [8], batch_size: 16, normalization_rows: 100}}
+learner: {{network: {{hidden: [8], normalization_rows: 100}}, batch_size: 16}}
 steps: 40
 log_every: 20
 checkpoint_every: 20
@@ -172,7 +172,7 @@ claims:
 SOURCE = f"""
 environment: {{name: {TASK}, arguments: {{max_steps: 15, reward: dense}}}}
 algorithm: sac
-learner: {{hidden: [8, 8], batch_size: 16, learning_starts: 10}}
+learner: {{network: {{hidden: [8, 8]}}, batch_size: 16, replay: {{learning_starts: 10}}}}
 steps: 60
 log_every: 0
 evaluation: {{episodes: 1, every: 30, episodes_during: 1, videos: 0}}

@@ -136,3 +136,17 @@ def test_switches_take_true_and_false(capsys: pytest.CaptureFixture[str]) -> Non
         dispatch([*shown, "true", "--learner.lr", "nonsense"])
     error = capsys.readouterr().err
     assert "nonsense" in error and "too many" not in error
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--learner.hidden", "8"], "write --learner.network.hidden"),
+        (["--learner.replay-capacity", "8"], "write --learner.replay.capacity"),
+        (["--learner.no-layer-norm"], "write --learner.network.layer-norm"),
+        (["--learner.network", "my:Encoder"], "--learner.network.encoder"),
+    ],
+)
+def test_a_setting_without_its_group_is_told_where_it_is(words: list[str], said: str) -> None:
+    with pytest.raises(InvalidSetting, match=said):
+        dispatch(["train", "arm-pick-rlpd", *words])

@@ -58,7 +58,7 @@ def trained(tmp_path, settings, *, stops):
 
 @pytest.mark.slow
 def test_training_with_starts_is_resumed_exactly(tmp_path, teacher):
-    settings = recipe(teacher, "sac", learning_starts=10, batch_size=8)
+    settings = recipe(teacher, "sac", replay={"learning_starts": 10}, batch_size=8)
     first, second = (trained(tmp_path, settings, stops=stops).load().parts["learner"] for stops in ((64,), (32, 64)))
     for name, values in first["networks"]["actor"].items():
         np.testing.assert_array_equal(np.asarray(values), np.asarray(second["networks"]["actor"][name]))

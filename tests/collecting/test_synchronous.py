@@ -106,7 +106,7 @@ def learner_of(training: Any) -> Any:
 @pytest.mark.parametrize("make", [pendulums, shorts])
 @pytest.mark.parametrize("policy", ["normal", "beta"])
 def test_the_bits_do_not_depend_on_the_number_of_collectors(make: Any, policy: Any) -> None:
-    config = updated(PPOConfig(), {**vars(CONFIG), "policy": policy})
+    config = updated(CONFIG, network={"distribution": policy})
     found = []
     for collectors in (1, 2, 4):
         training, observer = training_of(collectors, config, make), Observer()

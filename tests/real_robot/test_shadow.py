@@ -12,11 +12,11 @@ from factories import random_episode
 sys.path.insert(0, str(Path(__file__).parent))
 
 from console_operators import RIGHT, Page, start
+from faulty_twin import Faults, FaultyTwin
 
 from robo_real.clock import ManualClock
 from robo_real.console.robot_console import RobotConsole
 from robo_real.environment import RobotEnv
-from robo_real.faults import Faults
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.shadow import ScriptedCommands, ZeroCommands
@@ -60,7 +60,7 @@ def robots():
     made = []
 
     def make(task="robo/ArmPick-v0", **settings):
-        twin = Watched(task)
+        twin = FaultyTwin(Watched(task))
         robot = GuardedArm(twin, TWIN, spec=twin.spec, scene=twin)
         made.append(RobotEnv(robot, twin, **{"max_steps": 25} | settings))
         return made[-1], twin

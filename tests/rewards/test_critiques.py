@@ -11,8 +11,13 @@ from robo_bench import critiques
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.annotation.criticism import Remark, Remarks, lines_of, notes, question
 from robo_rl.rewards.critiques import SpanFeedback, span_rewards
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.spec.environment import specification
+from robo_sims.minigrid_captions import MiniGridCaptioner
 
 
 @pytest.mark.parametrize(
@@ -81,3 +86,41 @@ def test_remarks_become_labels_beside_the_recorded_rewards(tmp_path, capsys):
     with pytest.raises(InvalidSetting, match="mine"):  # labels of other remarks are never mixed in
         dispatch(["data", "critique", data, "--name", "mine"])
     np.testing.assert_allclose(labels.read(second.identity).values, dataset.read(second).rewards)
+
+
+def played():
+    environment = make_environment("minigrid/MiniGrid-DoorKey-5x5-v0", encoding="one-hot")
+    episode = rollout(environment, RandomPolicy(specification(environment), 0), seed=0)
+    environment.close()
+    return episode
+
+
+def test_a_model_is_shown_each_line_once():
+    asked = question(["a", "a", "b", "a"], "open the door")
+    assert "open the door" in asked.words and "\n0 to 1: a\n2: b\n3: a\n" in asked.words and asked.form is Remarks
+
+
+def test_remarks_of_a_model_are_those_of_a_person():
+    episode = played()
+    lines, times = lines_of(episode, MiniGridCaptioner()), episode.timestamps - episode.timestamps[0]
+    assert len(lines) == len(episode)
+    remark = {"judgement": "poor", "reason": "turned away"}
+    found = [Remark(first_line=2, last_line=4, **remark), Remark(first_line=3, last_line=2, **remark)]
+    found += [Remark(first_line=0, last_line=len(lines), **remark)]
+    (note,) = notes(Remarks(remarks=found), lines, episode)
+    span = SpanFeedback.read(note)
+    assert (span.is_good, span.text) == (False, "turned away")
+    rewards, missed = span_rewards(episode.timestamps, [span])
+    assert not missed and rewards.nonzero()[0].tolist() == [2, 3, 4] and span.start == pytest.approx(times[2], abs=1e-3)
+
+
+def test_a_model_criticises_a_dataset(tmp_path, capsys):
+    data = str(tmp_path / "data")
+    arguments = ["--environment.arguments.encoding", "one-hot", "--policy", "random"]
+    assert dispatch(["record", "minigrid/MiniGrid-DoorKey-5x5-v0", "--episodes", "2", "--out", data, *arguments]) == 0
+    assert dispatch(["data", "critique", data, "--name", "guessed", "--llm", "chance", "--llm.settings.seed", "3"]) == 0
+    told, dataset = capsys.readouterr().out, Dataset(tmp_path / "data")
+    noted = [dataset.catalogue.notes(entry.identity) for entry in dataset.entries()]
+    assert "criticise" in told and sum(map(len, noted)) > 0 and LabelSet.existing(dataset, "guessed").labelled
+    assert dispatch(["data", "critique", data, "--name", "again", "--llm", "chance", "--llm.settings.seed", "3"]) == 0
+    assert [dataset.catalogue.notes(entry.identity) for entry in dataset.entries()] == noted, "it asks about no episode twice"

@@ -465,7 +465,7 @@ def test_inputs_are_state_action_and_difference():
 
 
 def test_an_episodic_reward_is_paid_with_the_last_step():
-    training, observer = sac(EpisodicReward(), weight=2.0, learning_starts=1000), Observer()
+    training, observer = sac(EpisodicReward(), weight=2.0, replay={"learning_starts": 1000}), Observer()
     training.run(observer)
     batch = training.step_learner.replay.sample(500)
     last = (batch.masks == 0) | (batch.next_observations["number"][:, 0] % 10 == 7)

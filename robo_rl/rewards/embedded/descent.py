@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from robo_rl.errors import require_allowed
 from robo_rl.fitting import fit
+
+Reads = Literal["words", "minilm"]
+Sees = Literal["pixels", "efficientnet-lite0"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,12 @@ class EmbeddedConfig:
     """Share of the pictures that is measured on, whole scenes."""
     seed: int = 0
     """Of weights and batches."""
+    reads: Reads = "words"
+    """Reader of sentences: "words" learns those of the captions and refuses others; "minilm" is the frozen text tower
+    all-MiniLM-L6-v2 (extra `towers`), which reads any."""
+    sees: Sees = "pixels"
+    """First look at a picture: "pixels" learns convolutions; "efficientnet-lite0" reads maps of that frozen picture tower
+    (extra `towers`)."""
 
     def __post_init__(self) -> None:
         counts = ("see_steps", "see_batch", "read_steps", "batch", "check_every")

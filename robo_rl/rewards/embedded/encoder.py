@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from robo_rl.rewards.images.efficientnet import lite0
+
 CONTRAST = 40.0
 """Of a byte, by which pictures are divided once the usual picture is taken away."""
 
@@ -148,10 +150,25 @@ class Refinement(nn.Module):
         return contrasted(shown, taken).view(*corner.shape[:2], side, side, 6)
 
 
+TOWER_BLOCKS, TOWER_CHANNELS, TOWER_STRIDE = 5, 40, 8
+"""Blocks of EfficientNet-Lite0 whose maps the first look reads, their channels, and the pixels of a cell."""
 SHARPNESS = 10.0
 """Of the soft-argmax; without it the mean over a map hardly moves with the objects."""
 COARSE = 64
 """[pixel] height and width to which larger pictures are averaged for the first look."""
+
+
+def _on_pixels() -> nn.Sequential:
+    return nn.Sequential(
+        *(nn.Conv2d(6, 16, 5, stride=2, padding=2), nn.ReLU(), nn.Conv2d(16, 24, 3, stride=2, padding=1), nn.ReLU()),
+        *(nn.Conv2d(24, 40, 3, padding=1), nn.ReLU(), nn.Conv2d(40, LOOKS, 3, padding=1), nn.ReLU()),
+    )
+
+
+def _on_tower() -> nn.Sequential:
+    return nn.Sequential(
+        *(nn.Conv2d(2 * TOWER_CHANNELS, LOOKS, 1), nn.ReLU(), nn.Conv2d(LOOKS, LOOKS, 3, padding=1), nn.ReLU())
+    )
 
 
 class PictureEncoder(nn.Module):
@@ -161,6 +178,8 @@ class PictureEncoder(nn.Module):
     (spatial soft-argmax; Levine et al. 2016, arXiv:1504.00702). Differs from it: the difference from the usual picture is an
     input, because the camera stands still; and each map's weights also read an offset within the cell and a depth. Second
     look: `Refinement`. Position follows as in any pinhole camera, by a linear map.
+
+    Instead of its own convolutions the first look can have maps of EfficientNet-Lite0, which is frozen and no part of it.
     """
 
     usual: Tensor
@@ -170,19 +189,17 @@ class PictureEncoder(nn.Module):
     camera: Tensor
     middle: Tensor
 
-    def __init__(self, slots: int, size: int) -> None:
+    def __init__(self, slots: int, size: int, *, by_tower: bool = False) -> None:
         super().__init__()
-        self.convolutions = nn.Sequential(
-            *(nn.Conv2d(6, 16, 5, stride=2, padding=2), nn.ReLU(), nn.Conv2d(16, 24, 3, stride=2, padding=1), nn.ReLU()),
-            *(nn.Conv2d(24, 40, 3, padding=1), nn.ReLU(), nn.Conv2d(40, LOOKS, 3, padding=1), nn.ReLU()),
-        )
+        self.by_tower = by_tower
+        self.convolutions = _on_tower() if by_tower else _on_pixels()
         self.attention, self.values = nn.Conv2d(LOOKS, slots, 1), nn.Conv2d(LOOKS, 3 * slots, 1)
         self.evidence = nn.Linear(slots, slots)
         self.second_look = Refinement(slots, size)
         self.coarser = max(1, size // COARSE)
-        coarse = size // self.coarser
-        self.side = side = (coarse + 3) // 4
-        centres = (4 * torch.arange(side) + 0.5) / coarse * 2 - 1  # of the cells, over the picture
+        coarse, stride = (size, TOWER_STRIDE) if by_tower else (size // self.coarser, 4)
+        self.side = side = -(-coarse // stride)
+        centres = (stride * torch.arange(side) + 0.5) / coarse * 2 - 1  # of the cells, over the picture
         self.register_buffer("cells", torch.stack([centres.repeat(side), centres.repeat_interleave(side)], -1))
         self.register_buffer("usual", torch.zeros(size, size, 3))
         self.register_buffer("still", torch.zeros(size, size, dtype=torch.bool))
@@ -193,12 +210,23 @@ class PictureEncoder(nn.Module):
 
     def forward(self, pictures: Tensor) -> Located:
         """Locate the objects of pictures (B, H, W, 3) uint8, at a first look."""
-        return self.look(averaged(pictures, self.coarser))
+        return self.look(self.prepared(pictures))
+
+    @torch.no_grad()
+    def prepared(self, pictures: Tensor) -> Tensor:
+        """Return what the first look reads of pictures (B, H, W, 3): they are averaged down, or read by the tower."""
+        if not self.by_tower:
+            return averaged(pictures, self.coarser)
+        tower, _ = lite0()
+        return tower.maps(pictures, TOWER_BLOCKS).half()  # of thousands of pictures it would be gigabytes
 
     def look(self, coarse: Tensor) -> Located:
-        """Locate the objects of pictures (B, H, W, 3) that are averaged down already."""
-        usual = averaged(self.usual[None], self.coarser)
-        seen = self.convolutions(contrasted(coarse, usual).permute(0, 3, 1, 2))
+        """Locate the objects of pictures that are prepared."""
+        usual = self.prepared(self.usual[None])
+        if self.by_tower:
+            seen = self.convolutions(torch.cat([coarse, coarse - usual], 1).float())
+        else:
+            seen = self.convolutions(contrasted(coarse, usual).permute(0, 3, 1, 2))
         odds = SHARPNESS * self.attention(seen).flatten(2)  # (B, S, cells)
         shares = odds.softmax(-1)
         values = self.values(seen).flatten(2).unflatten(1, (-1, 3))  # (B, S, 3, cells)

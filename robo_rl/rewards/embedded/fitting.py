@@ -7,6 +7,7 @@ B pictures, S slots, C captions.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch.nn import functional
 
 from robo_rl.environments.captioned_pictures import CaptionedPictures
 from robo_rl.rewards.embedded.descent import Descent, EmbeddedConfig, Watch, descend
-from robo_rl.rewards.embedded.encoder import Located, PictureEncoder, averaged
+from robo_rl.rewards.embedded.encoder import Located, PictureEncoder
 from robo_rl.rewards.embedded.heads import Vocabulary
 from robo_rl.rewards.embedded.measuring import Measures, measure
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
@@ -31,7 +32,7 @@ def fit_encoder(encoder: PictureEncoder, data: CaptionedPictures, config: Embedd
     calibrate(encoder, data)
     targets, pictures = Targets(data, encoder), torch.from_numpy(data.pictures)
     parts = torch.split(pictures, 64)
-    coarse = torch.cat([averaged(part, encoder.coarser) for part in parts])  # once, not in every update
+    coarse = torch.cat([encoder.prepared(part) for part in parts])  # once, not in every update
     chance = torch.Generator().manual_seed(config.seed)
 
     def loss(rows: Tensor) -> Tensor:
@@ -124,7 +125,7 @@ def fit(
     train, test = halves(data, config.held_out)
     with torch.random.fork_rng(devices=()):  # layers take their initial weights from the global generator only
         torch.manual_seed(config.seed)
-        model = EmbeddedModel(origin_of(data))
+        model = EmbeddedModel(replace(origin_of(data), reads=config.reads, sees=config.sees))
         fit_encoder(model.encoder, train, config, watch)
     fit_heads(model, train, test, config, watch)
     return model, measure(model, test)

@@ -53,18 +53,35 @@ def _split(sentence: str) -> list[str]:
     return sentence.lower().replace(",", " ").rstrip(". ").split()
 
 
+@dataclass(frozen=True)
+class ReadByTower:
+    """Sentences as vectors of a frozen text tower, which also reads words that are in no caption."""
+
+    def numbers(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Return (N, 384); raise MissingExtra without the tower, InvalidSetting for an empty or too long sentence."""
+        from robo_rl.rewards.images.sentences import minilm  # late: it needs the library transformers
+
+        for sentence in sentences:
+            if not sentence.strip():
+                raise InvalidSetting("A sentence has the wrong length.", got=repr(sentence), allowed="1 word or more")
+        return minilm().encode([" ".join(_split(sentence)) for sentence in sentences])
+
+
 COMMON = 64
 """E"""
+TOWER = 384
+"""Numbers of a sentence that a tower reads."""
 
 
 class Heads(nn.Module):
-    """Heads that relate described pictures (B, F) to sentences (B, L)."""
+    """Heads that relate described pictures (B, F) to sentences: (B, L) numbers of words, or (B, TOWER) of a text tower."""
 
-    def __init__(self, slots: int, words: int) -> None:
+    def __init__(self, slots: int, words: int | None) -> None:
+        """words: in the vocabulary; None for sentences that a tower has read."""
         super().__init__()
         self.slots = slots
-        self.words = nn.Embedding(words + 1, 32)
-        self.sentence = perceptron(LENGTH * 32, 128, 128)
+        self.words = None if words is None else nn.Embedding(words + 1, 32)
+        self.sentence = perceptron(TOWER if words is None else LENGTH * 32, 128, 128)
         self.text = nn.Linear(128, COMMON)
         self.picture = perceptron(4 * slots + slots**2, 256, COMMON)
         self.asked = nn.Linear(128, 2 * slots)
@@ -86,8 +103,8 @@ class Heads(nn.Module):
         return functional.normalize(self.text(self.read(numbers)), dim=-1)
 
     def read(self, numbers: Tensor) -> Tensor:
-        """Return (B, 128), the features of sentences (B, L)."""
-        said: Tensor = self.sentence(self.words(numbers).flatten(1))
+        """Return (B, 128), the features of sentences."""
+        said: Tensor = self.sentence(numbers if self.words is None else self.words(numbers).flatten(1))
         return said
 
     def chosen(self, said: Tensor) -> Tensor:

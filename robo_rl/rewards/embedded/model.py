@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.rewards.embedded.descent import Reads, Sees
 from robo_rl.rewards.embedded.encoder import PictureEncoder
-from robo_rl.rewards.embedded.heads import Heads, Vocabulary
+from robo_rl.rewards.embedded.heads import Heads, ReadByTower, Vocabulary
 from robo_rl.rewards.fitted_folder import bytes_of, fitted, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import Pictures
@@ -46,6 +47,10 @@ class Origin:
     """Arguments with which the environment records such pictures."""
     has_task: bool = True
     """True if it knows the instructions of the environment's episodes."""
+    reads: Reads = "words"
+    """Reader of sentences: the vocabulary, or the text tower all-MiniLM-L6-v2."""
+    sees: Sees = "pixels"
+    """First look at a picture: convolutions of its own, or maps of the picture tower EfficientNet-Lite0."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Settings and measures of the fit."""
 
@@ -55,9 +60,10 @@ class EmbeddedModel:
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
-        self.vocabulary = Vocabulary(origin.words)
-        self.encoder = PictureEncoder(len(origin.slots), origin.size)
-        self.heads = Heads(len(origin.slots), len(origin.words))
+        by_tower = origin.reads == "minilm"
+        self.vocabulary = ReadByTower() if by_tower else Vocabulary(origin.words)
+        self.encoder = PictureEncoder(len(origin.slots), origin.size, by_tower=origin.sees == "efficientnet-lite0")
+        self.heads = Heads(len(origin.slots), None if by_tower else len(origin.words))
 
     @property
     def weights_hash(self) -> str:

@@ -68,8 +68,8 @@ def _require_group(recipe: Recipe[Any], option: str) -> None:
     if is_dataclass(group):
         allowed = ", ".join(f"{option}.{each.name.replace('_', '-')}" for each in fields(group))
         raise InvalidSetting(f"{option} is a group of settings.", got=option, allowed=allowed, fix="name one of them")
-    is_alone = not start and key and "." not in key
-    if is_alone and not hasattr(recipe.learner, name) and (found := nested_key(type(recipe.learner), name)):
+    is_here = bool(start) or hasattr(recipe.learner, name)
+    if not is_here and (found := nested_key(type(recipe.learner), name)):
         spelled = f"--learner.{found.replace('_', '-')}"
         raise InvalidSetting(f"{option} is a setting of a group.", got=option, allowed=spelled, fix=f"write {spelled}")
 

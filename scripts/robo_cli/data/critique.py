@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from robo_app.arguments.free_settings import ModelSettings
 from robo_app.arguments.positionals import DATASET
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import write
+from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.annotation.criticism import criticised
+from robo_rl.rewards.chat.opening import language_model
 from robo_rl.rewards.critiques import Paid, SpanFeedback, span_rewards
 from robo_rl.rewards.identity import hash_of
 from robo_rl.types import Labels
@@ -28,6 +32,13 @@ class Critique:
     """each: every step of a span; last: its last one; shared: the weight is shared out among them."""
     recorded: bool = True
     """Add it to the recorded rewards."""
+    llm: str = ""
+    """Language model that first remarks on every episode without a criticism: a judge such as `local` or `endpoint`, or a YAML
+    file that names one; the captioner describes the episodes to it."""
+    llm_settings: ModelSettings = field(default_factory=dict)
+    """Setting of the judge, such as --llm.settings.model qwen3"""
+    captioner: str = "minigrid"
+    """Describes steps in words; entry point of robo_rl.captioners."""
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.weight):
@@ -37,6 +48,8 @@ class Critique:
 def critique(arguments: Critique) -> int:
     """Write the labels, and print how many remarks were used."""
     dataset = Dataset(arguments.dataset)
+    if arguments.llm:
+        _ask(arguments, dataset)
     used, other, missed = 0, 0, list[str]()
     found: dict[str, Labels] = {}
     text = f"{arguments.weight} {arguments.paid} {arguments.recorded}"
@@ -64,3 +77,16 @@ def critique(arguments: Critique) -> int:
     if missed:
         print(f"warning: {len(missed)} spans lie beyond their episodes: {', '.join(missed[:5])}")
     return 0
+
+
+def _ask(arguments: Critique, dataset: Dataset) -> None:
+    """Note the remarks of a language model on episodes that have no criticism."""
+    captioner = load("captioners", arguments.captioner)()
+    captioner.require(dataset.spec)
+    entries = [entry for entry in dataset.entries() if not any(map(SpanFeedback.read, dataset.catalogue.notes(entry.identity)))]
+    with language_model(arguments.llm, arguments.llm_settings) as model:
+        for entry in entries:  # one at a time: what is noted is kept if the command is killed
+            episode = dataset.read(entry)
+            for note in criticised(model, [episode], captioner, episode.instruction or "")[0]:
+                dataset.catalogue.note(entry.identity, note)
+        print(model.report())

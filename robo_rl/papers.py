@@ -45,6 +45,7 @@ Group = Literal[
     "image_text_models",
     "judges",
     "captioners",
+    "guides",
     "robots",
     "cameras",
     "teleoperators",

@@ -24,8 +24,6 @@ StateDict = dict[str, Any]
 """Nested dict of a checkpoint; its leaves are numpy arrays, torch tensors or JSON values."""
 Metrics = dict[str, float]
 """Scalars by TensorBoard tag, such as "train/critic_loss"."""
-IMAGINED = "imagined_episodes"
-"""In `info` at the end of an episode: imagined episodes, lists of transitions, for replay memories."""
 MEASURES = "measures"
 """In `info` of a step, and in the metadata of an episode: measures of the whole episode (robo_rl.evaluation.measures)."""
 MEASURED_AT = "measured_at"

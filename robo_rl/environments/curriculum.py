@@ -6,21 +6,20 @@ arXiv:2204.02372): the episode begins at its end, in the time that is left. Eval
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import SyncVectorEnv
 from typing_extensions import override
 
 from robo_rl.environments.histories import Histories, History
+from robo_rl.environments.lasting import LastingWrapper
 from robo_rl.environments.levels import level_seed, require_training_seeds, training_levels
 from robo_rl.environments.starts import has_starts, replayed, require_simulation, require_teacher, restored
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
 from robo_rl.errors import InvalidSetting, SimulationFailed, require_allowed
-from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import METADATA, Episode, Metrics, StateDict
 
@@ -86,7 +85,7 @@ class CurriculumTasks:
         return self._levels
 
 
-class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
+class CurriculumEnv(LastingWrapper):
     """Environment whose episodes are tasks of a curriculum; its state is that of the sampler."""
 
     def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], tasks: CurriculumTasks) -> None:
@@ -165,8 +164,8 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
         return observation, reward, terminated, truncated, info
 
     @property
-    def curriculum_metrics(self) -> Metrics:
-        """Figures of the sampler."""
+    @override
+    def lasting_metrics(self) -> Metrics:
         return self.curriculum.sampler.metrics
 
     @override
@@ -185,27 +184,3 @@ class CurriculumEnv(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
         self.curriculum.sampler.load_state_dict(state)
         if self.curriculum.histories is not None:
             self.curriculum.histories.load_state_dict(state)
-
-
-def curriculum_of(environment: Any) -> CurriculumEnv | None:
-    """Return the curriculum around an environment, or around the first of several; None without one."""
-    if isinstance(environment, SyncVectorEnv):
-        return curriculum_of(environment.envs[0])
-    while isinstance(environment, gymnasium.Wrapper):
-        if isinstance(environment, CurriculumEnv):
-            return environment
-        environment = environment.env
-    return None
-
-
-def curriculum_state(environment: Any) -> StateDict:
-    """Return the state of the curriculum around an environment; empty without one."""
-    found = curriculum_of(environment)
-    return {} if found is None else found.state_dict()
-
-
-def load_curriculum_state(environment: Any, state: Mapping[str, Any]) -> None:
-    """Restore it; nothing without a curriculum, or for a state from before it had one."""
-    found = curriculum_of(environment)
-    if found is not None and state:
-        found.load_state_dict(dict(state))

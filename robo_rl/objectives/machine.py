@@ -20,9 +20,10 @@ from robo_rl.environments.wrapping import EnvironmentWrapper
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.machines.machine import RewardMachine
 from robo_rl.protocols.contract import Feature
+from robo_rl.replay.imagined import IMAGINED
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.system.plain_files import read_yaml
-from robo_rl.types import DIVERGED, IMAGINED, Array, Transition
+from robo_rl.types import DIVERGED, Array, Transition
 
 STATE = "machine_state"
 """Observation: state of the machine, one-hot."""

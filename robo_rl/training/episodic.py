@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import gymnasium
 
-from robo_rl.environments.curriculum import curriculum_state, load_curriculum_state
+from robo_rl.environments.lasting import lasting_state, load_lasting_state
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.rollout.episode import rollout
@@ -121,7 +121,7 @@ class EpisodicTraining(Progress):
 
     def state_dict(self) -> StateDict:
         """Return the learner and the counters."""
-        counters = self.counters() | {"curriculum": curriculum_state(self.environment)}
+        counters = self.counters() | {"lasting": lasting_state(self.environment)}
         return {"learner": self.learner.state_dict(), "training": counters}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -129,4 +129,4 @@ class EpisodicTraining(Progress):
         training = state["training"]
         self.learner.load_state_dict(state["learner"])
         self.load_counters(training)
-        load_curriculum_state(self.environment, training["curriculum"])
+        load_lasting_state(self.environment, training["lasting"])

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
-from robo_rl.environments.vector import metrics_of
+from robo_rl.environments.lasting import environment_metrics, lasting_state, load_lasting_state
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
 from robo_rl.protocols.rewards import DelayedRewards, OnlineRewards
@@ -161,7 +160,6 @@ class OnPolicyTraining(Progress, Stateful):
         super().__init__(steps=steps)
         self.environments, self.learner, self.seed = environments, learner, seed
         self._playing = VectorRollout(environments)
-        self._curriculum = curriculum_of(environments)
         self._rollout = None if rewards is None else UnrewardedRollout(rewards, learner.policy.environment_spec.instruction)
 
     @property
@@ -185,8 +183,7 @@ class OnPolicyTraining(Progress, Stateful):
                     self.learner.reward(self._rollout.rewards())
                 metrics = time("update", self.learner.update)
                 metrics |= {} if self._rollout is None else self._rollout.metrics
-                metrics |= {} if self._curriculum is None else self._curriculum.curriculum_metrics
-                metrics |= metrics_of(self.environments)
+                metrics |= environment_metrics(self.environments)
                 time("log", partial(observer.on_metrics, self.step, metrics))
             time("log", partial(observer.on_step, self.step, self))
 
@@ -217,7 +214,7 @@ class OnPolicyTraining(Progress, Stateful):
 
     @override
     def state_dict(self) -> StateDict:
-        training = self.counters() | {"curriculum": curriculum_state(self.environments)}
+        training = self.counters() | {"lasting": lasting_state(self.environments)}
         state = {"learner": self.learner.state_dict(), "training": training, "environments": self._playing.state_dict()}
         return state if self._rollout is None else state | {"rewards": self._rollout.state_dict()}
 
@@ -227,7 +224,7 @@ class OnPolicyTraining(Progress, Stateful):
         self.learner.load_state_dict(state["learner"])
         self._playing.load_state_dict(state["environments"])
         self.load_counters(training)
-        load_curriculum_state(self.environments, training["curriculum"])
+        load_lasting_state(self.environments, training["lasting"])
         repeats = self._rollout is None or self._rollout.repeats_itself
         self.resumed = "exact" if repeats and self._playing.is_under_way else "warm"
         if self._rollout is not None:

@@ -14,6 +14,7 @@ from robo_rl.protocols.components import Learner, ObservingLearner, Policy, Stat
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.protocols.sampling import Sampler, Sampling, StepMemory
 from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.imagined import remember_imagined
 from robo_rl.replay.mixing import BothMemories, CorrectedReplay, SymmetricReplay
 from robo_rl.replay.recorded import RecordedReplay, ReplayableEpisodes
 from robo_rl.replay.storage import storage_in
@@ -22,7 +23,6 @@ from robo_rl.stopwatch import Stopwatch
 from robo_rl.training.delayed_rewards import EpisodeUnderWay, WaitingSteps, relabelling
 from robo_rl.types import (
     DIVERGED,
-    IMAGINED,
     Array,
     Episode,
     Metrics,
@@ -137,8 +137,8 @@ class ReplayLearner(Stateful):
             memory.cut()
         else:
             memory.add(step)
-            for episode in step.info.get(IMAGINED, ()):
-                self._imagine(episode)
+            spec = self.learner.policy.environment_spec
+            remember_imagined(self.memory, step, spec, waits=self.waiting is not None)
         if self._observing is not None:
             self._observing.observe(step)
 
@@ -154,21 +154,6 @@ class ReplayLearner(Stateful):
                 self.waiting.add(steps.transition(place), place)
         for place in np.flatnonzero(steps.ended).tolist():
             self._begin_at(place, steps.following, steps.infos)
-
-    def _imagine(self, episode: Sequence[Transition]) -> None:
-        """Remember an imagined episode; raises InvalidSetting if it cannot be kept."""
-        spec = self.learner.policy.environment_spec
-        shapes = {name: np.shape(episode[0].observation[name]) for name in spec.observation}
-        if self.waiting is not None or shapes != {name: entry.shape for name, entry in spec.observation.items()}:
-            raise InvalidSetting(
-                "Imagined episodes cannot be kept here.",
-                got="a reward model" if self.waiting is not None else f"observations of {shapes}",
-                allowed="the environment's own reward, and no frame stack",
-                fix="counterfactual: false",
-            )
-        self.memory.begin(episode[0].observation)
-        for transition in episode:
-            self.memory.add(transition)
 
     def update(self, step: int) -> Metrics:
         """Learn after a step from one batch; return metrics, empty until learning starts, and if no update is due."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import gymnasium
 import numpy as np
 
-from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
+from robo_rl.environments.lasting import environment_metrics, lasting_state, load_lasting_state
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import BatchedPolicy, EpisodeRecorder, Policy, TrainingObserver, TrainingSupervisor
 from robo_rl.protocols.planning import replan
@@ -206,10 +206,8 @@ class EnvironmentSteps:
         self.reports.report(observer, self.taken, episode)
         if self.supervisor is not None:
             observer.on_metrics(self.taken, self.supervisor.metrics)
-        if metrics := getattr(self.environment.unwrapped, "metrics", None):  # such as those of a robot's control loop
+        if metrics := environment_metrics(self.environment):  # such as those of a robot's control loop
             observer.on_metrics(self.taken, metrics)
-        if (tasks := curriculum_of(self.environment)) is not None:
-            observer.on_metrics(self.taken, tasks.curriculum_metrics)
         return True
 
     def state_dict(self) -> StateDict:
@@ -219,7 +217,7 @@ class EnvironmentSteps:
             "random": self._explorer.random.state_dict(),
             "rollout": None if self._rollout is None else self._rollout.state_dict(),
             "supervisor": {} if self.supervisor is None else self.supervisor.state_dict(),
-            "curriculum": curriculum_state(self.environment),
+            "lasting": lasting_state(self.environment),
         }
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
@@ -229,7 +227,7 @@ class EnvironmentSteps:
         self._explorer.random.load_state_dict(state["random"])
         if self.supervisor is not None:
             self.supervisor.load_state_dict(state["supervisor"])
-        load_curriculum_state(self.environment, state["curriculum"])
+        load_lasting_state(self.environment, state["lasting"])
         self._rollout, saved = None, state["rollout"]
         if saved is None:
             return "exact" if self.replays else "warm"

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.environments.curriculum import curriculum_of, curriculum_state, load_curriculum_state
+from robo_rl.environments.lasting import environment_metrics, lasting_state, load_lasting_state
 from robo_rl.environments.repeatable import repeatable
-from robo_rl.environments.vector import SequentialEnvironments, metrics_of
+from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import TrainingObserver, TrainingSupervisor, VectorFactory
 from robo_rl.rollout.vector import Environments, VectorRollout
@@ -118,9 +118,7 @@ class VectorSteps:
                 observer.on_metrics(self.taken, self.supervisor.metrics)
         if not self._rollout.ended:
             return False
-        curriculum = curriculum_of(self.environments)
-        metrics = metrics_of(self.environments) | ({} if curriculum is None else curriculum.curriculum_metrics)
-        if metrics:
+        if metrics := environment_metrics(self.environments):
             observer.on_metrics(self.taken, metrics)
         return True
 
@@ -131,7 +129,7 @@ class VectorSteps:
             "random": self._explorer.random.state_dict(),
             "rollout": self._rollout.state_dict(),
             "supervisor": {} if self.supervisor is None else self.supervisor.state_dict(),
-            "curriculum": curriculum_state(self.environments),
+            "lasting": lasting_state(self.environments),
         }
 
     def load_state_dict(self, state: StateDict, sink: VectorSink) -> str:
@@ -139,7 +137,7 @@ class VectorSteps:
         self._explorer.taken = state["step"]
         self.reports.load_state_dict(state["reports"])
         self._explorer.random.load_state_dict(state["random"])
-        load_curriculum_state(self.environments, state["curriculum"])
+        load_lasting_state(self.environments, state["lasting"])
         self._rollout.load_state_dict(state["rollout"])
         if self.supervisor is not None:
             self.supervisor.load_state_dict(state["supervisor"])

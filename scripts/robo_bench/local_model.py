@@ -15,9 +15,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import gymnasium
 import minigrid  # noqa: F401 - registers its environments
 
 from robo_rl.environments.make import make_environment
@@ -33,9 +32,6 @@ from robo_rl.rewards.judges.rubrics import META, Rubric, VerdictForm
 from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
-from robo_sims.grids.cells import cells_of
-from robo_sims.grids.subgoals.level import Level, level_of
-from robo_sims.grids.subgoals.teachers import PerfectTeacher, listed, question
 from robo_sims.minigrid_captions import MiniGridCaptioner
 
 DOORS, ROOMS = "minigrid/MiniGrid-DoorKey-5x5-v0", "minigrid/MiniGrid-DoorKey-6x6-v0"
@@ -134,36 +130,21 @@ def verdicts(count: int) -> list[tuple[Question, str]]:
     return found
 
 
-def subgoals(model: ChatModel, count: int) -> Path:
-    """Return how often a plan for a level is usable, and begins as the perfect one does."""
-    started, levels = time.monotonic(), list[Level]()
-    environment: Any = gymnasium.make(DOORS.partition("/")[2])
-    for seed in range(count):
-        environment.reset(seed=seed)
-        grid = environment.unwrapped
-        x, y = (int(part) for part in grid.agent_pos)
-        levels.append(level_of(cells_of(grid), (x, y), int(grid.agent_dir), grid.mission))
-    environment.close()
-    answers = ModelClient(model, log=CallLog(None)).ask([question(level) for level in levels])
-    plans = [listed(answer, level) for answer, level in zip(answers, levels, strict=True)]
-    wanted = [PerfectTeacher().subgoals(level) for level in levels]
-    right = sum(bool(plan) and plan[0] == best[0] for plan, best in zip(plans, wanted, strict=True))
-    usable = sum(map(bool, plans))
-    same = most(best[0] for best in wanted)
-    said = ", ".join(f"{count} x {cell}" for cell, count in Counter(plan[0].place for plan in plans if plan).most_common(3))
-    name = "subgoals: first cell as in the perfect plan"
-    return Path(name, count, usable, right, same, f"first cells: {said}", time.monotonic() - started)
+def asked_for(module: str, text: str | None) -> tuple[ChatModel, int]:
+    """Read a command line, print the head of the table, and return the model and the questions of each path."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(text or "").splitlines()[0])
+    parser.add_argument("--model", default="", help="a GGUF file; empty for SmolLM2-135M-Instruct")
+    parser.add_argument("--cases", type=int, default=20, help="questions of each path")
+    arguments = parser.parse_args()
+    model = chat_model("local", {"model": arguments.model, "text_tokens": 12})
+    print(f"| {model.identity[0]} | of the right form | right | always the same | said | s a question |")
+    print("|---|---|---|---|---|---|", flush=True)
+    return model, arguments.cases
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m robo_bench.local_model", description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="", help="a GGUF file; empty for SmolLM2-135M-Instruct")
-    parser.add_argument("--cases", type=int, default=20, help="questions of each path")
-    arguments = parser.parse_args()
-    model, count = chat_model("local", {"model": arguments.model, "text_tokens": 12}), arguments.cases
-    print(f"| {model.identity[0]} | of the right form | right | always the same | said | s a question |")
-    print("|---|---|---|---|---|---|", flush=True)
+    model, count = asked_for("robo_bench.local_model", __doc__)
     known = captions(count)
     two = [*pairwise(known)]
     paths: Sequence[Callable[[], Path]] = (
@@ -171,7 +152,6 @@ def main() -> None:
         lambda: agreement(model, PairQuestions, two, "annotation (ONI): which step is better?"),
         lambda: choices(model, "rater `judge`, second question", pairs(count), "better"),
         lambda: choices(model, "meta judge: does a score fit?", verdicts(count), "verdict"),
-        lambda: subgoals(model, count // 2),
     )
     for path in paths:
         print(path().row(), flush=True)

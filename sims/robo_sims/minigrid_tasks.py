@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 
+from robo_rl.entry_points import load
 from robo_rl.errors import optional
 from robo_sims.batched.environment import SimulationBatch
 from robo_sims.simulation import Simulation
@@ -18,6 +19,16 @@ with optional("MiniGrid", "minigrid", "minigrid"):
     from robo_sims.grids.batch import MiniGridBatch, is_batchable
     from robo_sims.grids.cells import Encoding
     from robo_sims.grids.simulation import MiniGridSimulation
+
+
+class Guide(Protocol):
+    """Adds subgoals to grid worlds; an entry point of `robo_rl.guides`."""
+
+    def simulation(self, simulation: MiniGridSimulation, subgoals: str, teaching: Mapping[str, Any] | None) -> Simulation:
+        """Return the simulation with subgoals of a form, observed, and in training of a teacher."""
+
+    def batch(self, batch: MiniGridBatch, subgoals: str, teaching: Mapping[str, Any] | None) -> SimulationBatch:
+        """Return the batch with subgoals."""
 
 
 def _tasks() -> list[str]:
@@ -36,9 +47,7 @@ def _simulate(
     simulation = MiniGridSimulation(task, encoding)
     if not subgoals and teaching is None:
         return simulation
-    from robo_sims.grids.subgoals.environments import GuidedSimulation, guidance  # slow import, not needed to list environments
-
-    return GuidedSimulation(simulation, guidance(subgoals, teaching))
+    return _guide().simulation(simulation, subgoals, teaching)
 
 
 def _batch(
@@ -57,9 +66,13 @@ def _batch(
         return None
     if not subgoals and teaching is None:
         return batch
-    from robo_sims.grids.subgoals.environments import GuidedBatch, guidance
+    return _guide().batch(batch, subgoals, teaching)
 
-    return GuidedBatch(batch, guidance(subgoals, teaching))
+
+def _guide() -> Guide:
+    """Return the component that gives subgoals; raises UnknownName if no package brings it."""
+    guide: Guide = load("guides", "subgoals", fix="pip install robo-rl-papers")
+    return guide
 
 
 FAMILY = TaskFamily("minigrid", _tasks, _simulate, _batch, drawing=("render_mode",))

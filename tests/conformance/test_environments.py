@@ -44,8 +44,6 @@ REPRESENTATIVES = (
     "hazards/Point-v0",
     "tabular/Trap-v0",
     "tabular/Random-v0",
-    "questions/Fetch-v0",
-    "bandits/Map-v0",
     "hazards/Car-v0",
     "safety_gymnasium/SafetyCarGoal2-v0",
     *(task for family in OF_PAPERS for task in tasks_of(family)),

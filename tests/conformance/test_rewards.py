@@ -10,6 +10,9 @@ import torch
 
 from factories import axes, make_episode, make_spec, picture_spec
 from robo_papers.exprd.reward import DesignedReward
+from robo_papers.spo.reward import SelfPlayReward
+from robo_papers.subpo.reward import CoverageReward
+from robo_papers.words_as_beacons.reward import BONUS, SubgoalReward
 from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
@@ -19,7 +22,6 @@ from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRet
 from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rewards.conformance.online import ONLINE_CHECKS, check_online_reward, environments_are_apart
 from robo_rl.rewards.conformance.rewards import REWARD_CHECKS, check_reward
-from robo_rl.rewards.coverage import CoverageReward
 from robo_rl.rewards.decomposition.rewards import (
     EpisodicReward,
     LatentReward,
@@ -41,11 +43,9 @@ from robo_rl.rewards.progress.critic import ProgressConfig, Track
 from robo_rl.rewards.progress.critic import fit as fit_progress
 from robo_rl.rewards.progress.rewards import ProgressReward
 from robo_rl.rewards.progress.rewards import save as save_progress
-from robo_rl.rewards.self_play.rewards import SelfPlayReward
 from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import StepScores
-from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.rewards.success.classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success.classifier_reward import ClassifierReward
 from robo_rl.rewards.success.classifier_reward import save as save_classifier

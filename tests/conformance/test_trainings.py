@@ -7,9 +7,8 @@ import functools
 
 import pytest
 
-from robo_app.papers.checks import environment_of, rows_of
+from robo_app.papers.checks import rows_of, run_row
 from robo_app.papers.trials import STEPS, run_learner
-from robo_policies.learners.prior import PriorEnv
 from robo_rl.conformance.corrector import Corrector
 from robo_rl.conformance.swerving import Swerving
 from robo_rl.conformance.trainings import TRAINING_CHECKS, check_training
@@ -66,8 +65,6 @@ OWN = {
 
 ENVIRONMENTS = {
     "drq": functools.partial(Swerving, has_camera=True),
-    "sac-average": functools.partial(Swerving, terminates=False),
-    **{name: environment_of(paper, row) for name, (paper, row) in OF_PAPERS.items()},
 }
 LEARNERS = sorted(set(known("learners")) - set(ELSEWHERE))
 ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "rarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}
@@ -97,14 +94,11 @@ def known_of(kind, settings):
 @functools.cache
 def trial_of(name, count=1, corrected=False):
     """Return the trial of a learner in `count` environments. corrected: a person takes over now and then."""
-    wrap = (lambda inner: PriorEnv(inner, Swerving().scripted_policy)) if name == "sac-prior" else (lambda inner: inner)
+    if name in OF_PAPERS:
+        return run_row(*OF_PAPERS[name], small(name), count=count, corrected=corrected)
+    accompanied = name == "hil-serl" and count > 1
     return run_learner(
-        small(name),
-        environment=ENVIRONMENTS.get(name),
-        wrap=wrap,
-        count=count,
-        corrected=corrected,
-        accompanied=name == "hil-serl" and count > 1,
+        small(name), environment=ENVIRONMENTS.get(name), count=count, corrected=corrected, accompanied=accompanied
     )
 
 

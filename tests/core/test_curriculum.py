@@ -15,8 +15,9 @@ from robo_bench.levels import scores
 from robo_cli.data.info import summary_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
-from robo_rl.environments.curriculum import CurriculumEnv, CurriculumRule, CurriculumTasks, curriculum_of, curriculum_state
+from robo_rl.environments.curriculum import CurriculumEnv, CurriculumRule, CurriculumTasks
 from robo_rl.environments.histories import History
+from robo_rl.environments.lasting import lasting_state, load_lasting_state
 from robo_rl.environments.levels import KEPT_APART, level_seed, training_levels
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
@@ -214,7 +215,7 @@ def test_state_leads_to_the_same_task(tasks):
         rollout(environment, RandomPolicy(spec, seed), seed=seed)
     observation, info = environment.reset(seed=99)
     other = around(CurriculumRule(sampler="learnability", **tasks), ROOMS)
-    other.load_state_dict(curriculum_state(environment))
+    load_lasting_state(other, lasting_state(environment))
     again, facts = other.reset(seed=99)
     assert facts["metadata"] == info["metadata"]
     for name, value in observation.items():
@@ -260,9 +261,8 @@ def test_ppo_shares_one_sampler_between_environments():
     environments.reset(seed=[1, 2, 3])
     for _ in range(9):
         environments.step(np.zeros((3, 5), np.float32))
-    found = curriculum_of(environments)
-    assert found is not None and found.curriculum.sampler.seen.sum() == 3
-    assert curriculum_state(environments)["seen"].sum() == 3
+    assert [each.curriculum.sampler.seen.sum() for each in environments.envs] == [3, 3, 3]
+    assert lasting_state(environments)["CurriculumEnv"]["seen"].sum() == 3
 
 
 @pytest.mark.slow

@@ -15,11 +15,11 @@ from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.objectives.machine import LABELS, STATE, MachineEnv
 from robo_rl.protocols.sampling import Replay
+from robo_rl.replay.imagined import IMAGINED
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import ArraySpec, specification
 from robo_rl.training.off_policy import online_training
-from robo_rl.types import IMAGINED
 
 gymnasium = pytest.importorskip("gymnasium")
 LABELLED = {

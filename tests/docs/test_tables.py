@@ -19,7 +19,7 @@ ONLINE = {
     "driving": "carla.md",
     "driving-large-batch": "carla.md",
 }
-RACES = {"oni": "oni.md", "beacons": "words-as-beacons.md", "hil": "human-in-the-loop.md"}
+RACES = {"oni": "oni.md", "beacons": "../policies/robo_papers/words_as_beacons/page.md", "hil": "human-in-the-loop.md"}
 
 
 def facts_of(study: str):

@@ -16,6 +16,8 @@ from robo_papers.fisor.learner import FISORConfig
 from robo_papers.gail.learner import GAILConfig
 from robo_papers.iq_learn.learner import IQLearnConfig
 from robo_papers.recoil.learner import ReCOILConfig
+from robo_papers.sac_average.learner import SACAverageConfig
+from robo_papers.sac_prior.learner import SACPriorConfig
 from robo_policies.learners import parts
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.awac import AWACConfig
@@ -31,9 +33,7 @@ from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_policies.learners.sac import SACConfig
-from robo_policies.learners.sac_average import SACAverageConfig
 from robo_policies.learners.sac_lagrangian import SACLagrangianConfig
-from robo_policies.learners.sac_prior import SACPriorConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
 from robo_policies.networks.settings import resolve_device

@@ -10,10 +10,10 @@ import pytest
 
 from factories import axes, make_spec
 from robo_papers.bresa.learner import BresaConfig, BresaTraining
+from robo_papers.sac_prior.environment import PriorEnv
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
-from robo_policies.learners.prior import PriorEnv
 from robo_policies.learners.residual import ResidualEnv
 from robo_policies.networks.settings import Network
 from robo_rl.conformance.learners import check_policy

@@ -10,6 +10,7 @@ The checks try a component with its default settings, or with those of its folde
     [trials.rwr]
     settings = {hidden = [8], batch_size = 8}       # small ones, so that the checks take a second
     environment = "trial:Tray"                       # of a learner: makes a robo_rl.conformance.swerving.Swerving it can act in
+    wrap = "trial:with_prior"                        # of a learner: put around that
     [trials.goal-progress]
     environment = "robo/ArmReach-v0"                 # of a reward or wrapper: a name
     [trials.other]
@@ -24,13 +25,13 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from robo_app.papers.trials import run_learner
+from robo_app.papers.trials import Around, run_learner
 from robo_app.recipes.files import heading
 from robo_app.recipes.recipe import read_recipe
 from robo_rl.conformance.environments import check_environment
 from robo_rl.conformance.learners import check_learner
 from robo_rl.conformance.swerving import Swerving
-from robo_rl.conformance.trainings import TRAINING_CHECKS
+from robo_rl.conformance.trainings import TRAINING_CHECKS, Trial
 from robo_rl.conformance.wrappers import check_wrapper
 from robo_rl.entry_points import load
 from robo_rl.environments.make import make_environment, tasks_of
@@ -52,6 +53,8 @@ class TrialRow:
     """Small settings."""
     environment: str = ""
     """Environment that it fits; empty for that of the suites."""
+    wrap: str = ""
+    """Function of an environment that returns what a learner acts in; empty for the environment itself."""
     elsewhere: str = ""
     """Reason why the suites leave it out, and the tests that do not."""
 
@@ -66,13 +69,21 @@ def rows_of(paper: Paper) -> dict[str, TrialRow]:
     return {name: settings_as(TrialRow, paper.trials.get(name, {}), source=f"{source}.{name}") for name in names}
 
 
-def environment_of(paper: Paper, row: TrialRow) -> Callable[[], Swerving] | None:
-    """Return the maker of environments that the row of a learner names."""
-    if not row.environment:
-        return None
-    module, _, name = row.environment.partition(":")
-    made: Callable[[], Swerving] = getattr(import_module(f"{paper.package}.{module}"), name)
-    return made
+def run_row(paper: Paper, row: TrialRow, config: Any, *, count: int = 1, corrected: bool = False) -> Trial:
+    """Return the trial of a learner of a paper, with settings; the other arguments are those of `run_learner`."""
+    environment: Callable[[], Swerving] | None = _object_of(paper, row.environment)
+    return run_learner(config, environment=environment, wrap=_wrap_of(paper, row), count=count, corrected=corrected)
+
+
+def _wrap_of(paper: Paper, row: TrialRow) -> Around:
+    wrap: Around = _object_of(paper, row.wrap) or (lambda inner: inner)
+    return wrap
+
+
+def _object_of(paper: Paper, place: str) -> Any:
+    """Return the object at "module:name" of a paper's folder; None for no place."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"{paper.package}.{module}"), name) if place else None
 
 
 def check_paper(name: str) -> None:
@@ -96,12 +107,11 @@ def check_paper(name: str) -> None:
 
 def _check_learner(paper: Paper, name: str, row: TrialRow) -> None:
     config = settings_as(load("learners", name), row.settings, source=f"trials.{name}.settings")
-    environment = environment_of(paper, row)
-    trial = run_learner(config, environment=environment)
+    trial = run_row(paper, row, config)
     for check in TRAINING_CHECKS:
         check(trial)
     if hasattr(config, "build") and hasattr(config, "sampling"):
-        spec, sampling = trial.factory.made[0].environment_spec, config.sampling
+        spec, sampling = specification(_wrap_of(paper, row)(trial.factory.made[0])), config.sampling
         check_learner(partial(config.build, spec), spec, sampling.batch_size * sampling.updates_per_step, sampling.extras)
 
 

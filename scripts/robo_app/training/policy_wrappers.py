@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from robo_app.training.assembly import policy_of, recipe_of, scripted_expert
 from robo_policies.learners.chunks import ChunkPolicy
-from robo_policies.learners.prior import PriorEnv
 from robo_policies.learners.residual import SCALE, ResidualEnv
 from robo_policies.learners.steering import REACH, SteeredEnv
 from robo_rl.environments.forces import Forces, OpposedEnv
@@ -42,25 +41,6 @@ class ResidualWrapper(EnvironmentWrapper):
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> ResidualEnv:
         return ResidualEnv(environment, base_for(environment, self.base, self.noise), scale=self.scale)
-
-
-@dataclass(frozen=True)
-class PriorWrapper(EnvironmentWrapper):
-    """Observe the action of a prior policy, and reward what it finds likely."""
-
-    changes = ("name", "observation")
-
-    base: str = SCRIPTED
-    """"scripted", the environment's expert, or a run."""
-    std: float = 0.3
-    """Deviation of the prior's density."""
-    reward_weight: float = 0.0
-    """Of its log density in the reward."""
-
-    @override
-    def wrap(self, environment: gymnasium.Env[Any, Any]) -> PriorEnv:
-        prior_for = base_for(environment, self.base, 0.0)
-        return PriorEnv(environment, prior_for, std=self.std, reward_weight=self.reward_weight)
 
 
 @dataclass(frozen=True)

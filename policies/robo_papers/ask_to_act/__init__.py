@@ -1,0 +1,1 @@
+"""Ask-to-Act: an environment in which questions cost something."""

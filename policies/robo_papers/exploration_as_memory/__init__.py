@@ -1,0 +1,1 @@
+"""Exploration as memory: an environment of arms with a map."""

@@ -1,0 +1,1 @@
+"""SAC for the mean reward of a step."""

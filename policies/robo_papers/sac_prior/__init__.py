@@ -1,0 +1,1 @@
+"""SAC near a prior policy, and the wrapper that observes it."""

@@ -1,0 +1,1 @@
+"""SubPO: coverage, what is seen for the first time."""

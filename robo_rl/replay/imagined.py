@@ -1,0 +1,32 @@
+"""Episodes that were not played but follow from one that was, for replay memories of single steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.sampling import StepMemory
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.types import Transition
+
+IMAGINED = "imagined_episodes"
+"""In `info` at the end of an episode: imagined episodes, lists of transitions."""
+
+
+def remember_imagined(memory: StepMemory, step: Transition, spec: EnvironmentSpec, *, waits: bool) -> None:
+    """Remember the imagined episodes that a step brings; raises InvalidSetting if they cannot be kept.
+
+    waits: a reward model labels the steps later, and knows nothing of imagined ones.
+    """
+    for episode in step.info.get(IMAGINED, ()):
+        shapes = {name: np.shape(episode[0].observation[name]) for name in spec.observation}
+        if waits or shapes != {name: entry.shape for name, entry in spec.observation.items()}:
+            raise InvalidSetting(
+                "Imagined episodes cannot be kept here.",
+                got="a reward model" if waits else f"observations of {shapes}",
+                allowed="the environment's own reward, and no frame stack",
+                fix="counterfactual: false",
+            )
+        memory.begin(episode[0].observation)
+        for transition in episode:
+            memory.add(transition)

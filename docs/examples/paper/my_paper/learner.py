@@ -18,6 +18,15 @@ from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
+class RWRReplay(Replay):
+    """Replay memory of reward-weighted regression."""
+
+    learning_starts: int = 1_000
+    n_step: int = 20
+    """Steps over which a reward counts for an action."""
+
+
+@dataclass(frozen=True)
 class RWRConfig(LearnerSettings):
     """Settings of reward-weighted regression."""
 
@@ -31,8 +40,8 @@ class RWRConfig(LearnerSettings):
     """Steps of a gradient step."""
     network: Network = Network()
     """Networks."""
-    replay: Replay = Replay(n_step=20, learning_starts=1_000)
-    """Replay memory; a reward counts for the actions of `n_step` steps."""
+    replay: RWRReplay = RWRReplay()
+    """Replay memory."""
 
     @property
     def sampling(self) -> Sampling:

@@ -50,9 +50,8 @@ def unknown_key(kind: Any, key: str, source: str, group: str = "") -> UnknownNam
 
 def nested_key(kind: Any, key: str, likeness: float = 1.0) -> str:
     """Return GROUP.NAME for a key that is NAME, GROUP_NAME or NAME_GROUP, or as like one of them; "" if there is none."""
-    groups: dict[str, Any] = {item.name: item.default for item in dataclasses.fields(kind)}
-    groups = {name: default for name, default in groups.items() if dataclasses.is_dataclass(default)}
-    pairs = [(name, inner.name) for name, default in groups.items() for inner in dataclasses.fields(default)]
+    groups: list[Any] = [item for item in dataclasses.fields(kind) if dataclasses.is_dataclass(item.default)]
+    pairs = [(item.name, inner.name) for item in groups for inner in dataclasses.fields(item.default)]
     spelled = {written: f"{group}.{name}" for group, name in pairs for written in (f"{name}_{group}", f"{group}_{name}", name)}
     close = difflib.get_close_matches(key, spelled, n=1, cutoff=likeness)
     return spelled[close[0]] if close else ""

@@ -43,7 +43,7 @@ def test_page_names_everything_public() -> None:
 
 def test_page_shows_the_error_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(UnknownName) as error:
-        robo_rl.train("arm-pick-rlpd", learner={"learning_strats": 3}, out=tmp_path)
+        robo_rl.train("arm-pick-rlpd", learner={"replay": {"learning_strats": 3}}, out=tmp_path)
     shown = re.search(r"robo_rl\.errors\.UnknownName: (.*?)\n```", PAGE, re.DOTALL)
     assert shown
     told = [line for line in shown[1].splitlines() if not line.startswith("  allowed:")]

@@ -10,7 +10,9 @@ import importlib.util
 import shutil
 import zipfile
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -41,7 +43,9 @@ class SentenceTower:
         folder = unpacked()
         self.digest = identity_of(folder)[1]
         self._tokenizer = loaded("AutoTokenizer", folder, "text tower", "install the package again")
-        self._model = loaded_model("AutoModel", folder, "text tower", "install the package again").eval().requires_grad_(False)
+        with redirect_stderr(StringIO()):  # a bar that no setting turns off
+            model = loaded_model("AutoModel", folder, "text tower", "install the package again")
+        self._model = model.eval().requires_grad_(False)
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return (N, 384), each of length 1; raise InvalidSetting for a text that is too long."""

@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection
 
 import pytest
@@ -14,6 +14,7 @@ from websockets.sync.client import connect
 
 from robo_rl.system.pages import server
 from robo_rl.system.pages.connections import MOST_CONNECTIONS, Connections, Rank
+from robo_rl.system.pages.protocol import MOST_AHEAD
 from robo_rl.system.pages.server import LARGEST_BODY, LARGEST_MESSAGE, TOKEN_HEADER, PageServer, as_response, read, write
 
 PACKAGE = "robo_datasets.comparison_page"
@@ -103,6 +104,24 @@ def test_page_server_survives_a_fault_and_says_it(capsys):
         assert status == 500 and "ZeroDivisionError" in json.loads(body)["error"]
         assert ask(page, "/")[0] == 200
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_page_server_closes_a_client_that_asks_without_waiting():
+    entered, leaves = threading.Event(), threading.Event()
+
+    def wait(_):
+        entered.set()
+        leaves.wait(20)
+
+    with served(read("/wait", wait)) as page, socket.create_connection(("127.0.0.1", page.port), 20) as link:
+        ask = b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        link.sendall(ask)
+        assert entered.wait(20)
+        with suppress(ConnectionError):
+            link.sendall(ask * (2 * MOST_AHEAD // len(ask)))
+            assert link.recv(1) == b""
+        assert not leaves.is_set()
+        leaves.set()
 
 
 HOSTILE = ("", "GET / HTTP/1.1\r\nHost: loc", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "websocket")

@@ -345,6 +345,24 @@ def test_front_asks_nothing_for_a_client_that_is_gone(fronted):
         assert answer_of(first) == (200, b"ok")
 
 
+def test_front_passes_on_the_stop_of_a_client_that_is_gone(fronted):
+    port, channels = fronted
+    with ExitStack() as stack:
+        connect = partial(socket.create_connection, ("127.0.0.1", port), 30)
+        busy, first = (stack.enter_context(closing(connect())) for _ in range(2))
+        busy.sendall(HEALTH)
+        receive_request(channels[1])
+        first.sendall(stop(b'{"by":"one"}'))
+        assert receive_request(channels[0]).body == {"by": "one"}
+        with closing(connect()) as second:
+            second.sendall(stop(b'{"by":"two"}'))  # it waits for the channel of stops
+            second.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            time.sleep(0.1)
+        time.sleep(0.1)
+        send_answer(channels[0], Answer(200, {}, b"ok"))
+        assert receive_request(channels[0]).body == {"by": "two"}
+
+
 def test_front_ends_when_the_arms_process_answers_garbage(fronted):
     port, channels = fronted
     with closing(socket.create_connection(("127.0.0.1", port), 30)) as link:

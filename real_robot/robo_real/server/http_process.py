@@ -45,6 +45,7 @@ class Channels:
     """Channels to the arm's process, for one request each; the first is kept for stops."""
 
     def __init__(self, channels: list[Channel]) -> None:
+        self._all = channels
         self._kept, *self._free = channels
         self._stops, self._others = asyncio.Lock(), asyncio.Semaphore(len(self._free))
         self.are_lost = asyncio.Event()
@@ -54,12 +55,13 @@ class Channels:
         """Return the answer to a request; raises BadRequest if it is too large, or no channel becomes free in time.
 
         is_wanted: says, when a channel is free, whether the client still waits; raises ClientGone if not.
+        A stop is always passed on.
         """
         message = encode_request(request)
         if message is None:
             raise BadRequest(413, "The request is too large.")
         async with self._channel(is_stop=request.path == STOP) as (reader, writer):
-            if not is_wanted():
+            if request.path != STOP and not is_wanted():
                 raise ClientGone
             try:
                 writer.write(message)
@@ -73,7 +75,7 @@ class Channels:
 
     def close(self) -> None:
         """Close the channels."""
-        for _, writer in (self._kept, *self._free):
+        for _, writer in self._all:
             writer.close()
 
     @asynccontextmanager

@@ -19,7 +19,6 @@ LARGEST_HEAD = 1 << 14
 """Bytes of request line and headers, unless the server says another number."""
 DRAINING = 1.0
 """[s] in which the rest of a refused request is discarded, so that the end of the connection does not overtake the answer."""
-
 MOST_AHEAD = 1 << 16
 """Bytes of further requests that a client may send before it has the answer to the one under way."""
 

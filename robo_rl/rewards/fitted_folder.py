@@ -17,7 +17,6 @@ NEEDED = {
     "embedded": "--environment ENV",
     "preference": "--dataset DATASET --preferences NAME",
     "progress": "--dataset DATASET",
-    "vpl": "--dataset DATASET --preferences NAME",
 }
 """Kind of fit -> required options of `robo-rl reward fit` besides --out."""
 

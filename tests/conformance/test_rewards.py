@@ -12,6 +12,9 @@ from factories import axes, make_episode, make_spec, picture_spec
 from robo_papers.exprd.reward import DesignedReward
 from robo_papers.spo.reward import SelfPlayReward
 from robo_papers.subpo.reward import CoverageReward
+from robo_papers.vpl.model import UsersConfig, fit_users
+from robo_papers.vpl.reward import UserReward
+from robo_papers.vpl.reward import save as save_users
 from robo_papers.words_as_beacons.reward import BONUS, SubgoalReward
 from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
@@ -51,9 +54,6 @@ from robo_rl.rewards.success.classifier_reward import ClassifierReward
 from robo_rl.rewards.success.classifier_reward import save as save_classifier
 from robo_rl.rewards.success.examples import Measured
 from robo_rl.rewards.synthetic import Constant, NoisyOracle, Oracle
-from robo_rl.rewards.users.model import UsersConfig, fit_users
-from robo_rl.rewards.users.rewards import UserReward
-from robo_rl.rewards.users.rewards import save as save_users
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Episode, Labels
 

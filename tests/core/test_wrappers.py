@@ -137,7 +137,7 @@ ELSEWHERE = {
     "planned": "tests/sims/test_driving_plans.py",
     "steered": "tests/policies/test_steering.py",
     "adversary": "tests/cli/test_ppo_runs.py",
-    "personal": "tests/rewards/test_users.py",
+    "personal": "policies/robo_papers/vpl/tests/test_users.py",
     "teacher_starts": "tests/cli/test_starts.py",
 }
 """Wrappers that need files or a server -> the test that makes one."""

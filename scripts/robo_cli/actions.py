@@ -88,7 +88,7 @@ def actions_of_papers(command: str) -> dict[str, OfPaper]:
 
 def run_action(command: str, actions: Actions, examples: str, arguments: list[str]) -> int:
     """Runs the action that the first argument names and returns its exit status; raises UnknownName."""
-    actions = {**actions_of_papers(command), **actions}
+    actions = {**actions, **{name: each for name, each in actions_of_papers(command).items() if name not in actions}}
     if not arguments or arguments[0] in ("-h", "--help"):
         rows = "\n".join(f"  {name:8} {_text(action)}" for name, action in actions.items())
         print(f"usage: robo-rl {command} ACTION ...\n\n{rows}\n\nexamples:\n{examples}")

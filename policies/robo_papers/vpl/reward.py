@@ -25,6 +25,8 @@ from robo_rl.types import Array, Labels
 
 USER = "user"
 """Entry of an observation that holds the latent of the user whom a policy is to please."""
+OPTIONS = "--dataset DATASET --preferences NAME"
+"""Of `robo-rl reward fit vpl`, besides --out."""
 AVERAGE = "average"
 """Name of the user of whom nothing is known: the latent 0."""
 
@@ -54,7 +56,7 @@ class SavedUsers:
 
     def __init__(self, folder: str) -> None:
         """Raises CheckpointCorrupt, InvalidSetting if the folder has no such model."""
-        saved = fitted(folder, "vpl")
+        saved = fitted(folder, "vpl", options=OPTIONS)
         settings = saved["config"]
         self.config = UsersConfig(**(settings | {"hidden": tuple(settings["hidden"])}))
         self.spec = EnvironmentSpec.from_json(saved["spec"])

@@ -10,8 +10,8 @@ import gymnasium
 from typing_extensions import override
 
 from robo_app.training.assembly import policy_of, recipe_of
+from robo_papers.gr_rl.steering import REACH, SteeredEnv
 from robo_policies.learners.chunks import ChunkPolicy
-from robo_policies.learners.steering import REACH, SteeredEnv
 from robo_rl.environments.wrapping import EnvironmentWrapper
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs.run import find_run

@@ -52,7 +52,9 @@ def test_a_learner_that_inherits_is_found():
 def test_no_settings_inherit_from_those_of_another_learner():
     """Of the learners from steps and recorded data; constrained PPO extends the settings of PPO."""
     found = {name: each.load() for name, each in known("learners").items()}
-    own = {name: kind for name, kind in found.items() if kind.__module__.startswith(("robo_policies.learners.", "robo_papers."))}
+    own = {
+        name: kind for name, kind in found.items() if kind.__module__.startswith(("robo_policies.learners.", "robo_papers."))
+    }
     names = {kind: name for name, kind in own.items() if "ppo" not in name}
     inherited = {name: [names[base] for base in kind.__mro__[1:] if base in names] for kind, name in names.items()}
     assert len(inherited) > 30 and {name: bases for name, bases in inherited.items() if bases} == {}

@@ -161,5 +161,5 @@ def _gpytorch() -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)  # it uses torch.jit.script
             import gpytorch
     except ImportError:
-        raise MissingExtra("A model of feasibility", "gpytorch", "fidelity") from None
+        raise MissingExtra("A model of feasibility", "gpytorch", install='pip install "robo-rl-papers[fidelity]"') from None
     return gpytorch

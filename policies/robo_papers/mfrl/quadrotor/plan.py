@@ -83,7 +83,7 @@ def minimum_snap(waypoints: Array, times: Array, weights: Array | None = None) -
     try:
         from quadprog import solve_qp
     except ImportError:
-        raise MissingExtra("A minimum-snap trajectory", "quadprog", "fidelity") from None
+        raise MissingExtra("A minimum-snap trajectory", "quadprog", install='pip install "robo-rl-papers[fidelity]"') from None
     segments = len(times)
     weights = np.ones(segments) if weights is None else weights
     # relative to the mean duration, so that the cost does not depend on the unit of time

@@ -51,6 +51,7 @@ Group = Literal[
     "teleoperators",
     "formats",
     "operations",
+    "commands",
 ]
 """Group of components; `robo_rl.GROUP` is the one of entry points."""
 GROUP = "robo_rl.papers"

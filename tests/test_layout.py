@@ -237,7 +237,11 @@ def test_the_kernel_needs_few_packages():
 def test_every_import_is_declared():
     optional = PYPROJECT["project"]["optional-dependencies"].values()
     declared = [*PYPROJECT["project"]["dependencies"], *(need for needs in optional for need in needs)]
-    declared += [need for other in OTHERS for need in other["project"]["dependencies"]]
+    for other in (each["project"] for each in OTHERS):
+        declared += [
+            *other["dependencies"],
+            *(need for needs in other.get("optional-dependencies", {}).values() for need in needs),
+        ]
     names = {re.match(r"[\w-]+", need)[0].lower().replace("-", "_") for need in declared}
     names |= {
         "cv2",

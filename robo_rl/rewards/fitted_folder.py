@@ -16,19 +16,21 @@ NEEDED = {
     "classifier": "--dataset DATASET",
     "embedded": "--environment ENV",
     "preference": "--dataset DATASET --preferences NAME",
-    "progress": "--dataset DATASET",
-    "vpl": "--dataset DATASET --preferences NAME",
 }
 """Kind of fit -> required options of `robo-rl reward fit` besides --out."""
 
 
-def fitted(folder: str | Path, part: str, *, kind: str = "") -> dict[str, Any]:
-    """Return the state that a fit saved as `part`; kind: word after `robo-rl reward fit`, by default `part`.
+def fitted(folder: str | Path, part: str, *, kind: str = "", options: str = "") -> dict[str, Any]:
+    """Return the state that a fit saved as `part`.
+
+    kind: word after `robo-rl reward fit`, by default `part`. options: its required ones besides --out, for one that is none of
+    NEEDED.
 
     Raises CheckpointCorrupt if nothing was saved or it is damaged, InvalidSetting for another kind of reward.
     """
     path, kind = Path(folder), kind or part
-    again = f"name the folder of one that was fitted, or make one: robo-rl reward fit {kind} {NEEDED.get(kind, '')} --out NEW"
+    needed = options or NEEDED.get(kind, "")
+    again = f"name the folder of one that was fitted, or make one: robo-rl reward fit {kind} {needed} --out NEW"
     if not has_checkpoint(path):
         got = "a folder without anything fitted" if path.is_dir() else f"no such folder in {Path.cwd()}"
         raise CheckpointCorrupt(f"There is no fitted reward in {folder}.", got=got, fix=again)

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from robo_app.arguments.options import described, read_options
 from robo_app.listings.purposes import documented
+from robo_rl.entry_points import known
 from robo_rl.errors import RoboRLError, UnknownName
 from robo_rl.system.threads import fitting
 
@@ -49,6 +50,15 @@ class Later:
         return getattr(module, self.options), getattr(module, self.function)
 
 
+class OfPaper(Later):
+    """Action that a paper brings: `[commands]`, "reward fit vpl" = "fit:FitVPL", with a function `run` beside the class."""
+
+    @property
+    def examples(self) -> str:
+        """Lines of the module's EXAMPLES."""
+        return str(getattr(import_module(self.module), "EXAMPLES", ""))
+
+
 class Fit(Later):
     """Action that fits a network, with as few threads as a training."""
 
@@ -70,8 +80,15 @@ Actions = Mapping[str, tuple[Any, Callable[[Any], int]] | Later | Nested]
 """Name -> options class, with the description of the action as docstring, and function of the options."""
 
 
+def actions_of_papers(command: str) -> dict[str, OfPaper]:
+    """Return the actions that papers add to a command, such as "reward fit", by name."""
+    found = {name.rpartition(" "): point for name, point in known("commands").items()}
+    return {name: OfPaper(point.module, point.attr, "run") for (place, _, name), point in found.items() if place == command}
+
+
 def run_action(command: str, actions: Actions, examples: str, arguments: list[str]) -> int:
     """Runs the action that the first argument names and returns its exit status; raises UnknownName."""
+    actions = {**actions, **{name: each for name, each in actions_of_papers(command).items() if name not in actions}}
     if not arguments or arguments[0] in ("-h", "--help"):
         rows = "\n".join(f"  {name:8} {_text(action)}" for name, action in actions.items())
         print(f"usage: robo-rl {command} ACTION ...\n\n{rows}\n\nexamples:\n{examples}")
@@ -83,6 +100,7 @@ def run_action(command: str, actions: Actions, examples: str, arguments: list[st
     if isinstance(found, Nested):
         return run_action(f"{command} {name}", found.actions, _examples_of(f"{command} {name}", examples), rest)
     options, action = found.loaded() if isinstance(found, Later) else found
+    examples = found.examples if isinstance(found, OfPaper) else examples
     description = described(options.__doc__ or "", _examples_of(f"{command} {name}", examples))
     config = (tyro.conf.FlagCreatePairsOff,)
     return action(read_options(options, rest, prog=f"robo-rl {command} {name}", description=description, config=config))

@@ -10,8 +10,15 @@ import torch
 
 from factories import axes, make_episode, make_spec, picture_spec
 from robo_papers.exprd.reward import DesignedReward
+from robo_papers.gr_rl.critic import ProgressConfig, Track
+from robo_papers.gr_rl.critic import fit as fit_progress
+from robo_papers.gr_rl.reward import ProgressReward
+from robo_papers.gr_rl.reward import save as save_progress
 from robo_papers.spo.reward import SelfPlayReward
 from robo_papers.subpo.reward import CoverageReward
+from robo_papers.vpl.model import UsersConfig, fit_users
+from robo_papers.vpl.reward import UserReward
+from robo_papers.vpl.reward import save as save_users
 from robo_papers.words_as_beacons.reward import BONUS, SubgoalReward
 from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
@@ -39,10 +46,6 @@ from robo_rl.rewards.judges.rubrics import RubricReward
 from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, Pairs, PreferenceReward, RewardEnsemble, save
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
-from robo_rl.rewards.progress.critic import ProgressConfig, Track
-from robo_rl.rewards.progress.critic import fit as fit_progress
-from robo_rl.rewards.progress.rewards import ProgressReward
-from robo_rl.rewards.progress.rewards import save as save_progress
 from robo_rl.rewards.shaping.pipeline import RewardPipeline
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import StepScores
@@ -51,9 +54,6 @@ from robo_rl.rewards.success.classifier_reward import ClassifierReward
 from robo_rl.rewards.success.classifier_reward import save as save_classifier
 from robo_rl.rewards.success.examples import Measured
 from robo_rl.rewards.synthetic import Constant, NoisyOracle, Oracle
-from robo_rl.rewards.users.model import UsersConfig, fit_users
-from robo_rl.rewards.users.rewards import UserReward
-from robo_rl.rewards.users.rewards import save as save_users
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Episode, Labels
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 import gymnasium
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 
 import robo_rl
 from robo_app.arguments.free_settings import EnvironmentArguments, gather, groups_of
+from robo_app.papers.checks import rows_of
 from robo_app.recipes.environments import RecipeEnvironments
 from robo_app.recipes.overrides import recipe_from
 from robo_app.recipes.recipe import parse_recipe, to_yaml
@@ -21,10 +22,12 @@ from robo_datasets.dataset import card_as_recorded
 from robo_datasets.recorded_environment import PREFIXES, environment_as_recorded
 from robo_rl.conformance.rules import ConformanceFailure
 from robo_rl.conformance.wrappers import check_wrapper
+from robo_rl.entry_points import known
 from robo_rl.environments import wrapping
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.wrapping import EnvironmentWrapper, changed, read_wrappers
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.papers import papers
 from robo_rl.spec.environment import specification
 from robo_sims.batched.environment import BatchedEnvironment
 
@@ -130,15 +133,20 @@ SETTINGS = {
     "shielded": ({}, POINT),
     "perturbed": ({"noise": 0.01}, ARM),
     "residual": ({}, ARM),
-    "prior": ({}, ARM),
 }
+OF_PAPERS = {
+    name: row
+    for paper in papers().values()
+    for name, row in rows_of(paper).items()
+    if name in paper.components.get("wrappers", {})
+}
+SETTINGS |= {name: (row.settings, row.environment) for name, row in OF_PAPERS.items() if not row.elsewhere}
 ELSEWHERE = {
+    **{name: row.elsewhere for name, row in OF_PAPERS.items() if row.elsewhere},
     "encoded": "tests/policies/test_encoders.py",
     "instructed": "tests/policies/test_towers.py",
     "planned": "tests/sims/test_driving_plans.py",
-    "steered": "tests/policies/test_steering.py",
     "adversary": "tests/cli/test_ppo_runs.py",
-    "personal": "tests/rewards/test_users.py",
     "teacher_starts": "tests/cli/test_starts.py",
 }
 """Wrappers that need files or a server -> the test that makes one."""
@@ -152,7 +160,7 @@ def test_a_wrapper_says_what_it_changes(name):
 
 
 def test_every_wrapper_is_checked():
-    assert {point.name for point in entry_points(group="robo_rl.wrappers")} == {*SETTINGS, *ELSEWHERE}
+    assert known("wrappers").keys() == {*SETTINGS, *ELSEWHERE}
 
 
 def test_a_wrapper_that_is_silent_about_a_change_is_found():
@@ -289,9 +297,9 @@ def test_environments_open_as_they_were_recorded(recorded):
 
 
 def test_every_prefix_of_before_is_a_wrapper():
-    points: list[EntryPoint] = [*entry_points(group="robo_rl.wrappers")]
+    points: list[EntryPoint] = [*known("wrappers").values()]
     assert {*PREFIXES} <= {point.name for point in points}
-    assert not {*PREFIXES} & {point.name for point in entry_points(group="robo_rl.environments")}
+    assert not {*PREFIXES} & known("environments").keys()
 
 
 def test_wrappers_are_in_runs_that_go_on_and_are_judged(tmp_path):

@@ -6,11 +6,11 @@ import inspect
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import entry_points
 
 import robo_policies.learners
 from robo_policies.learners.parts import Learned
 from robo_policies.learners.sac import SAC
+from robo_rl.entry_points import known
 
 
 def subclasses(kind: type) -> Iterator[type]:
@@ -31,7 +31,9 @@ def inheriting(learners: Iterator[type]) -> list[str]:
 def own_learners() -> list[type]:
     for module in pkgutil.iter_modules(robo_policies.learners.__path__, "robo_policies.learners."):
         import_module(module.name)
-    return [each for each in subclasses(Learned) if each.__module__.startswith("robo_policies.")]
+    for point in known("learners").values():  # those of papers
+        point.load()
+    return [each for each in subclasses(Learned) if each.__module__.startswith(("robo_policies.", "robo_papers."))]
 
 
 def test_no_learner_inherits_from_a_concrete_one():
@@ -49,8 +51,10 @@ def test_a_learner_that_inherits_is_found():
 
 def test_no_settings_inherit_from_those_of_another_learner():
     """Of the learners from steps and recorded data; constrained PPO extends the settings of PPO."""
-    found = {each.name: each.load() for each in entry_points(group="robo_rl.learners")}
-    own = {name: kind for name, kind in found.items() if kind.__module__.startswith("robo_policies.learners.")}
+    found = {name: each.load() for name, each in known("learners").items()}
+    own = {
+        name: kind for name, kind in found.items() if kind.__module__.startswith(("robo_policies.learners.", "robo_papers."))
+    }
     names = {kind: name for name, kind in own.items() if "ppo" not in name}
     inherited = {name: [names[base] for base in kind.__mro__[1:] if base in names] for kind, name in names.items()}
     assert len(inherited) > 30 and {name: bases for name, bases in inherited.items() if bases} == {}

@@ -7,11 +7,11 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from robo_papers.gr_rl.reward import retries_in
 from robo_rl.errors import InvalidProgram
 from robo_rl.rewards.chat.question import Answer, Form, Question, read
 from robo_rl.rewards.critiques import SpanFeedback
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.progress.rewards import retries_in
 
 
 class Verdict(Form):

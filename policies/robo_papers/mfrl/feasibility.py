@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_policies.learners.parts import CheckedAdam, clone_state, load_state
-from robo_rl.errors import optional
+from robo_rl.errors import MissingExtra
 from robo_rl.protocols.components import Stateful
 from robo_rl.types import StateDict
 
@@ -156,7 +156,10 @@ def _discrepancy_mean(low: Any) -> nn.Module:
 
 def _gpytorch() -> Any:
     """Return the package; raises MissingExtra."""
-    with optional("A model of feasibility", "gpytorch", "fidelity"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it uses torch.jit.script
-        import gpytorch
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # it uses torch.jit.script
+            import gpytorch
+    except ImportError:
+        raise MissingExtra("A model of feasibility", "gpytorch", install='pip install "robo-rl-papers[fidelity]"') from None
     return gpytorch

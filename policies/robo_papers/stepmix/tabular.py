@@ -241,7 +241,7 @@ def table_of(spec: EnvironmentSpec) -> tuple[int, int]:
             f"{spec.name} is no table.",
             got=", ".join(observed),
             allowed="one-hot observations state and time, and discrete actions",
-            fix="take an environment of tabular/ (`robo-rl envs`), or another learner",
+            fix="take one of `robo-rl envs tabular`, or another learner",
         )
     return observed["state"].size, observed["time"].size
 

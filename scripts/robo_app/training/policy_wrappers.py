@@ -11,9 +11,7 @@ import gymnasium
 from typing_extensions import override
 
 from robo_app.training.assembly import policy_of, recipe_of, scripted_expert
-from robo_policies.learners.chunks import ChunkPolicy
 from robo_policies.learners.residual import SCALE, ResidualEnv
-from robo_policies.learners.steering import REACH, SteeredEnv
 from robo_rl.environments.forces import Forces, OpposedEnv
 from robo_rl.environments.wrapping import EnvironmentWrapper
 from robo_rl.errors import InvalidSetting
@@ -41,31 +39,6 @@ class ResidualWrapper(EnvironmentWrapper):
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> ResidualEnv:
         return ResidualEnv(environment, base_for(environment, self.base, self.noise), scale=self.scale)
-
-
-@dataclass(frozen=True)
-class SteeredWrapper(EnvironmentWrapper):
-    """Let a run's flow policy act, whose noise is the action."""
-
-    changes = ("name", "action")
-
-    base: str
-    """A run of flow-bc."""
-    reach: float = REACH
-    """Largest noise in standard deviations."""
-
-    @override
-    def wrap(self, environment: gymnasium.Env[Any, Any]) -> SteeredEnv:
-        if self.base == "latest":
-            fix = "name the run, such as base: runs/20260101-120000-offline-flow-bc-0"
-            raise InvalidSetting("The latest run would be the one that begins.", got="base latest", fix=fix)
-        policy = trained(self.base)
-        if not isinstance(policy, ChunkPolicy):
-            run = find_run(self.base, RUNS)
-            raise InvalidSetting(
-                "The base cannot be steered.", got=f"{run.path.name}, of {recipe_of(run).algorithm}", allowed="a run of flow-bc"
-            )
-        return SteeredEnv(environment, policy, reach=self.reach)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into.train 0.9 --into.test 0.1
 robo-rl data mirror data/pick --out data/both-ways
 robo-rl data critique data/pick --name criticised
-robo-rl data personal data/pick --users rewards/users --out data/personal
 robo-rl data merge data/pick data/more --out data/all
 robo-rl data view data/pick"""
 
@@ -41,7 +40,6 @@ ACTIONS: Actions = {
     "split": (Split, split),
     "mirror": Later("robo_cli.data.double", "Mirrored", "mirror"),
     "critique": Later("robo_cli.data.critique", "Critique", "critique"),
-    "personal": Later("robo_cli.data.double", "Personal", "personal"),
     "view": (View, view),
     "convert": (Convert, convert),
 }

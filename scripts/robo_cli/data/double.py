@@ -1,4 +1,4 @@
-"""robo-rl data mirror, personal: make larger datasets, of mirror images or for several people."""
+"""robo-rl data mirror: make a dataset twice as large, of mirror images."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robo_app.arguments.positionals import DATASET
-from robo_app.training.personal import personal_spec
 from robo_datasets.atomic_write import atomic_write, require_free
-from robo_datasets.copies import add_mirrored, add_personal
+from robo_datasets.copies import add_mirrored
 from robo_datasets.curation import copy_episodes, inherited
 from robo_datasets.dataset import Dataset
 from robo_rl.environments.make import make_environment
 from robo_rl.environments.mirror import mirror_of
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.users.rewards import SavedUsers
 
 
 @dataclass(frozen=True)
@@ -25,23 +23,6 @@ class Mirrored:
     dataset: DATASET
     out: Path
     """Folder of the new dataset."""
-
-
-@dataclass(frozen=True)
-class Personal:
-    """Copy a dataset's episodes for users of a reward of several people, who are then observed."""
-
-    dataset: DATASET
-    users: str
-    """Folder of `robo-rl reward fit vpl`."""
-    out: Path
-    """Folder of the new dataset."""
-    each: int = 4
-    """Users for each episode, drawn by chance; 0 for all."""
-
-    def __post_init__(self) -> None:
-        if self.each < 0:
-            raise InvalidSetting("each is out of range.", got=self.each, allowed="0 or more")
 
 
 def mirror(arguments: Mirrored) -> int:
@@ -59,26 +40,4 @@ def mirror(arguments: Mirrored) -> int:
         copied = copy_episodes(source, source.entries(), writer)
         added = add_mirrored(source, image, writer)
     print(f"{copied} episodes and {added} mirror images in {arguments.out}")
-    return 0
-
-
-def personal(arguments: Personal) -> int:
-    """Makes a dataset of the environment in the wrapper `personal`."""
-    source, users = Dataset(arguments.dataset), SavedUsers(arguments.users)
-    card = inherited([source.card])
-    if not card:
-        raise InvalidSetting(f"{source.path} does not name its environment.", fix="record it with robo-rl record")
-    users.spec.require(source.spec, what=f"The users of {arguments.users} compared episodes of another environment")
-    own = card["arguments"] or {}
-    where = {
-        "environment": card["environment"],
-        "arguments": {**own, "wrappers": [*own.get("wrappers", ()), {"name": "personal", "users": arguments.users}]},
-    }
-    card = where | {"personal_from": {str(source.path): source.card}}
-    require_free(arguments.out)
-    spec = personal_spec(source.spec, users)
-    with atomic_write(arguments.out) as draft, Dataset.create(draft, spec, card).writer() as writer:
-        count = add_personal(source, users, writer, arguments.each)
-    print(f"{len(source)} episodes for {count} users each in {arguments.out}")
-    print(f"label them: robo-rl label {arguments.out} --reward vpl --reward.settings.folder {arguments.users} --name vpl")
     return 0

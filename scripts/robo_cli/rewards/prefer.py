@@ -18,7 +18,7 @@ from robo_app.rewards.usable_answers import answered_by, require_usable
 from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import agreement, collect_preferences, draw_questions
 from robo_datasets.preferences import PreferenceSet
-from robo_rl.entry_points import load
+from robo_rl.entry_points import load, operation
 from robo_rl.rewards.preferences.raters import Rater
 from robo_rl.settings import settings_as
 
@@ -83,8 +83,7 @@ def run(arguments: Prefer) -> int:
 
 
 def _ask_actively(arguments: Prefer, dataset: Dataset, rater: Rater) -> int:
-    from robo_app.rewards.active_questions import ask_actively
-
+    ask_actively = operation("ask_actively")
     drawn = draw_questions(dataset.entries(), 10 * arguments.pairs, arguments.length, arguments.seed)
     pairs, length = arguments.pairs, arguments.length
     done, known = ask_actively(dataset, rater, drawn, pairs=pairs, length=length, name=arguments.name, folder=arguments.active)

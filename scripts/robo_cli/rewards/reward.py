@@ -19,8 +19,6 @@ robo-rl reward fit preference --dataset data/pick --preferences mine --out rewar
 robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml
 robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
 robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
-robo-rl reward fit vpl --dataset data/pick --preferences everybody --out rewards/users
-robo-rl reward fit progress --dataset data/pick --out rewards/progress
 robo-rl reward rewrite data/pick --labels scored --reward mpo --meta endpoint --meta.settings.model qwen3 --out rubric-1.yaml
 robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
 robo-rl reward latent gymnasium/Reacher-v5 --llm pack:lare-reacher --out rewards/reacher.py
@@ -78,8 +76,6 @@ FITS = {
     "preference": Fit("robo_cli.rewards.fit_preference", "FitPreference", "fit_preference"),
     "embedded": Fit("robo_cli.rewards.fit_embedded", "FitEmbedded", "fit_embedded"),
     "classifier": Fit("robo_cli.rewards.fit_classifier", "FitClassifier", "fit_classifier"),
-    "vpl": Fit("robo_cli.rewards.fit_vpl", "FitVPL", "fit_vpl"),
-    "progress": Fit("robo_cli.rewards.fit_progress", "FitProgress", "fit_progress"),
 }
 ACTIONS: Actions = {
     "list": (List, list_rewards),

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from robo_papers.gr_rl.critic import Floats, ProgressConfig, ProgressCritic, Track, lost_share
 from robo_rl.errors import InvalidSetting, SpecMismatch, require_allowed
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.replay.rows import columns_of
 from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.progress.critic import Floats, ProgressConfig, ProgressCritic, Track, lost_share
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Labels, RewardLabels
 
@@ -130,7 +130,7 @@ class ProgressReward(RewardModel):
 
     @cached_property
     def _saved(self) -> dict[str, Any]:
-        return fitted(self.folder, "progress")
+        return fitted(self.folder, "progress", options="--dataset DATASET")
 
     @cached_property
     def _spec(self) -> EnvironmentSpec:

@@ -1,6 +1,6 @@
 """GR-RL on the arm's pick: demonstrations with injected detours, the precision of the filter, and the gain of cloning.
 
-python -m robo_bench.detours --out detours --seeds 3
+python -m robo_papers.gr_rl.study --out detours --seeds 3
 
 Resumable: finished parts are not made again. The detours are known to the measurement alone.
 """
@@ -24,10 +24,10 @@ from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import label_sets
 from robo_datasets.recorder import record_episode
+from robo_papers.gr_rl.critic import lost_share
+from robo_papers.gr_rl.reward import ProgressReward
 from robo_rl.environments.make import make_environment
 from robo_rl.protocols.components import Policy
-from robo_rl.rewards.progress.critic import lost_share
-from robo_rl.rewards.progress.rewards import ProgressReward
 from robo_rl.runs.run import Run
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import Array

@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
+from robo_papers.vpl.reward import USER, SavedUsers
 from robo_rl.environments.wrapping import EnvironmentWrapper
-from robo_rl.rewards.users.rewards import USER, SavedUsers
 from robo_rl.spec.environment import EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import METADATA
 

@@ -13,11 +13,11 @@ from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_datasets.preferences import PreferenceSet
+from robo_papers.vpl.model import Answers, Posterior, UserRewards, UsersConfig, fit_users, information_gain
+from robo_papers.vpl.reward import UserReward, save
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, Pairs, fit
-from robo_rl.rewards.users.model import Answers, Posterior, UserRewards, UsersConfig, fit_users, information_gain
-from robo_rl.rewards.users.rewards import UserReward, save
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import ArraySpec
 

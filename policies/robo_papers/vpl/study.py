@@ -1,6 +1,6 @@
 """VPL on the arm: a policy that knows its user beside one for the average, for people who want it fast or gentle.
 
-python -m robo_bench.two_users --out users --seeds 3
+python -m robo_papers.vpl.study --out users --seeds 3
 
 Resumable: finished parts are not made again. The people are rules, sixteen of each kind.
 """
@@ -19,10 +19,10 @@ from robo_bench.finished import finished
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet, preference_sets
+from robo_papers.vpl.reward import AVERAGE, SavedUsers
 from robo_rl.environments.make import make_environment
 from robo_rl.protocols.components import Policy
 from robo_rl.rewards.preferences.raters import MeasuresRater, Segment
-from robo_rl.rewards.users.rewards import AVERAGE, SavedUsers
 from robo_rl.rollout.episode import rollout
 from robo_rl.runs.run import Run
 from robo_rl.types import Episode

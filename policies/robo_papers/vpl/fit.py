@@ -9,9 +9,12 @@ from robo_app.rewards.preference_rows import Rows, pairs_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
 from robo_datasets.preferences import PreferenceSet
+from robo_papers.vpl.model import UsersConfig, fit_users
+from robo_papers.vpl.reward import save
 from robo_rl.rewards.fitted_folder import require_empty
-from robo_rl.rewards.users.model import UsersConfig, fit_users
-from robo_rl.rewards.users.rewards import save
+from robo_rl.system.threads import fitting
+
+EXAMPLES = "robo-rl reward fit vpl --dataset data/pick --preferences everybody --out rewards/users"
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class FitVPL:
     settings: UsersConfig = field(default_factory=UsersConfig)
 
 
-def fit_vpl(arguments: FitVPL) -> int:
+@fitting
+def run(arguments: FitVPL) -> int:
     """Fit, save, and print the accuracy on held-out answers by the number of known ones."""
     require_empty(arguments.out)
     dataset = Dataset(arguments.dataset)

@@ -10,9 +10,9 @@ from factories import axes, make_dataset, make_episode, make_spec
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
+from robo_papers.gr_rl.critic import ProgressConfig, Track, fit, lost_share, targets, two_hot
+from robo_papers.gr_rl.reward import ProgressReward, key_of, save, tracks_of
 from robo_rl.errors import InvalidSetting, SpecMismatch
-from robo_rl.rewards.progress.critic import ProgressConfig, Track, fit, lost_share, targets, two_hot
-from robo_rl.rewards.progress.rewards import ProgressReward, key_of, save, tracks_of
 from robo_rl.spec.environment import ArraySpec
 
 SPEC = make_spec("line", ArraySpec("position", (2,)), action=axes("step"))

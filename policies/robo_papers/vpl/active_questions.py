@@ -10,10 +10,10 @@ from robo_app.rewards.preference_rows import Rows, pairs_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.preference_collection import Question, collect_preferences
 from robo_datasets.preferences import PreferenceSet
+from robo_papers.vpl.model import Answers, Posterior, information_gain
+from robo_papers.vpl.reward import SavedUsers
 from robo_rl.rewards.preferences.preference_reward import Pairs
 from robo_rl.rewards.preferences.raters import Rater
-from robo_rl.rewards.users.model import Answers, Posterior, information_gain
-from robo_rl.rewards.users.rewards import SavedUsers
 
 
 def ask_actively(

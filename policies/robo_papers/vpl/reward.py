@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
+from robo_papers.vpl.model import Answers, FittedUsers, UserRewards, UsersConfig
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.replay.rows import columns_of
 from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
@@ -19,12 +20,13 @@ from robo_rl.rewards.preferences.preference_reward import Pairs
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import Steps, StepScores
-from robo_rl.rewards.users.model import Answers, FittedUsers, UserRewards, UsersConfig
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Array, Labels
 
 USER = "user"
 """Entry of an observation that holds the latent of the user whom a policy is to please."""
+OPTIONS = "--dataset DATASET --preferences NAME"
+"""Of `robo-rl reward fit vpl`, besides --out."""
 AVERAGE = "average"
 """Name of the user of whom nothing is known: the latent 0."""
 
@@ -54,7 +56,7 @@ class SavedUsers:
 
     def __init__(self, folder: str) -> None:
         """Raises CheckpointCorrupt, InvalidSetting if the folder has no such model."""
-        saved = fitted(folder, "vpl")
+        saved = fitted(folder, "vpl", options=OPTIONS)
         settings = saved["config"]
         self.config = UsersConfig(**(settings | {"hidden": tuple(settings["hidden"])}))
         self.spec = EnvironmentSpec.from_json(saved["spec"])

@@ -8,9 +8,12 @@ from pathlib import Path
 from robo_app.display.display import counted
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
+from robo_papers.gr_rl.critic import ProgressConfig, Track, fit
+from robo_papers.gr_rl.reward import key_of, save, tracks_of
 from robo_rl.rewards.fitted_folder import require_empty
-from robo_rl.rewards.progress.critic import ProgressConfig, Track, fit
-from robo_rl.rewards.progress.rewards import key_of, save, tracks_of
+from robo_rl.system.threads import fitting
+
+EXAMPLES = "robo-rl reward fit progress --dataset data/pick --out rewards/progress"
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,8 @@ class FitProgress:
     settings: ProgressConfig = field(default_factory=ProgressConfig)
 
 
-def fit_progress(arguments: FitProgress) -> int:
+@fitting
+def run(arguments: FitProgress) -> int:
     """Fit, save, and print the numbers of successes and failures."""
     require_empty(arguments.out)
     dataset = Dataset(arguments.dataset)

@@ -12,11 +12,11 @@ import torch
 from factories import axes, make_spec
 from robo_bench.trainings import Silent
 from robo_cli.main import dispatch
+from robo_papers.gr_rl.steering import SteeredEnv
 from robo_policies.learners.chunks import ResidualNetwork
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
 from robo_policies.learners.sac import SACConfig
-from robo_policies.learners.steering import SteeredEnv
 from robo_policies.networks.settings import Network
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting

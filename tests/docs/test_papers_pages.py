@@ -1,0 +1,47 @@
+"""Pages of papers are on the site: in its navigation, and linked from both sides."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from robo_rl.papers import papers
+
+ROOT = Path(__file__).parents[2]
+OURS = sorted(name for name, paper in papers().items() if paper.distribution == "robo-rl-papers")
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    pytest.importorskip("mkdocs")
+    spec = importlib.util.spec_from_file_location("papers_pages", ROOT / "docs" / "papers_pages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_each_paper_is_in_the_navigation_once(hook: ModuleType) -> None:
+    config = SimpleNamespace(nav=[{"Home": "index.md"}, {"Methods": [{"Online": ["learners/sac.md"]}]}])
+    hook.on_config(config)
+    methods = config.nav[1]["Methods"]
+    pages = [page for entry in methods for places in entry.values() if isinstance(places, list) for page in places]
+    assert sorted(pages) == sorted(["learners/sac.md", *(f"papers/{name}.md" for name in OURS)])
+    assert methods[0]["Online"][:2] == ["learners/sac.md", "papers/barfi.md"] and {"Papers": "papers/index.md"} in methods
+
+
+@pytest.mark.parametrize(
+    ("page", "place", "text", "expected"),
+    [
+        ("docs/index.md", "index.md", "[a](../policies/robo_papers/oer/page.md)", "[a](papers/oer.md)"),
+        ("docs/learners/iql.md", "learners/iql.md", "[a](sac.md#x)", "[a](sac.md#x)"),
+        ("policies/robo_papers/oer/page.md", "papers/oer.md", "[a](../../../docs/offline.md#b)", "[a](../offline.md#b)"),
+        ("policies/robo_papers/oer/page.md", "papers/oer.md", "[a](https://b.c/d.md)", "[a](https://b.c/d.md)"),
+    ],
+)
+def test_links_lead_to_where_the_site_has_a_page(hook: ModuleType, page: str, place: str, text: str, expected: str) -> None:
+    here = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(ROOT / page), src_uri=place))
+    assert hook.on_page_markdown(text, page=here, config=None, files=None) == expected

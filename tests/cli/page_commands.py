@@ -45,7 +45,7 @@ NOT_HERE = {
     r"carla-server --maps": "CARLA's maps, which are downloaded; tests/sims/standin/test_towns.py serves a folder",
     r"bench (all|drive|annotation|reward|data)\b": "minutes; tests/bench runs each bench",
     r"robo_papers\.mfrl\.study": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",
-    r"--llm local|robo_bench\.local_model|words_as_beacons\.study": "weights of 98 MB; tests/rewards/test_local_model.py has tiny ones",
+    r"--llm local|robo_bench\.local_model|words_as_beacons\.study": "weights; tests/rewards/test_local_model.py has tiny ones",
     r"robo_bench\.robot_http": "minutes; tests/real_robot/test_http*.py have smaller attacks",
     r"robo_bench\.curricula": "minutes; tests have smaller ones",
     r"robo_papers\.(explors|group_ppo|gtr|oer|subpo)\.(study|planner)": "minutes; tests of the papers have smaller ones",

@@ -74,11 +74,15 @@ def test_an_unknown_override_names_the_nearest(tmp_path: Path, capsys: pytest.Ca
     ("changes", "error", "message"),
     [
         ({"stepz": 3}, UnknownName, r"Unknown key in .*tiny.yaml: 'stepz'(.|\n)*did you mean 'steps'"),
-        ({"learner": {"hiden": [4]}}, UnknownName, r"learner: 'hiden'(.|\n)*did you mean 'hidden'"),
+        (
+            {"learner": {"network": {"hiden": [4]}}},
+            UnknownName,
+            r"of learner.network in .*: 'hiden'(.|\n)*did you mean 'hidden'",
+        ),
         ({"steps": "many"}, InvalidSetting, r"tiny.yaml: steps has the wrong type(.|\n)*got: +'many'(.|\n)*int"),
         ({"learner": 3}, InvalidSetting, r"learner must be a mapping(.|\n)*got: +3"),
         ({"algorithm": "sacc"}, UnknownName, r"Unknown learner 'sacc'(.|\n)*did you mean 'sac'"),
-        ({"environment": {"arguments": 3}}, InvalidSetting, r"environment: arguments has the wrong type"),
+        ({"environment": {"arguments": 3}}, InvalidSetting, r"environment\.arguments has the wrong type"),
     ],
 )
 def test_a_wrong_recipe_is_one_clear_error(
@@ -98,9 +102,9 @@ def test_a_wrong_recipe_is_one_clear_error(
         (["--evaluation.episodes", "0"], r"Setting 'episodes'(.|\n)*1 or more"),
         (["--demonstrations.noise", "-0.1"], r"Setting 'noise'(.|\n)*0 or more"),
         (["--learner.lr", "-1"], r"Setting 'lr'(.|\n)*above 0"),
-        (["--learner.network.hidden", "8", "-3"], r"Setting 'hidden'(.|\n)*1 or more units"),
+        (["--learner.network.hidden", "8", "-3"], r"Setting 'network.hidden'(.|\n)*1 or more units"),
         (["--learner.critics", "0"], r"Setting 'critics'(.|\n)*1 or more"),
-        (["--learner.replay.learning-starts", "0"], r"Setting 'learning_starts'(.|\n)*1 or more"),
+        (["--learner.replay.learning-starts", "0"], r"Setting 'replay.learning_starts'(.|\n)*1 or more"),
     ],
 )
 def test_a_value_out_of_range_is_refused_before_anything_is_done(tmp_path: Path, override: list[str], message: str) -> None:

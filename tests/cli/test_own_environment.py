@@ -51,7 +51,7 @@ SCRIPT = """
 import robo_rl
 from my_package.envs import Chase
 
-SMALL = {"hidden": [8], "batch_size": 8, "learning_starts": 20}
+SMALL = {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 20}}
 run = robo_rl.train("sac", environment=Chase, steps=30, learner=SMALL, evaluation={"episodes": 2, "videos": 0}, out="mine")
 print(len(run.evaluate(episodes=3)), robo_rl.resume(run, steps=40).path == run.path)
 """

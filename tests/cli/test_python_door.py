@@ -184,7 +184,7 @@ def test_recipe_is_a_name_a_path_a_mapping_or_an_object(tmp_path: Path) -> None:
     ("overrides", "words"),
     [
         ({"stepss": 3}, "Unknown key in the recipe rlpd with overrides: 'stepss'"),
-        ({"learner": {"learning_strats": 3}}, "did you mean 'learning_starts'"),
+        ({"learner": {"replay": {"learning_strats": 3}}}, "did you mean 'learning_starts'"),
         ({"learner": 3}, "must be a mapping"),
         ({"learner": {"batch_size": "many"}}, "batch_size has the wrong type"),
         ({"learner": {"batch_size": None}}, "batch_size has no value"),

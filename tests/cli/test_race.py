@@ -93,7 +93,7 @@ def test_races_are_strict(plan: Path) -> None:
     with pytest.raises(UnknownName, match=r"Unknown experiment 'beacon'(.|\n)*'beacons'"):
         read_plan("beacon")
     plan.write_text(yaml.safe_dump({**RACE, "methods": {"plain": {"learner": {"epoch": 3}}}}))
-    with pytest.raises(UnknownName, match=r"Unknown key in plain on Empty of the experiment small: learner: 'epoch'"):
+    with pytest.raises(UnknownName, match=r"Unknown key of learner in plain on Empty of the experiment small: 'epoch'"):
         read_plan(str(plan))
     plan.write_text(yaml.safe_dump({**RACE, "seed": 3}))
     with pytest.raises(InvalidSetting, match=r"is not an experiment\."):

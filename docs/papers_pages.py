@@ -51,7 +51,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
     """Lead links between docs/ and the folders of papers to where the site has them."""
     of_paper = {paper.page.resolve(): _place(paper) for paper in ours() if paper.page}
-    places = of_paper | {HOME / "README.md": "papers/index.md", STANDIN: "carla-standin.md"}
+    places = of_paper | {HOME / "README.md": "papers/index.md", STANDIN: "carla-standin.md", ROOT / "README.md": "index.md"}
     beside = Path(page.file.abs_src_path).parent if page.file.abs_src_path else HOME
 
     def led(match: re.Match[str]) -> str:

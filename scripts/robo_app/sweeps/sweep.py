@@ -50,7 +50,8 @@ class Sweep:
                 if not self._waiting:
                     break
                 for job, status in self._crew.ended():
-                    self._end(*self._training.pop(job.name), status)
+                    if job.name in self._training:  # else another seed has just stopped its trial
+                        self._end(*self._training.pop(job.name), status)
         if self._failed:
             raise failure(f"sweep {self._space.recipe.name}", self._failed, jobs, self._folder.path / "logs")
 

@@ -50,7 +50,8 @@ class Label:
     """Folder with earlier answers of models, which are reused; "none" for no cache, empty for $ROBO_RL_CACHE, or
     without that ~/.cache/robo_rl."""
     replay: bool = False
-    """Send no request: labels come from the cache with their gaps, and an error names missing ones."""
+    """Send no request: labels come from the cache, or those of a judge from its kept answers, with their gaps; an error names
+    missing ones."""
 
     ray: str = ""
     """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""

@@ -37,7 +37,7 @@ NOT_HERE = {
     r"data critique |--labels criticised": "remarks of a person; tests/rewards/test_critiques.py writes some",
     r"--rater person|--human console|--shadow person|^robo-rl demo hil( --task peg)?$": "a person",
     r"my_package\.": "a package of the reader's own",
-    r"my-paper|my_paper|arm-reach-rwr": "the package of the template; scripts/try_paper installs it",
+    r"my-paper|my_paper|my-arm-reach": "the package of the template; scripts/try_paper installs it",
     r"--learner\.device cuda": "a GPU",
     r"hopper\.hdf5": "a file of D4RL, which is downloaded",
     r"convert so101": "a dataset of a robot's owner; tests/datasets/formats/test_adjustments.py adjusts some",

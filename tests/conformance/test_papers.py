@@ -49,7 +49,7 @@ def test_the_template_keeps_its_promises(template: Path) -> None:
     [
         ("learner.py", "return self.parts.finish_update", "return {'loss': 1.0} | self.parts.finish_update", None, "a tag"),
         ("reward.py", "before - after)", "before - after + np.random.rand())", None, "labels repeat"),
-        ("recipes/arm-reach-rwr.yaml", "summary: ", "# ", None, "its recipes have a summary"),
+        ("recipes/my-arm-reach.yaml", "summary: ", "# ", None, "its recipes have a summary"),
         ("paper.toml", "[trials.rwr]", "[trials.rwx]", UnknownName, "component in the trials of .*rwx"),
         ("paper.toml", "settings = {batch", "setings = {batch", UnknownName, "did you mean 'settings'"),
         ("paper.toml", "reward:GoalProgress", "reward:Nothing", BrokenPlugin, "no attribute 'Nothing'"),

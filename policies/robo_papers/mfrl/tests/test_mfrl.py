@@ -236,5 +236,5 @@ def test_bad_settings_and_environments_are_refused(monkeypatch):
     with pytest.raises(InvalidSetting, match="no segments"):
         MFRL(specification(make_environment("hazards/Point-v0")), SMALL, 0)
     monkeypatch.setitem(__import__("sys").modules, "gpytorch", None)
-    with pytest.raises(MissingExtra, match=r"robo-rl\[fidelity\]"):
+    with pytest.raises(MissingExtra, match=r"robo-rl-papers\[fidelity\]"):
         Feasibility(points(8, 0), 0.01)

@@ -3,6 +3,8 @@
 import email.utils
 import json
 import sqlite3
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from typing import Literal
@@ -10,7 +12,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeError, JudgeUnavailable, UnknownName
+from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeError, JudgeUnavailable, MissingExtra, UnknownName
+from robo_rl.rewards.chat import endpoint as endpoints
 from robo_rl.rewards.chat import transport
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.endpoint import Endpoint
@@ -562,6 +565,24 @@ def test_openais_own_client_takes_the_server_for_a_real_one(chat_server):
     with pytest.raises(openai.APIConnectionError):
         client.chat.completions.create(**body)
     client.close()
+
+
+def test_the_client_is_imported_by_the_first_question(endpoint, monkeypatch):
+    """It takes half a second; a question with a kept answer does without it."""
+    code = (
+        "import sys; from robo_rl.rewards.chat.client import ModelClient; from robo_rl.rewards.chat.endpoint import Endpoint\n"
+    )
+    code += "ModelClient(Endpoint('m')).has_answered; assert not {'openai', 'httpx2'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert one(endpoint).status == "ok"
+
+    def missing(name):
+        raise ModuleNotFoundError("no", name="openai")
+
+    monkeypatch.setattr(endpoints, "import_module", missing)
+    assert one(replace(endpoint)).status == "ok", "kept"
+    with pytest.raises(MissingExtra, match=r"needs the package 'openai'(.|\n)*robo-rl\[llm\]"):
+        one(replace(endpoint), 1)
 
 
 def test_the_wrapper_finds_judges_by_name(chat_server):

@@ -50,8 +50,7 @@ class Label:
     """Folder with earlier answers of models, which are reused; "none" for no cache, empty for $ROBO_RL_CACHE, or
     without that ~/.cache/robo_rl."""
     replay: bool = False
-    """Send no request: labels come from the cache, or those of a judge from its kept answers, with their gaps; an error names
-    missing ones."""
+    """Send no request: labels come from the cache, a judge's from kept answers, with gaps; an error names missing ones."""
 
     ray: str = ""
     """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
@@ -82,7 +81,7 @@ def run(arguments: Label) -> int:
         shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=spent)
         there = labelled_at(arguments.ray, dataset, model, named, arguments.jobs) if arguments.ray else None
         replays = arguments.replay
-        if replays and isinstance(model, WithJudge):  # its store answers, and it has no labels in the cache
+        if replays and isinstance(model, WithJudge):  # its store answers
             model.ask_by(ModelClient(model.asking.model, replays=True))
             replays = False
         done = label(dataset, model, arguments.name, shown, cache, replay=replays, answers=there)

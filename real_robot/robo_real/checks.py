@@ -19,47 +19,47 @@ from robo_real.limits import Limits
 from robo_real.rotations import OrientationCone, between
 
 NARROWEST, WIDEST = -0.005, 1.1
-"""[m] lowest opening that is measured, and share of the gripper's width that is the largest"""
+"""[m] smallest opening that a measurement may report; largest one, as a multiple of the gripper's width"""
 CLOSE_TO_A_TURN = 0.5
-"""[rad] between a joint's change and a whole turn, below which its encoder, not the joint, has turned over"""
+"""[rad] a change of a joint that is closer than this to a whole turn is a jump of its encoder, not a motion"""
 UNDER_WAY = 0.004
-"""[m] between hand and set point, beyond which measurements must change"""
+"""[m] distance between hand and set point above which measurements must change"""
 WINDOW = 0.06
-"""[s] over which a speed is taken"""
+"""[s] time over which a speed is measured"""
 FASTER = 1.3
-"""times a speed limit that stops the arm"""
+"""multiple of a speed limit above which the arm must stop"""
 NOISE = (0.002, 0.05, 0.03)
-"""[m], [rad] of the hand and [rad] of a joint by which a measurement may be off at either end of the window"""
+"""largest error of a measurement at either end of the window: [m] and [rad] of the hand, [rad] of a joint"""
 AWAY = 0.5
-"""share of the reach that an arm may go away from its set point without slowing down"""
+"""share of the reach that an arm may move away from its set point without slowing down"""
 AWAY_JOINT = 0.1
-"""[rad] that a joint may go away from its set point"""
+"""[rad] that a joint may move away from its set point without slowing down"""
 SPEEDING_UP = 0.4
-"""share of these ways that an arm may go away while it speeds up: no delay explains that"""
+"""share of these distances that an arm may move away while it speeds up: no delay explains that"""
 GROWN = 1.4
-"""times its speed at the beginning of the way away, from which on an arm speeds up"""
+"""multiple of its first speed, when it began to move away, from which on an arm counts as speeding up"""
 OPPOSED = 0.1
-"""share of these ways by which the set point lies on the other side of an arm that speeds up"""
+"""share of these distances by which the set point must lie on the other side of an arm that speeds up"""
 ASTRAY = 0.5
 """cosine between motion and set point above which an arm as a whole goes where it was sent, and one axis follows another"""
 LEAST_TIME = 0.06 - 1e-6
-"""[s] on the way away, at least"""
+"""[s] least time of moving away that counts"""
 SLOWED = 0.7
-"""share of its fastest below which an arm on the way away is slowing down, as after a reversal"""
+"""share of its fastest speed below which an arm that moves away is slowing down, as after a reversal"""
 RECENT = 0.3
-"""[s] in which the fastest is forgotten: an arm that goes on at the same speed is not slowing down any more"""
+"""[s] time constant with which the fastest speed is forgotten: an arm of steady speed is not slowing down"""
 OUTRUN = 1.5
-"""times the way of its set points over the window, with the lead at the beginning, that a hand may go, to and fro included"""
+"""multiple of the way of its set points over the window, plus their first lead, that a hand may travel, to and fro included"""
 PUSHED = 0.4
 """share of the soft force above which something touches the hand"""
 AHEAD, STILL = 0.004, (2e-4, 5e-4)
-"""[m] between hand and set point beyond which the hand must move, and what is no motion: [m], and [rad] of a joint"""
+"""[m] distance to the set point above which the hand must move; largest change that is no motion: [m], [rad] of a joint"""
 CONTRADICTION = 0.5
-"""share of the reach that measured velocities may be off, summed up over `MEMORY`"""
+"""share of the reach by which way and measured velocity may differ, summed up over `MEMORY`"""
 MEMORY = 0.3
-"""[s]"""
+"""[s] time constant of that sum"""
 FROZEN = 0.2
-"""share of the reach that a hand may say that it moves, at one velocity, while it stays where it is"""
+"""share of the reach that a hand may report to move, at a steady velocity, while it stays in place"""
 STEADY = 0.1
 """share by which that velocity may change"""
 
@@ -296,7 +296,7 @@ class MotionChecks:
         return bool(way > OUTRUN * (points - first + led) + 2 * NOISE[0])
 
     def _standing(self, state: ArmState, sent: SetPoint, now: float) -> str:
-        """Judge a hand that stays although its set point is ahead; noise is no motion."""
+        """Return "state_frozen" for a hand that stays too long although its set point is ahead; noise is no motion."""
         is_sent = isinstance(sent, ArmTarget) and float(np.abs(sent.position - state.position).max()) > AHEAD
         if not is_sent or self._is_pushed(state):
             self._still = None

@@ -63,7 +63,7 @@ class EpisodeUnderWay(Protocol):
 
     @property
     def instruction(self) -> str | None:
-        """The task of this episode in words if there are any."""
+        """Task of this episode in words; None if it has none."""
 
     def newest(self, count: int) -> list[Transition]:
         """Return the newest `count` steps, in their order."""

@@ -53,7 +53,7 @@ class LabelSet:
         return found
 
     def add(self, identity: str, labels: RewardLabels) -> None:
-        """Stores or replaces the labels of an episode durably; raises InvalidSetting if the lengths differ."""
+        """Store the labels of an episode durably, in place of earlier ones; raises InvalidSetting if lengths differ."""
         self.add_all({identity: labels})
 
     def add_all(self, found: Mapping[str, RewardLabels]) -> None:
@@ -64,7 +64,7 @@ class LabelSet:
         self._database.change("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def held(self) -> AbstractContextManager[None]:
-        """Returns a block with fast writes; a power cut may undo its last second, a killed process nothing."""
+        """Return a context in which writes are fast: a power cut may undo the last second of them, a killed process none."""
         return self._database.held()
 
     def _require_fit(self, identity: str, labels: RewardLabels) -> None:
@@ -90,7 +90,7 @@ class LabelSet:
         return labels
 
     def require_sound(self) -> None:
-        """Raises DatasetError unless the file is whole, and every row is unchanged and of an episode of the dataset."""
+        """Raise DatasetError if the file is damaged, a row was changed, or a row belongs to no episode of the dataset."""
         self._database.require_sound()
         for row in self._rows("SELECT * FROM labels"):
             self._labels(row)
@@ -108,12 +108,12 @@ class LabelSet:
 
     @property
     def without_gaps(self) -> set[str]:
-        """Identities of the episodes with a label for every step."""
+        """Identities of the episodes in which every step has a label."""
         return {identity for identity, valid in self._rows("SELECT identity, valid FROM labels") if 0 not in valid}
 
     @property
     def makers(self) -> set[tuple[str, str]]:
-        """Models of the labels, with the hashes of their weights."""
+        """(model, hash of its weights) of all that gave labels to this set."""
         return {(model, weights) for model, weights in self._rows("SELECT DISTINCT model, weights_hash FROM labels")}
 
     def count(self, entries: Iterable[Entry]) -> int:
@@ -122,26 +122,26 @@ class LabelSet:
         return sum(int(labels.valid.sum()) for labels in found if labels is not None)
 
     def digest(self, entries: Iterable[Entry]) -> str:
-        """Returns a hash of the labels of these episodes, 16 hex digits; raises DatasetError for an empty set."""
+        """Return a hash (16 hex digits) of the labels of these episodes; raises DatasetError if the set is empty."""
         with self._database.reading() as connection:
             found = dict(connection.execute("SELECT identity, sha256 FROM labels"))
         return hashlib.sha256("\n".join(found.get(entry.identity, "none") for entry in entries).encode()).hexdigest()[:16]
 
 
 def label_sets(dataset: Dataset) -> list[str]:
-    """Returns the names of a dataset's sets."""
+    """Return the names of the label sets of a dataset."""
     return sorted(path.stem for path in Path(dataset.path / "labels").glob(f"*{SUFFIX}"))
 
 
 def row_of(labels: RewardLabels) -> tuple[Any, ...]:
-    """Returns the values of COLUMNS, the SHA-256 of the numbers last."""
+    """Return labels as a row with the values of COLUMNS; the last one is the SHA-256 of the numbers."""
     confidence = None if labels.confidence is None else labels.confidence.astype(np.float32).tobytes()
     numbers = (labels.values.astype(np.float32).tobytes(), labels.valid.astype(np.bool_).tobytes(), confidence)
     return (*numbers, labels.model, labels.weights_hash, labels.prompt_hash, _digest(*numbers))
 
 
 def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
-    """Returns the labels of the values of COLUMNS, None if the numbers were changed."""
+    """Return the labels of a row with the values of COLUMNS; None if the numbers were changed."""
     values, valid, confidence, model, weights, prompt, digest = row
     if _digest(values, valid, confidence) != digest:
         return None

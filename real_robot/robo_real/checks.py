@@ -1,10 +1,10 @@
-"""Checks at each control tick, independent of commands: conditions that forbid all motion.
+"""Checks at each control tick, independent of commands: reasons to stop the arm.
 
-Set points are bounded to a reach of the measured hand, and so they follow an arm that runs away. Therefore the motion itself is
-judged, in every driver: too fast for the limits, away from its set point without slowing down, standing still although its set
-point is ahead, or in contradiction to the measured velocities.
+Set points stay within a reach of the measured hand, and so they follow an arm that runs away. Therefore the motion itself is
+judged, with every driver. The arm must stop if it is faster than the limits, moves away from its set point without slowing
+down, stands still although its set point is ahead, or contradicts its measured velocities.
 
-A contact excuses: above `PUSHED` of the soft force the surroundings may move the hand, or keep it.
+A contact is an excuse: above the share `PUSHED` of the soft force, something may push the hand or hold it back.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from robo_real.limits import Limits
 from robo_real.rotations import OrientationCone, between
 
 NARROWEST, WIDEST = -0.005, 1.1
-"""[m] lowest opening that is measured, and share of the gripper's width that is the largest"""
+"""[m] smallest opening that a measurement may report; largest one, as a multiple of the gripper's width"""
 CLOSE_TO_A_TURN = 0.5
-"""[rad] between a joint's change and a whole turn, below which its encoder, not the joint, has turned over"""
+"""[rad] a change of a joint that is closer than this to a whole turn is a jump of its encoder, not a motion"""
 UNDER_WAY = 0.004
-"""[m] between hand and set point, beyond which measurements must change"""
+"""[m] distance between hand and set point above which measurements must change"""
 WINDOW = 0.06
-"""[s] over which a speed is taken"""
+"""[s] time over which a speed is measured"""
 FASTER = 1.3
-"""times a speed limit that stops the arm"""
+"""multiple of a speed limit above which the arm must stop"""
 NOISE = (0.002, 0.05, 0.03)
-"""[m], [rad] of the hand and [rad] of a joint by which a measurement may be off at either end of the window"""
+"""largest error of a measurement at either end of the window: [m] and [rad] of the hand, [rad] of a joint"""
 AWAY = 0.5
-"""share of the reach that an arm may go away from its set point without slowing down"""
+"""share of the reach that an arm may move away from its set point without slowing down"""
 AWAY_JOINT = 0.1
-"""[rad] that a joint may go away from its set point"""
+"""[rad] that a joint may move away from its set point without slowing down"""
 SPEEDING_UP = 0.4
-"""share of these ways that an arm may go away while it speeds up: no delay explains that"""
+"""share of these distances that an arm may move away while it speeds up: no delay explains that"""
 GROWN = 1.4
-"""times its speed at the beginning of the way away, from which on an arm speeds up"""
+"""multiple of its first speed, when it began to move away, from which on an arm counts as speeding up"""
 OPPOSED = 0.1
-"""share of these ways by which the set point lies on the other side of an arm that speeds up"""
+"""share of these distances by which the set point must lie on the other side of an arm that speeds up"""
 ASTRAY = 0.5
 """cosine between motion and set point above which an arm as a whole goes where it was sent, and one axis follows another"""
 LEAST_TIME = 0.06 - 1e-6
-"""[s] on the way away, at least"""
+"""[s] least time of moving away that counts"""
 SLOWED = 0.7
-"""share of its fastest below which an arm on the way away is slowing down, as after a reversal"""
+"""share of its fastest speed below which an arm that moves away is slowing down, as after a reversal"""
 RECENT = 0.3
-"""[s] in which the fastest is forgotten: an arm that goes on at the same speed is not slowing down any more"""
+"""[s] time constant with which the fastest speed is forgotten: an arm of steady speed is not slowing down"""
 OUTRUN = 1.5
-"""times the way of its set points over the window, with the lead at the beginning, that a hand may go, to and fro included"""
+"""multiple of the way of its set points over the window, plus their first lead, that a hand may travel, to and fro included"""
 PUSHED = 0.4
-"""share of the soft force"""
+"""share of the soft force above which something touches the hand"""
 AHEAD, STILL = 0.004, (2e-4, 5e-4)
-"""[m] between hand and set point beyond which the hand must move, and what is no motion: [m], and [rad] of a joint"""
+"""[m] distance to the set point above which the hand must move; largest change that is no motion: [m], [rad] of a joint"""
 CONTRADICTION = 0.5
-"""share of the reach that measured velocities may be off, summed up over `MEMORY`"""
+"""share of the reach by which way and measured velocity may differ, summed up over `MEMORY`"""
 MEMORY = 0.3
-"""[s]"""
+"""[s] time constant of that sum"""
 FROZEN = 0.2
-"""share of the reach that a hand may say that it moves, at one velocity, while it stays where it is"""
+"""share of the reach that a hand may report to move, at a steady velocity, while it stays in place"""
 STEADY = 0.1
 """share by which that velocity may change"""
 
@@ -83,9 +83,15 @@ class MeasurementChecks:
         self._before: ArmState | None = None
 
     def fault(self, state: ArmState, sent: ArmTarget | None, now: float) -> str:
-        """Return the reason why a measurement forbids all motion, "" if it does not.
+        """Judge a measurement by itself and by the one before, and say why the arm must stop.
 
-        sent: present target of the arm, None if it stands. now: [s] of the measurement's clock.
+        Args:
+            state: The newest measurement.
+            sent: Present target of the arm; None if it stands.
+            now: [s] Present time, by the clock of the measurements.
+
+        Returns:
+            The reason to stop the arm, such as "hard_force"; "" if there is none.
         """
         if state.fault is not None:
             return f"robot: {state.fault}"
@@ -128,7 +134,7 @@ class MeasurementChecks:
 
 @dataclass
 class _Away:
-    """Way (N,) that each of N coordinates went away from its set point."""
+    """Distance (N,) that each of N coordinates has moved away from its set point."""
 
     most: float
     way: Array = field(default_factory=lambda: np.zeros(0))
@@ -142,7 +148,16 @@ class _Away:
         self.way = np.zeros(0)
 
     def include(self, step: Array, lead: Array, duration: float) -> bool:
-        """Take a step (N,) that began at an offset (N,) to the set point; return whether the arm goes away from it."""
+        """Add the motion between two measurements.
+
+        Args:
+            step: (N,) motion of each coordinate.
+            lead: (N,) set point minus the coordinate, before the motion.
+            duration: [s] between the measurements.
+
+        Returns:
+            True if the arm moves away from its set point.
+        """
         if len(self.way) != len(step):
             self.way, self._side, self._since, self._speed, self._first, self._fastest = np.zeros((6, len(step)))
         away = np.where(lead == 0, np.abs(step), -step * np.sign(lead))
@@ -164,7 +179,7 @@ class _Away:
 
 
 class MotionChecks:
-    """Checks of successive measurements, for the thread that drives the arm."""
+    """Checks of the motion between measurements, for the thread that drives the arm."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -173,7 +188,7 @@ class MotionChecks:
         self.forget()
 
     def forget(self) -> None:
-        """Forget earlier measurements: the arm was moved from outside."""
+        """Forget earlier measurements, because something other than a set point moved the arm."""
         self._seen: deque[ArmState] = deque()
         self._held: ArmTarget | None = None  # place of an arm that is held
         self._kind: type | None = None  # of the set point in force
@@ -189,9 +204,15 @@ class MotionChecks:
             away.forget()
 
     def fault(self, state: ArmState, sent: SetPoint, now: float) -> str:
-        """Return the reason why a motion forbids all motion, "" if it does not.
+        """Judge the motion since the last measurement, and say why the arm must stop.
 
-        sent: set point in force since the measurement before. now: [s] of the measurement's clock.
+        Args:
+            state: The newest measurement.
+            sent: Set point that was in force since the measurement before; None if the arm is held.
+            now: [s] Present time, by the clock of the measurements.
+
+        Returns:
+            The reason to stop the arm, such as "moves_too_fast"; "" if there is none.
         """
         before = self._seen[-1] if self._seen else None
         if before is not None and state.stamp <= before.stamp:
@@ -205,7 +226,7 @@ class MotionChecks:
         return found or self._away(before, state, sent) or self._standing(state, sent, now)
 
     def _too_fast(self, state: ArmState, age: float) -> str:
-        """Judge the speed over the window; age: [s] by which the measurement may be newer than its stamp."""
+        """Compare the speed over `WINDOW` with the limits; age: [s] by which the measurement may be newer than its stamp."""
         then, limits = self._seen[0], self._limits
         most = FASTER * (state.stamp - then.stamp + max(age, 0.0))
         steps = np.diff([seen.position for seen in self._seen], axis=0)  # to and fro is fast, too
@@ -217,7 +238,7 @@ class MotionChecks:
         return "joint_too_fast" if is_fast.any() else ""
 
     def _contradictory(self, before: ArmState, state: ArmState) -> str:
-        """Compare way, velocity and joint velocities; an arm that reports no velocities is not judged."""
+        """Compare the way, the velocity and the joint velocities; an arm that reports no velocities passes."""
         duration = state.stamp - before.stamp
         velocity = (before.velocity[:3] + state.velocity[:3]) / 2
         if not velocity.any():
@@ -234,7 +255,7 @@ class MotionChecks:
         return "velocity_contradicts_position" if off[0] else "joints_contradict_velocity" if off[1] else ""
 
     def _moves_by_word_alone(self, before: ArmState, state: ArmState) -> bool:
-        """Judge a hand that stays where it is and reports one velocity, as a copy of an old measurement does."""
+        """Return True for a hand that stays in place but reports a steady velocity, as repeated old measurements do."""
         speed = float(np.linalg.norm(state.velocity[:3]))
         changes = float(np.linalg.norm(state.velocity[:3] - before.velocity[:3])) > STEADY * speed
         stays = float(np.abs(state.position - before.position).max()) <= STILL[0]
@@ -263,7 +284,7 @@ class MotionChecks:
         return "turns_away" if self._turn.include(turn, lead, duration) else ""
 
     def _outruns(self, before: ArmState, state: ArmState, point: Array) -> bool:
-        """Judge a hand that goes much further than its set points lead it, as one that swings around them does."""
+        """Return True for a hand that goes much further than its set points, such as one that swings around them."""
         last, self._point = (point if self._point is None else self._point), point
         lead = max(float(np.linalg.norm(each - before.position)) for each in (last, point))  # the last: the hand must brake
         hand, moved = np.linalg.norm([state.position - before.position, point - last], axis=1)
@@ -275,7 +296,7 @@ class MotionChecks:
         return bool(way > OUTRUN * (points - first + led) + 2 * NOISE[0])
 
     def _standing(self, state: ArmState, sent: SetPoint, now: float) -> str:
-        """Judge a hand that stays although its set point is ahead; noise is no motion."""
+        """Return "state_frozen" for a hand that stays too long although its set point is ahead; noise is no motion."""
         is_sent = isinstance(sent, ArmTarget) and float(np.abs(sent.position - state.position).max()) > AHEAD
         if not is_sent or self._is_pushed(state):
             self._still = None

@@ -1,4 +1,4 @@
-"""Robot of an arm's driver behind its guard: the only way to move the arm."""
+"""Robot that moves an arm through its driver and behind its guard: the only way to move the arm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Executed
 
 NEAR, STUCK = 0.1, 0.2
-"""[s] of a goal, at full speed, that `come_near` leaves, and without getting nearer until it ends"""
+"""[s] of motion at full speed that `come_near` leaves to its goal; [s] without coming nearer after which it ends"""
 SECOND_LINE = 0.05
 """[s] after `hold_after` at which a motion without a newer command ends even if the watchdog is late"""
 
@@ -47,7 +47,7 @@ class Turn:
 
 
 class GuardedArm(Robot):
-    """Robot over any ArmDriver; limits are required."""
+    """Robot that moves any ArmDriver within limits, which are required."""
 
     def __init__(
         self,
@@ -58,7 +58,15 @@ class GuardedArm(Robot):
         scene: Scene | None = None,
         log: AuditLog | None = None,
     ) -> None:
-        """spec: of the task, with the arm's action; by default of the arm alone. scene: scene of the task."""
+        """Put a driver behind a guard; nothing is connected yet.
+
+        Args:
+            driver: Driver of the arm.
+            limits: Limits that the guard enforces.
+            spec: Spec of the task, with the arm's action; by default that of the arm alone.
+            scene: Scene of the task, which observes and resets things around the arm.
+            log: Audit log; by default one without a file.
+        """
         self.driver, self.limits, self.scene = driver, limits, scene
         self.spec = spec or arm_spec(driver.name, len(limits.joint_low))
         self.log = log or AuditLog()
@@ -97,12 +105,12 @@ class GuardedArm(Robot):
         self.watchdog.start()
 
     def arm(self) -> None:
-        """Allow motion from the next command on; raises RobotStopped if a person must re-arm first."""
+        """Allow motion from the next command on; raises RobotStopped if a person must clear a stop first (`rearm`)."""
         with self._lock:
             self.guard.arm()
 
     def rearm(self, stops: int | None = None) -> None:
-        """Clear the robot's own error and the guard's latch after a person has looked; `arm` must follow.
+        """Clear the robot's own error and the guard's stop after a person has looked; only then `arm` allows motion again.
 
         stops: `guard.stops` when they looked, by default now. Raises RobotStopped, and stays stopped, if there was a stop
         since, also during the robot's recovery, which may take seconds.
@@ -115,7 +123,7 @@ class GuardedArm(Robot):
             self.guard.reset(seen)
 
     def recover(self) -> None:
-        """Clear the robot's own error; the latch of the guard stays."""
+        """Clear the robot's own error; the guard's stop stays."""
         self.motion_generator.cancel()  # an arm that resumes its motion would move
         self._opening = None  # and so would a gripper that repeats its last command
         self.driver.recover()
@@ -127,7 +135,10 @@ class GuardedArm(Robot):
         return self.driver.read()
 
     def measure(self) -> ArmState:
-        """Return the newest measurement, which is the default `answers` of the next command."""
+        """Return the newest measurement, and remember its stamp.
+
+        The next `apply` or `judge` takes its action as an answer to this measurement, unless it names another in `answers`.
+        """
         state = self.driver.read()
         self._observed = state.stamp
         return state
@@ -150,7 +161,15 @@ class GuardedArm(Robot):
 
     @override
     def apply(self, action: npt.ArrayLike, *, answers: float | None = None) -> Executed:
-        """Execute an action (A,) in [-1, 1]; answers: stamp of the measurement it answers, the newest if None."""
+        """Execute an action as far as the guard allows.
+
+        Args:
+            action: (A,) in [-1, 1].
+            answers: [s] Stamp of the measurement that the action answers; None for the one that was last returned.
+
+        Returns:
+            The action that was executed, and the reasons for which it differs.
+        """
         with self._lock:
             state = self.driver.read()
             self.watchdog.pauses = False
@@ -160,7 +179,7 @@ class GuardedArm(Robot):
             return self._executed(wanted, verdict, state)
 
     def judge(self, action: npt.ArrayLike, *, answers: float | None = None) -> Executed:
-        """Return the command that `apply` would execute; sends nothing and changes nothing, the guard's state included.
+        """Return what `apply` would execute; nothing is sent, and nothing changes, not even the guard's state.
 
         Raises InvalidAction, RobotStopped if the arm may not move or this measurement stops it.
         """
@@ -174,7 +193,7 @@ class GuardedArm(Robot):
     def move(self, target: ArmTarget) -> Verdict:
         """Move the hand all the way to a pose, within the limits; for clients that pause between poses.
 
-        The guard may change or refuse the pose. See `come_near` for who streams poses faster than the limits allow.
+        The guard may change or refuse the pose. A client that sends poses faster than the arm may move waits with `come_near`.
         """
         with self._lock:
             state = self.driver.read()
@@ -182,9 +201,15 @@ class GuardedArm(Robot):
             return self._send(replace(target, opening=self._opening), state, state.stamp, whole=True)
 
     def come_near(self, target: ArmTarget) -> bool:
-        """Wait until the hand has less than `NEAR` of the way to its goal before it; return whether it has.
+        """Wait until the hand is near its goal: at full speed less than `NEAR` seconds are left.
 
-        target: of the verdict. Ends early if the motion ends, another goal comes, the hand touches something or gets no nearer.
+        The wait ends early if the motion ends, another goal comes, the hand touches something, or it comes no nearer.
+
+        Args:
+            target: The goal, as in the verdict of `move`.
+
+        Returns:
+            True if the hand is near its goal.
         """
         motion, limits, clock = self.motion_generator, self.limits, self.clock
         least, since = np.inf, clock.now()

@@ -1,7 +1,7 @@
 """Object in another process; its methods take and return bytes, so that nothing is pickled.
 
-The object is made there by `Class(setup)`. A reply is the bytes that a method returned, or the prefix ERROR, which no other
-reply has, and the error: so replies are passed on without a copy.
+The object is made there by `Class(setup)`. A reply is the bytes that a method returned, or the prefix ERROR followed by the
+error. No other reply has this prefix, and so replies are passed on without a copy.
 """
 
 from __future__ import annotations
@@ -29,15 +29,25 @@ Make = Callable[[bytes], Any]
 
 
 class Host:
-    """Makes the object at the first call, and turns its errors into words."""
+    """Runs one object for callers in another process.
+
+    It makes the object at the first call. An error of the object becomes a reply (ERROR and its text), and is not raised.
+    """
 
     def __init__(self, kind: str | Make, setup: bytes, here: str = "", robo_rl: str = "") -> None:
-        """kind: "module:Class", or the class. here: the driver's folder, for relative paths. robo_rl: the driver's version."""
+        """Keep what makes the object.
+
+        Args:
+            kind: The object's class, as "module:Class" or itself.
+            setup: Argument of the class.
+            here: Working folder of the calling process, so that relative paths mean the same.
+            robo_rl: The caller's version of the package; another one here is an error. Empty for no check.
+        """
         self._kind, self._setup, self._here, self._version = kind, setup, here, robo_rl
         self._object: Any = None
 
     def call(self, method: str, *contents: bytes) -> bytes:
-        """Return the reply of a method; without a method the object is only made."""
+        """Call a method of the object, and return its reply or ERROR with the error; method "": only make the object."""
         try:
             if self._object is None:
                 self._object = self._made()
@@ -60,12 +70,12 @@ class Host:
 
 
 def made_of(kind: str, setup: bytes) -> tuple[str, bytes, str, str]:
-    """Return the arguments of a Host for this process."""
+    """Return the arguments of a Host whose caller is this process."""
     return kind, setup, os.getcwd(), version("robo-rl")
 
 
 def error_of(reply: bytes) -> tuple[str, str] | None:
-    """Return (name, text) of the error in a Host's reply, or None; a foreign error has the name ""."""
+    """Return (class name, text) of the error in a reply, or None; the name is "" for any error but a RoboRLError."""
     if not reply.startswith(ERROR):
         return None
     kind, words = json.loads(reply.removeprefix(ERROR))
@@ -73,7 +83,16 @@ def error_of(reply: bytes) -> tuple[str, str] | None:
 
 
 def content_of(name: str, reply: bytes) -> bytes:
-    """Return the reply of a Host's object, or raise its error: WorkerFailed with `name` unless it is a RoboRLError."""
+    """Return the reply of a Host's object, or raise the error that it stands for.
+
+    Args:
+        name: Name of the worker, for the message.
+        reply: What `Host.call` returned.
+
+    Raises:
+        RoboRLError: The error of the object, in its own class.
+        WorkerFailed: The object raised an error of another kind.
+    """
     if (refused := error_of(reply)) is None:
         return reply
     kind, words = refused
@@ -86,7 +105,7 @@ def content_of(name: str, reply: bytes) -> bytes:
 
 
 def serve(connection: Connection, make: Make) -> None:
-    """Host an object for the process at the other end of a socket; this process ends with that one.
+    """Run an object for the process at the other end of a connection; this process ends when that one does.
 
     Messages: the setup; then for each call the method and the number of its contents, and these.
     """

@@ -23,7 +23,7 @@ KIND = Kind(
 
 
 class Collector(ABC):
-    """Acts in its own environments with received parameters; run by a Host (robo_rl.cluster.host)."""
+    """Acts in environments of its own by the parameters that it receives; a Host (robo_rl.cluster.host) runs it."""
 
     @abstractmethod
     def load_parameters(self, parameters: StateDict) -> None:
@@ -45,13 +45,13 @@ class CollectorAnswer(NamedTuple):
 
     place: int
     content: StateDict | None
-    """None if the collector and its requests were lost; its successor at that place waits for a request."""
+    """None if the collector was lost, with all its requests; a new one at its place waits for a request."""
     raw: bytes = b""
-    """The same, packed."""
+    """`content`, packed."""
 
 
 class CollectorPool:
-    """`count` collectors with one job, each with its `index` and a unique `birth`."""
+    """Collectors that all have the same job. Each has a place, its `index`, and a `birth` that no other collector has."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class CollectorPool:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.count, self.births = count, 0
-        """births: collectors started for the training so far; set it before the first request."""
+        """Number of collectors started for the training so far; a resume sets it before the first request."""
         self.tell: Callable[[str], None] = lambda words: None
         """Prints a message for the user."""
         self._job, names = job, [f"collector {index}" for index in range(count)]
@@ -76,38 +76,46 @@ class CollectorPool:
 
     @property
     def losses(self) -> int:
-        """Collectors that were replaced."""
+        """Number of lost collectors that were replaced so far."""
         return self._workers.losses
 
     @property
     def version(self) -> int:
-        """Of the parameters that requests are sent with."""
+        """Version of the parameters that requests are sent with."""
         return self._version
 
     @property
     def oldest(self) -> int | None:
-        """The oldest version among open requests; None if none is open."""
+        """Oldest version of parameters that an open request was sent with; None if no request is open."""
         return min((version for asked in self._open_versions for version in asked), default=None)
 
     def publish(self, version: int, parameters: StateDict) -> None:
-        """Send these with later requests; each collector gets them once."""
+        """Set the parameters that later requests are answered with; each collector is sent them once."""
         self._version, self._parameters = version, packed(parameters)
 
     def open(self, index: int) -> int:
-        """Returns the number of open requests to a place."""
+        """Return the number of requests to a place that have no answer yet."""
         return len(self._open_versions[index])
 
     def ask(self, index: int, request: StateDict) -> None:
-        """Sends a request to a place; the first one starts all collectors."""
+        """Send a request to the collector at a place; the first request starts all collectors."""
         newer = [] if self._sent[index] == self._version else [self._parameters]
         self._workers.ask(index, "answer", packed(request | {"version": self._version}), *newer)
         self._open_versions[index].append(self._version)
         self._sent[index] = self._version
 
     def next(self, timeout: float) -> CollectorAnswer | None:
-        """Return the next answer of any of them, None if none comes in `timeout` [s]; lost ones are replaced.
+        """Return the next answer of any collector; a lost collector is replaced.
 
-        Raises RunError if one cannot continue, or is lost repeatedly.
+        Args:
+            timeout: [s] Longest wait.
+
+        Returns:
+            The answer; None if there was none in time.
+
+        Raises:
+            SimulationFailed: The simulation of a collector failed.
+            RunError: A collector cannot continue, or was lost repeatedly.
         """
         if (reply := self._workers.next(timeout)) is None:
             return None
@@ -125,7 +133,7 @@ class CollectorPool:
         return CollectorAnswer(reply.place, unpacked(content), content)
 
     def close(self) -> None:
-        """Ends all of them."""
+        """End all collectors."""
         self._workers.close()
         self._open_versions = [deque[int]() for _ in self._open_versions]
         self._sent = [-1] * self.count

@@ -40,9 +40,9 @@ class Subject:
     """Task under test and its vector environments."""
 
     name: str
-    """As `make_vector_environment` takes it."""
+    """Name of the task, as `make_vector_environment` takes it."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Of the single environment."""
+    """Arguments of the single environment."""
 
     @contextlib.contextmanager
     def vector(self, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **arguments: Any) -> Iterator[Vector]:
@@ -65,11 +65,11 @@ class Subject:
             return specification(environment)
 
     def actions(self, count: int) -> Array:
-        """Returns (count, COUNT, *shape): the same random actions at every call."""
+        """Return random actions (count, COUNT, ...) for `count` steps, the same at every call."""
         return self.spec.action.random(np.random.default_rng(0), count, COUNT)
 
     def require(self, rule: str, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
-        """Raises ConformanceFailure if something does not hold."""
+        """Raise ConformanceFailure, with `what` as its message, unless `holds`."""
         Rule(f"vector {self.name}", rule)(holds, what, got=got, allowed=allowed)
 
 
@@ -83,7 +83,7 @@ def check_vector_environment(name: str, **arguments: Any) -> None:
 
 
 def spaces_are_batches_of_the_singles(subject: Subject) -> None:
-    """Spaces, spec and autoreset mode are declared, and agree with the single environment."""
+    """Require that spaces, spec and autoreset mode are declared, and agree with the single environment."""
     rule, spec = "spaces are batches of the singles'", subject.spec
     for mode in AutoresetMode:
         with subject.vector(mode) as vector:
@@ -97,14 +97,17 @@ def spaces_are_batches_of_the_singles(subject: Subject) -> None:
 
 
 def everything_equals_the_singles(subject: Subject, steps: int = _STEPS) -> None:
-    """Observations, rewards, ends and infos are those of single environments, in every autoreset mode, to the bit."""
+    """Require the observations, rewards, ends and infos of single environments, bit for bit, in every autoreset mode.
+
+    steps: number of steps that both take with the same actions.
+    """
     for mode in AutoresetMode:
         with subject.vector(mode) as vector, subject.singles(mode) as singles:
             compare(subject, f"equals the singles in mode {mode.value}", vector, singles, subject.actions(steps))
 
 
 def seeds_count_up_or_come_as_a_list(subject: Subject) -> None:
-    """Seed s gives the environments s, s + 1, ...; a list gives each its own."""
+    """Require that seed s gives the environments the seeds s, s + 1, ..., and a list gives each its own."""
     rule = "seeds count up or come as a list"
     with subject.vector() as vector:
         counted = _copy(vector.reset(seed=3)[0])
@@ -114,7 +117,7 @@ def seeds_count_up_or_come_as_a_list(subject: Subject) -> None:
 
 
 def wrong_actions_name_their_environments(subject: Subject) -> None:
-    """NaN and wrong shapes raise InvalidAction before anything has moved, with the numbers of the environments."""
+    """Require InvalidAction, with the numbers of the environments, for NaN and wrong shapes, before anything moves."""
     rule, action = "wrong actions name their environments", subject.actions(2)
     spoilt = action[0].copy()
     spoilt[1] = subject.spec.action.size if subject.spec.action.is_discrete else np.nan
@@ -132,7 +135,7 @@ def wrong_actions_name_their_environments(subject: Subject) -> None:
 
 
 def observations_are_not_shared(subject: Subject) -> None:
-    """Writing into a returned observation changes no later one, and a later step changes no earlier one."""
+    """Require that writing into an observation changes no later one, and that a later step changes no earlier one."""
     rule = "observations are not shared"
     with subject.vector() as vector, subject.singles() as singles:
         observation = vector.reset(seed=0)[0]

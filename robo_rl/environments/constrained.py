@@ -1,4 +1,4 @@
-"""The wrapper `constrained`: any environment with other limits, with costs by a reward model, or with costs as penalties.
+"""The wrapper `constrained`: other limits of costs, further costs, such as those of a reward model, and costs as penalties.
 
 Penalties are for learners that know no constraints, such as those of Stable-Baselines3.
 """
@@ -29,7 +29,7 @@ REQUIRED, OPTIONAL = {"reward", "limit"}, ("settings", "unit", "meaning")
 
 
 class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment whose costs have the limits, the models and the penalties of a user."""
+    """Environment with the costs, limits, penalties and observed budgets that a user chose."""
 
     def __init__(
         self,
@@ -42,14 +42,22 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         penalties: Mapping[str, float] | None = None,
         budgets: Sequence[str] = (),
     ) -> None:
-        """Raise InvalidSetting, UnknownName for a cost that there is not.
+        """Add costs, limits, penalties and budgets to an environment.
 
-        limits: name -> largest sum over an episode, such as 25 or "3 N s".
-        models: name -> {reward: NAME or program:FILE, settings: {...}, limit: L}: a reward model as a cost, below 0 as 0.
-        measures: name -> limit: the growth of a measure of the environment, such as CARLA's collisions, as a cost.
-        ends: name -> limit: 1 for a step that ends the episode for this reason, such as "failure" (lava) or "safety".
-        penalties: name -> weight; the reward is that of the environment minus the weighted costs, by terms "penalty_NAME".
-        budgets: costs whose budget the policy observes as "budget_NAME": 1 at first, 0 once the limit is reached.
+        Args:
+            environment: The environment.
+            limits: Cost -> largest sum over an episode, such as 25 or "3 N s".
+            models: New cost -> {reward: NAME or program:FILE, settings: {...}, limit: L}; a step costs the value of this reward
+                model, or 0 if that is negative.
+            measures: Measure of the environment, such as CARLA's collisions -> limit; a step costs the growth of the measure.
+            ends: Reason of an end, such as "failure" (lava) or "safety" -> limit; a step that ends an episode for it costs 1.
+            penalties: Cost -> weight; the weighted cost is subtracted from the reward, as its term "penalty_NAME".
+            budgets: Costs whose budget, the share of the limit that is left, is observed as "budget_NAME": 1 at first, 0 at the
+                limit, negative beyond.
+
+        Raises:
+            UnknownName: There is no such cost or measure.
+            InvalidSetting: Two costs have one name, or a value is out of range.
         """
         super().__init__(environment)
         spec = specification(environment)
@@ -117,7 +125,7 @@ def _budget(name: str) -> ArraySpec:
 
 
 def _scorer(name: str, model: Mapping[str, Any], spec: EnvironmentSpec) -> tuple[CostSpec, ScoredSteps]:
-    """Return a cost and the scorer of its model; raises InvalidSetting, UnknownName."""
+    """Return a cost and what scores its steps by a reward model; raises InvalidSetting, UnknownName."""
     allowed = "{reward: NAME, settings: {...}, limit: L}, and unit, meaning"
     if not isinstance(model, Mapping) or not REQUIRED <= set(model) <= {*REQUIRED, *OPTIONAL}:
         raise InvalidSetting(f"The model of cost {name!r} is not complete.", got=model, allowed=allowed)
@@ -147,22 +155,27 @@ def _weight(name: str, value: Any) -> float:
 
 @dataclass(frozen=True)
 class ConstrainedWrapper(EnvironmentWrapper):
-    """Give costs limits, models, penalties or observed budgets of a user's own."""
+    """Add costs to an environment, limit them, subtract them from its reward, or show the policy what is left of a limit.
+
+    All of it is the user's choice; nothing is changed by default.
+    """
 
     changes = ("observation", "costs")
 
     limits: dict[str, float | str] = field(default_factory=dict)
     """Cost -> largest sum over an episode, such as 25 or "3 N s"."""
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Cost -> {reward: NAME or program:FILE, settings: {...}, limit: L}: a reward model as a cost, below 0 as 0."""
+    """New cost -> {reward: NAME or program:FILE, settings: {...}, limit: L}: the cost of a step is the value that the reward
+    model gives it, or 0 if that is negative."""
     measures: dict[str, float | str] = field(default_factory=dict)
-    """Measure of the environment, such as CARLA's collisions -> limit: its growth as a cost."""
+    """Measure of the environment, such as CARLA's collisions -> limit: the cost of a step is the growth of the measure."""
     ends: dict[str, float | str] = field(default_factory=dict)
-    """Reason, such as "failure" (lava) or "safety" -> limit: 1 for a step that ends the episode for it."""
+    """Reason of an end, such as "failure" (lava) or "safety" -> limit: the step that ends an episode for it costs 1."""
     penalties: dict[str, float] = field(default_factory=dict)
-    """Cost -> weight; the reward is that of the environment minus the weighted costs, by terms "penalty_NAME"."""
+    """Cost -> weight: the weighted cost is subtracted from the reward, as its term "penalty_NAME"."""
     budgets: tuple[str, ...] = ()
-    """Costs whose budget the policy observes as "budget_NAME": 1 at first, 0 once the limit is reached."""
+    """Costs whose budget, the share of the limit that is left, the policy observes as "budget_NAME": 1 at first, 0 at the
+    limit, negative beyond."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> ConstrainedEnv:

@@ -29,7 +29,7 @@ STACKS: dict[str, tuple[Role, ...]] = {"pictures": ("image",), "vectors": VECTOR
 
 
 def stacked_spec(spec: EnvironmentSpec, count: int, stacks: str = "pictures") -> EnvironmentSpec:
-    """Return the spec of an environment with stacks; raises InvalidSetting, UnknownName if there is nothing to stack."""
+    """Return the spec with stacks of `count` observations; raises InvalidSetting, UnknownName if nothing can be stacked."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise InvalidSetting("The count of frame_stack is out of range.", got=repr(count), allowed="integer from 1")
     if stacks not in STACKS:
@@ -50,7 +50,7 @@ def stacked_spec(spec: EnvironmentSpec, count: int, stacks: str = "pictures") ->
 
 
 def stacked_episode(spec: EnvironmentSpec, episode: Episode) -> Episode:
-    """Return a recorded episode with the observations of an environment of `spec`; the same if that has no stacks."""
+    """Return a recorded episode with its observations stacked as in `spec`; the episode itself if `spec` has no stacks."""
     if spec.single == spec:
         return episode
     stacks, single = Stacks(spec), spec.observation.newest(episode.observations)
@@ -70,7 +70,12 @@ class Stacks:
         self._counts = {name: array.history for name, array in spec.observation.items() if array.history > 1}
 
     def begin(self, observation: Mapping[str, Any], mask: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-        """Return stacks of copies of an observation, (...) or those rows (N, ...) of a mask; other rows stay as they are."""
+        """Fill the stacks with copies of an observation, as at the start of an episode, and return it with its stacks.
+
+        Args:
+            observation: Entry -> (...) of one environment, or (N, ...) of N side by side.
+            mask: (N,) True for the environments that start an episode; the stacks of the others stay. None for all.
+        """
         for name, count in self._counts.items():
             copies = np.concatenate([observation[name]] * count, axis=-1)
             if mask is not None and name in self.held:
@@ -79,7 +84,7 @@ class Stacks:
         return {**observation, **{name: value.copy() for name, value in self.held.items()}}
 
     def followed(self, observation: Mapping[str, Any], row: int | None = None) -> dict[str, Any]:
-        """Return the stacks, or those of one row, with an observation in the place of the oldest."""
+        """Return the observation with its stacks, from which the oldest one drops out; row: the environment, None for all."""
         older = self.held if row is None else {name: value[row] for name, value in self.held.items()}
         return {
             name: np.concatenate([older[name][..., np.shape(value)[-1] :], value], axis=-1) if name in older else value
@@ -87,14 +92,14 @@ class Stacks:
         }
 
     def push(self, observation: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the stacks with a new observation, and keep them."""
+        """Add a new observation to the stacks, and return it with its stacks."""
         found = self.followed(observation)
         self.held = {name: found[name] for name in self._counts}
         return {**found, **{name: value.copy() for name, value in self.held.items()}}
 
 
 class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment whose observations have stacks."""
+    """Environment whose observations hold stacks: the newest observations side by side."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], count: int, stacks: str = "pictures") -> None:
         """Raises InvalidSetting, UnknownName as `stacked_spec`."""
@@ -109,19 +114,23 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._stacks.begin(observation), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Take a step."""
+        """Step the environment.
+
+        Returns:
+            Observation with its stacks, reward, terminated, truncated and info.
+        """
         observation, reward, terminated, truncated, info = super().step(action)
         return self._stacks.push(observation), reward, terminated, truncated, info
 
     @property
     def scripted_policy(self) -> Any:
-        """Factory of experts, if the environment has one; they observe without stacks."""
+        """Factory of scripted experts, if the environment has one; an expert sees observations without stacks."""
         expert_for = self.env.get_wrapper_attr("scripted_policy")
         return lambda seed, noise=0.0: _Expert(self.environment_spec, expert_for(seed=seed, noise=noise))
 
 
 class _Expert:
-    """Expert that is shown the newest of each stack; its other methods, such as those of its state, are passed through."""
+    """Expert that sees only the newest observation of each stack; all other methods are those of the wrapped expert."""
 
     def __init__(self, spec: EnvironmentSpec, expert: Policy) -> None:
         self.environment_spec, self._expert = spec, expert
@@ -136,7 +145,7 @@ class _Expert:
 
 
 class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Environments side by side whose observations have stacks, in every autoreset mode."""
+    """Vector environment whose observations hold stacks; it works in every autoreset mode of Gymnasium."""
 
     def __init__(self, environments: VectorEnv[Any, Any, Any], count: int, stacks: str = "pictures") -> None:
         """Raises InvalidSetting, UnknownName as `stacked_spec`."""
@@ -162,7 +171,7 @@ class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
         return self._stacks.begin(observations, mask), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in each, or begin its next episode, as the mode says."""
+        """Step every environment; one whose episode is over begins the next as its autoreset mode says."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         over = terminated | truncated
         begun = over if self._mode is AutoresetMode.SAME_STEP else self._over
@@ -176,7 +185,7 @@ class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 class RestorableStackVector(FrameStackVector, Stateful):
-    """The same of environments that are saved and restored with a training."""
+    """Frame stacks of environments side by side that are saved and restored with a training, together with their stacks."""
 
     @override
     def state_dict(self) -> StateDict:

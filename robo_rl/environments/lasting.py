@@ -1,4 +1,4 @@
-"""What an environment keeps over its episodes, such as a curriculum: saved with a training, and shown in its log."""
+"""State that outlives the episodes of an environment, such as a curriculum: saved with a training, and shown in its log."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from robo_rl.types import Metrics, StateDict
 
 
 class LastingWrapper(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
-    """Wrapper with a state that lasts over episodes; environments side by side share it."""
+    """Wrapper whose state outlives the episodes; environments side by side share one state."""
 
     @property
     @abstractmethod
     def lasting_metrics(self) -> Metrics:
-        """Figures for the log of a training."""
+        """Tag -> present figure of the lasting state, for the training log."""
 
 
 def environment_metrics(environment: Any) -> Metrics:
-    """Return the counts of environments, summed over single ones, and the figures of their lasting wrappers."""
+    """Return an environment's counts, summed over those side by side, and the figures of its lasting wrappers."""
     found = metrics_of(environment)
     for each in _lasting(environment):
         found = found | each.lasting_metrics
@@ -32,12 +32,12 @@ def environment_metrics(environment: Any) -> Metrics:
 
 
 def lasting_state(environment: Any) -> StateDict:
-    """Return the state of each lasting wrapper by its class; empty without any."""
+    """Return class name -> state, for each lasting wrapper; empty if there is none."""
     return {type(each).__name__: each.state_dict() for each in _lasting(environment)}
 
 
 def load_lasting_state(environment: Any, state: Mapping[str, Any]) -> None:
-    """Restore it; a wrapper that was not there then begins afresh."""
+    """Restore the state that `lasting_state` returned; a wrapper that is not in it starts afresh."""
     for each in _lasting(environment):
         if saved := state.get(type(each).__name__):
             each.load_state_dict(dict(saved))

@@ -27,15 +27,15 @@ ANY = "*"
 
 @dataclass(frozen=True)
 class RewardMachine:
-    """An automaton; all sets of labels are covered, one edge each."""
+    """An automaton that pays rewards. Each of its U states has one edge for each of the 2^K sets of K labels."""
 
     labels: tuple[str, ...]
     states: tuple[str, ...]
     """The first one is the initial state."""
     following: npt.NDArray[np.int64]
-    """(U, 2^K)"""
+    """(U, 2^K) next state, by state and set of labels."""
     rewards: npt.NDArray[np.float64]
-    """(U, 2^K)"""
+    """(U, 2^K) reward of the same edge."""
     terminal: npt.NDArray[np.bool_]
     """(U,) True for states in which the task is over."""
     success: npt.NDArray[np.bool_]
@@ -44,7 +44,7 @@ class RewardMachine:
     """(U,) reward of an episode that ends in a state that is not terminal."""
 
     def number(self, holds: Iterable[str]) -> int:
-        """Return the number of a set of labels; raises UnknownName."""
+        """Return the number of the set of labels that hold: bit k stands for label k. Raises UnknownName for another label."""
         found = 0
         for name in holds:
             if name not in self.labels:
@@ -53,11 +53,20 @@ class RewardMachine:
         return found
 
     def step(self, state: int, holds: int) -> tuple[int, float]:
-        """Return the next state and the reward."""
+        """Return the next state and the reward; holds: number of the set of labels that hold after the step."""
         return int(self.following[state, holds]), float(self.rewards[state, holds])
 
     def potentials(self, discount: float) -> npt.NDArray[np.float64]:
-        """Return V (U,), the value of each state if the labels could be chosen; 0 for terminal ones."""
+        """Return the largest discounted reward that can follow each state, for the shaping of rewards.
+
+        The machine is treated as a task of its own, in which the best set of labels can be chosen at every step.
+
+        Args:
+            discount: Weight of a reward one step later.
+
+        Returns:
+            (U,) values; 0 for terminal states.
+        """
         values = np.zeros(len(self.states))
         for _ in range(10_000):
             found = np.where(self.terminal, 0.0, (self.rewards + discount * values[self.following]).max(1))

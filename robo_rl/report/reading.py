@@ -49,7 +49,7 @@ class RecordedRun:
     """(step, outcome) during training, in order"""
     final: Evaluation | None
     elsewhere: dict[str, Evaluation] = field(default_factory=dict)
-    """Of the finished policy if it was not trained, by name."""
+    """Name -> evaluation of the finished policy outside of its training, such as in another environment."""
     warnings: list[str] = field(default_factory=list)
     label: str = ""
     """Short name, unique within a report."""
@@ -61,7 +61,7 @@ class RecordedRun:
 
     @property
     def group(self) -> str:
-        """Equal for runs that differ in their training seed only."""
+        """The recipe without its seed, as JSON: equal for runs that differ in their training seed only."""
         return json.dumps({key: value for key, value in self.recipe.items() if key != "seed"}, sort_keys=True, default=str)
 
     @property
@@ -76,7 +76,7 @@ class RecordedRun:
 
     @cached_property
     def newest(self) -> dict[str, Any]:
-        """Newest value of every tag."""
+        """Tag -> its newest logged value."""
         merged: dict[str, Any] = {}
         for line in self.metrics:
             merged |= line
@@ -89,12 +89,12 @@ class RecordedRun:
 
     @property
     def seconds(self) -> float:
-        """[s] of training."""
+        """[s] Duration of the training."""
         return float(self.newest.get("time", 0.0))
 
     @cached_property
     def time_split(self) -> dict[str, float]:
-        """Seconds by activity, untimed seconds under OTHER; their sum is that of the run."""
+        """Activity -> [s] spent on it; untimed seconds are under OTHER. The values add up to the seconds of the run."""
         split = {text: float(self.newest[tag]) for tag, text in ACTIVITIES.items() if tag in self.newest}
         rest = self.seconds - sum(split.values())
         return split | ({OTHER: split.get(OTHER, 0.0) + rest} if split and rest > 0 else {})
@@ -107,14 +107,14 @@ class RecordedRun:
 
     @property
     def curve(self) -> list[tuple[int, Evaluation]]:
-        """All evaluations; the final one, of more episodes, takes the place of one at the same step."""
+        """(step, evaluation), in order; at the last step only the final evaluation, which has more episodes."""
         if self.final is None:
             return self.evaluations
         return [(step, evaluation) for step, evaluation in self.evaluations if step < self.steps] + [(self.steps, self.final)]
 
 
 class RunFiles:
-    """Files of a run folder, each parsed once until it changes: a run that is written may be read again and again."""
+    """Files of a run folder. Each is parsed again only if it has changed, so that a running training may be read often."""
 
     def __init__(self, path: Path, metrics: Callable[[], list[dict[str, Any]]] | None = None) -> None:
         """metrics: reads metrics.jsonl; by default it is read as a whole."""

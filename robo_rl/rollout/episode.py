@@ -54,7 +54,7 @@ class Rollout:
         supervisor: Supervisor | None = None,
         deterministic: bool = False,
     ) -> Self:
-        """Replays the actions of a saved rollout in a fresh environment, as they were sent to it.
+        """Resume a saved rollout: replay its actions, as they were sent, in a fresh environment.
 
         Afterwards `exact` is True if every reward and the last observation equal the saved ones bit for bit; otherwise cut the
         episode. The policy and the supervisor are neither reset nor called: restore their own state.
@@ -114,23 +114,31 @@ class Rollout:
 
     @property
     def observation(self) -> Observation:
-        """The newest observation."""
+        """Newest observation, which follows the last step, or the reset before the first step."""
         return self._observations[-1]
 
     @property
     def instruction(self) -> str | None:
-        """The task of this episode in words if there are any."""
+        """Task of this episode in words; None if it has none."""
         return self._instruction
 
     @property
     def stop_reason(self) -> str:
-        """Reason for the end: the environment's own, else one derived from the flags; "running" before the end."""
+        """Reason of the end: the environment's, or else one that follows from the flags; "running" before the end."""
         return end_of(self.terminated, self.truncated, self.success, self._stop_reason) if self.done else "running"
 
     def step(self) -> Transition:
-        """Takes one step; raises InvalidAction, InvalidEpisode, EnvironmentFailed.
+        """Take one step: ask the policy for an action, let the supervisor override it, and execute it.
 
-        A policy that plans ahead plans anew after an action that was not its own.
+        A policy that plans ahead makes a new plan after an action that was not its own.
+
+        Returns:
+            The executed step.
+
+        Raises:
+            InvalidAction: The policy or the supervisor returned an action that the spec does not allow.
+            InvalidEpisode: The episode is over, or its reward is not finite.
+            EnvironmentFailed: The environment raised an error.
         """
         if self.done:
             raise InvalidEpisode(
@@ -147,7 +155,7 @@ class Rollout:
         return transition
 
     def newest(self, count: int) -> list[Transition]:
-        """Returns the last `count` steps of an episode under way."""
+        """Return the newest `count` steps of an episode under way, in their order."""
         return [
             Transition(
                 observation=self._observations[step],
@@ -164,11 +172,11 @@ class Rollout:
         ]
 
     def cut(self, reason: str) -> None:
-        """Ends the episode here as truncated, for example with "operator" or "crash"."""
+        """End the episode here as truncated; reason: its stop reason, such as "operator" or "crash"."""
         self.truncated, self._stop_reason = True, reason
 
     def episode(self) -> Episode:
-        """Returns the recorded episode, each observation once; raises InvalidEpisode while it is under way."""
+        """Return the recorded episode, each observation without its stack; raises InvalidEpisode while it is under way."""
         if not self.done:
             raise InvalidEpisode(
                 "The episode is still under way.", got=f"{len(self)} steps", fix="step until done, or cut(reason) it"
@@ -194,7 +202,7 @@ class Rollout:
         )
 
     def state_dict(self) -> StateDict:
-        """Returns the inputs of `resume`, and the values it compares with."""
+        """Return the seed and actions that `resume` replays, and the values that it compares the replay with."""
         return {
             "seed": self.seed,
             "actions": self._stack(self._actions),
@@ -241,14 +249,14 @@ class Rollout:
         return Transition(before, action, reward, self.observation, self.terminated, self.truncated, proposed, source, info)
 
     def _time_of(self, info: Mapping[str, Any]) -> float:
-        """Return when an observation was measured if the first one told it, by the same clock; else when it arrived."""
+        """Return the time of an observation: when it was measured if the environment reports that, else when it arrived."""
         before, self._arrived = self._arrived, time.monotonic()
         if not self._is_told_times:
             return self._arrived
         return float(info.get(MEASURED_AT, self._timestamps[-1] + self._arrived - before))
 
     def _propose(self) -> Array:
-        """Returns the policy's action; raises InvalidObservation, not InvalidAction, if it looked at NaN or infinity."""
+        """Return the policy's action; a bad action after an observation with NaN or infinity raises InvalidObservation."""
         try:
             return self._validate(self._policy.act(self.observation, deterministic=self._deterministic))
         except InvalidAction:
@@ -303,7 +311,7 @@ class RecordedRollout:
 
     @property
     def instruction(self) -> str | None:
-        """The task of this episode in words if there are any."""
+        """Task of this episode in words; None if it has none."""
         return self._episode.instruction
 
     def step(self) -> Transition:

@@ -19,20 +19,22 @@ from robo_rl.types import ActionSource, Transition
 
 
 class Key(NamedTuple):
-    """Key of an episode's first step."""
+    """Key of an episode in the log, from which its journal is named."""
 
     step: int
+    """Number of the training step with which the episode begins."""
     episode: int
+    """Number of the episode."""
 
     @classmethod
     def of(cls, path: Path) -> Key:
-        """Inverse of `stem`."""
+        """Return the key of a journal's path; the inverse of `stem`."""
         step, episode = path.stem.split("-")
         return cls(int(step), int(episode))
 
     @property
     def stem(self) -> str:
-        """Name of its journal."""
+        """File name of the episode's journal, without the ending."""
         return f"{self.step:010d}-{self.episode:08d}"
 
 
@@ -40,11 +42,11 @@ class StepLog:
     """Writer of the log; continues after the last whole step of an earlier process."""
 
     def __init__(self, folder: Path, spec: EnvironmentSpec, step: int = 0) -> None:
-        """step: earliest number of the first step, for a log that lost steps of a checkpoint in a power cut."""
+        """step: number of the checkpoint's step: new steps count from it if a power cut took later ones from the log."""
         self._folder, self._spec = folder, spec
         folder.mkdir(parents=True, exist_ok=True)
         self.steps, self.episodes = step, 0
-        """Whole steps, and started episodes, so far."""
+        """Numbers of whole steps, and of started episodes, so far."""
         if keys := _keys(folder):
             last = keys[-1]
             self.steps = max(step, last.step + sum(1 for _ in itertools.islice(records(_path(folder, last)), 1, None)))
@@ -52,27 +54,27 @@ class StepLog:
         self._journal: Journal | None = None
 
     def begin(self, observation: Observation, *, seed: int | None, instruction: str | None, source: str = "training") -> None:
-        """An episode begins, and the one before is over."""
+        """Begin the journal of an episode, and close that of the episode before."""
         self.close()
         self._journal = Journal(self._folder, Key(self.steps, self.episodes).stem, self._spec)
         self._journal.begin(observation, seed=seed, instruction=instruction, source=source)
         self.episodes += 1
 
     def step(self, transition: Transition) -> None:
-        """Writes a step; once this has returned, it is not lost. Raises DatasetError if the disk is full."""
+        """Write a step durably: once this returns, it is not lost. Raises DatasetError if the disk is full."""
         assert self._journal is not None, "begin comes before step"
         self._journal.step(transition)
         self.steps += 1
 
     def since(self, step: int) -> Iterator[EpisodeStart | Transition]:
-        """Yields the records from a step on, those of earlier processes included."""
+        """Yield starts of episodes and steps, from number `step` on, also those that earlier processes wrote."""
         reader = StepReader(self._folder, step)
         while (found := reader.following()) is not None:
             yield found
         reader.close()
 
     def close(self) -> None:
-        """Ends writing."""
+        """Close the journal of the running episode."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
@@ -80,7 +82,7 @@ class StepLog:
 
 @dataclass(frozen=True)
 class EpisodeStart:
-    """Start of an episode; the one before, if it had not ended, was cut."""
+    """Start of an episode in the log. An episode before it that has not ended was cut short."""
 
     observation: Observation
     instruction: str | None

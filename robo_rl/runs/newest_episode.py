@@ -1,8 +1,8 @@
-"""Newest training and evaluation episode of a run, small enough to be kept always: what a film of it needs.
+"""Newest training episode and newest evaluation episode of a run: the little that a film of each needs.
 
-RUN/newest/training.npz, evaluation.npz: seed and executed actions, from which a simulator repeats the episode in another
-process, so that no training draws a picture; pictures of the cameras, as JPEG, if the environment does not repeat itself, such
-as a robot.
+RUN/newest/training.npz and evaluation.npz hold seed and executed actions. A simulator repeats the episode from these in another
+process, so that no training draws a picture. An environment that does not repeat itself, such as a robot, has the pictures of
+its cameras in the file, as JPEG.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from robo_rl.types import Array, Episode
 
 FOLDER = "newest"
 QUALITY = 85
-"""of JPEG"""
+"""Quality of JPEG, 0 to 100."""
 MOST_PICTURES = 400
-"""Pictures of a camera that are kept; of a longer episode every second, third ... step."""
+"""Most pictures of a camera that are kept; a longer episode keeps those of every second, third, ... step."""
 Kind = Literal["training", "evaluation"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
 class NewestEpisode:
-    """An episode without its observations."""
+    """An episode without its observations: what a film of it needs."""
 
     kind: Kind
     step: int
@@ -56,7 +56,15 @@ class NewestEpisode:
 
     @classmethod
     def of(cls, episode: Episode, *, kind: Kind, step: int, replays: bool) -> NewestEpisode:
-        """Return the parts of an episode that a film needs; replays: its environment repeats it from seed and actions."""
+        """Return the parts of an episode that a film of it needs.
+
+        Args:
+            episode: The recorded episode.
+            kind: "training" or "evaluation".
+            step: Training step at its end.
+            replays: True if the environment repeats the episode from its seed and actions. If not, the pictures of its cameras
+                are kept as JPEG.
+        """
         stride = max(1, -(-len(episode) // MOST_PICTURES))
         return cls(
             kind=kind,
@@ -77,7 +85,7 @@ class NewestEpisode:
         )
 
     def write(self, run: Path) -> None:
-        """Replace the newest episode of its kind; without effect if the disk is full."""
+        """Write the file of its kind in the folder of a run, in place of an earlier one; does nothing if the disk is full."""
         facts = {name: getattr(self, name) for name in _FACTS} | {"cameras": list(self.pictures)}
         arrays: dict[str, npt.NDArray[Any]] = {"actions": self.actions, "sources": self.sources}
         arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
@@ -92,7 +100,14 @@ class NewestEpisode:
 
     @classmethod
     def read(cls, file: Path) -> NewestEpisode | None:
-        """Return the episode of a file, None without one or if it is damaged; raises OSError if it cannot be read now."""
+        """Read an episode from a file.
+
+        Returns:
+            The episode; None if there is no file, or it is damaged.
+
+        Raises:
+            OSError: The file cannot be read at present.
+        """
         try:
             content = content_of(file)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -18,7 +18,7 @@ LARGEST_ARRAY = 31 << 20  # [byte] glibc always maps arrays above 32 MiB
 
 
 def use_threads(count: int) -> None:
-    """Set the number of threads of PyTorch and NumPy, and keep memory of freed arrays in this process."""
+    """Set the number of threads of one PyTorch or NumPy operation, and let this process keep the memory of freed arrays."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -39,7 +39,7 @@ def keep_freed_memory() -> None:
 
 
 def threads_in_use() -> int:
-    """Return the number of threads of PyTorch."""
+    """Return the number of threads that one operation of PyTorch uses on the CPU."""
     import torch
 
     return int(torch.get_num_threads())

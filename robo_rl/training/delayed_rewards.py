@@ -13,9 +13,13 @@ from robo_rl.types import StateDict, Transition
 
 
 def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelling | None:
-    """Returns the rewards if they have to be relabelled, with room for the steps of the replay memory; else None.
+    """Return what relabels the rewards of each batch, with room for all steps of the replay memory.
 
-    Raises InvalidSetting if a batch would not be of single steps.
+    Returns:
+        None if there are no such rewards, or if they do not change.
+
+    Raises:
+        InvalidSetting: The batches would not be of single steps.
     """
     relabels = None if rewards is None else rewards.relabelling
     if relabels is None:
@@ -33,14 +37,14 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
 
 
 def unlike_single_steps(sampling: Sampling) -> list[str]:
-    """Return the settings that make batches other than single steps, whose rewards cannot be replaced."""
+    """Return the names of settings with which a batch holds more than single steps, so that rewards cannot be replaced."""
     extras_follow = any(extra.uses_rewards for extra in sampling.extras)
     unlike = {"n_step": sampling.n_step != 1, "offline_fraction": sampling.offline_fraction > 0, "extras": extras_follow}
     return [name for name, is_unlike in unlike.items() if is_unlike]
 
 
 def require_unchanging(rewards: DelayedRewards) -> None:
-    """Raises InvalidSetting for rewards that need a loop that relabels its batches."""
+    """Raise InvalidSetting for rewards that change as they are learned, which only some training loops can use."""
     if rewards.relabelling is not None:
         raise InvalidSetting(
             "A reward that changes as it is learned cannot be given once and for all.",
@@ -51,7 +55,7 @@ def require_unchanging(rewards: DelayedRewards) -> None:
 
 
 class EpisodeUnderWay(Protocol):
-    """Running episode as rewards see it: a Rollout, or the known part of one in another process."""
+    """Running episode as rewards see it: a Rollout, or what is known of a Rollout in another process."""
 
     @property
     def observation(self) -> Observation:
@@ -59,37 +63,37 @@ class EpisodeUnderWay(Protocol):
 
     @property
     def instruction(self) -> str | None:
-        """The task of this episode in words if there are any."""
+        """Task of this episode in words; None if it has none."""
 
     def newest(self, count: int) -> list[Transition]:
-        """Returns the last `count` steps."""
+        """Return the newest `count` steps, in their order."""
 
 
 class WaitingSteps:
     """Steps of the running episode, or of those of N environments, that wait for the rewards of a model.
 
     They enter the replay in order, with the model's rewards in place of the environment's, as soon as the model has seen enough
-    of them or the episode is over; the end of the task as seen by the model is one. The replay is cut at a missing reward, so
-    that neither a transition nor a sum of rewards spans it.
+    of them or the episode is over. A step at which the model sees the task completed enters as terminated. The replay is cut at
+    a missing reward, so that no transition and no sum of rewards reaches across it.
     """
 
     def __init__(self, replay: StepMemory, rewards: DelayedRewards) -> None:
         self.rewards = rewards
         self._replay = replay
         self._steps: list[tuple[Transition, int]] = []
-        """With the places of their environments."""
+        """(step, place of its environment)"""
 
     def __len__(self) -> int:
         """Number of steps that wait."""
         return len(self._steps)
 
     def begin(self, observation: Observation, instruction: str | None, place: int = 0) -> None:
-        """A new episode begins."""
+        """Begin an episode of the environment at `place`, and cut the one before."""
         self._replay.cut(place)
         self.rewards.begin(place, observation, instruction)
 
     def add(self, transition: Transition, place: int = 0) -> None:
-        """Takes a step in; may bring it, and those before it, into the replay."""
+        """Add a step; all waiting steps enter the replay if the rewards are due or the episode is over."""
         self.rewards.add(
             place,
             transition.next_observation,
@@ -103,7 +107,7 @@ class WaitingSteps:
             self._enter()
 
     def cut(self, place: int = 0) -> None:
-        """The running episode ends without another step."""
+        """End the running episode of the environment at `place` where it is; the steps that wait enter first."""
         self._enter()
         self._replay.cut(place)
 
@@ -121,11 +125,17 @@ class WaitingSteps:
         self._steps = []
 
     def state_dict(self) -> StateDict:
-        """Returns how many steps wait, and the rewards' state; the steps themselves are the newest of the rollout."""
+        """Return the number of waiting steps and the state of the rewards; the rollout holds the steps themselves."""
         return {"steps": len(self._steps), "rewards": self.rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict, rollout: EpisodeUnderWay | None) -> None:
-        """Restores the waiting steps of a rollout that was replayed exactly; without one they are forgotten."""
+        """Restore the waiting steps and the state of the rewards.
+
+        Args:
+            state: What `state_dict` returned.
+            rollout: The running episode, replayed exactly, which holds the steps; None if it is lost. The steps are then lost,
+                too, and the rewards begin anew.
+        """
         self.rewards.load_state_dict(state["rewards"])
         self._steps = [] if rollout is None else [(step, 0) for step in rollout.newest(int(state["steps"]))]
         if rollout is None:

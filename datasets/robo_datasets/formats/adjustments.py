@@ -1,4 +1,4 @@
-"""Changes of foreign data that a user asks for: other scales, clipped actions, turned pictures, a last step kept."""
+"""Changes that a user asks for when foreign data are imported: scales, clipped actions, turned pictures, a kept last step."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Turn = Literal["90", "180", "270", "upside-down", "mirrored"]
 
 @dataclass(frozen=True)
 class Adjustments:
-    """Changes of foreign data on import; by default none."""
+    """Changes of foreign data when they are imported; by default none."""
 
     action_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Element of the action, or "all" -> foreign values that become -1 and 1; the first may be the greater."""
     clip: bool = False
-    """Clip actions to [-1, 1] as executed; those of the file stay as proposed."""
+    """Clip actions to [-1, 1], as executed; the values of the file are kept as the proposed actions."""
     observation_scales: Mapping[str, float] = field(default_factory=dict)
-    """Observation -> factor."""
+    """Entry of the observation -> factor by which its values are multiplied."""
     turns: Mapping[str, Turn] = field(default_factory=dict)
     """Camera, or "all" -> how its pictures are turned."""
     keep_last: bool = False
-    """Keep the last action and its reward of a truncated episode if the observation after it is missing; the one before is
-    repeated."""
+    """Keep the last action and reward of a truncated episode whose last observation is missing: the observation before it is
+    used twice. Without this the step is left out."""
 
     @property
     def is_none(self) -> bool:
@@ -40,7 +40,12 @@ class Adjustments:
         return self == Adjustments()
 
     def require_known(self, spec: EnvironmentSpec) -> None:
-        """Raises UnknownName for a name that the spec does not have, InvalidSetting for an impossible value."""
+        """Check the adjustments against the spec of the data.
+
+        Raises:
+            UnknownName: An action, observation or camera is not in the spec.
+            InvalidSetting: A range has no width, a scale is 0, or a number is not finite.
+        """
         cameras = spec.observation.subset("image")
         actions = () if spec.action.is_discrete else (ALL, *spec.action.names)
         _require("action", self.action_ranges, actions)
@@ -58,7 +63,16 @@ class Adjustments:
     def limits(
         self, names: Sequence[str], low: Sequence[float], high: Sequence[float]
     ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Returns the foreign actions at -1 and 1; `action_ranges` take the place of limits, and empty limits are [-1, 1]."""
+        """Return the foreign values of each action element that become -1 and 1.
+
+        Args:
+            names: Elements of the action.
+            low: Foreign values that become -1 unless `action_ranges` has others; empty for -1.
+            high: Foreign values that become 1, likewise; empty for 1.
+
+        Returns:
+            The values at -1, and those at 1.
+        """
         if not self.action_ranges:
             return tuple(low), tuple(high)
         ends = zip(low or (-1.0,) * len(names), high or (1.0,) * len(names), strict=True)
@@ -66,11 +80,11 @@ class Adjustments:
         return tuple(first for first, _ in found), tuple(last for _, last in found)
 
     def range_of(self, name: str, otherwise: tuple[float, float]) -> tuple[float, float]:
-        """Returns the foreign values of an element of the action at -1 and 1."""
+        """Return the foreign values of an action element that become -1 and 1; otherwise: those without a range of its own."""
         return self.action_ranges.get(name, self.action_ranges.get(ALL, otherwise))
 
     def has_range(self, name: str) -> bool:
-        """Returns whether the range of an element of the action is given."""
+        """Return True if a range is given for an element of the action."""
         return name in self.action_ranges or ALL in self.action_ranges
 
     def scaled(self, name: str, values: Array) -> Array:
@@ -78,7 +92,7 @@ class Adjustments:
         return values if (scale := self.observation_scales.get(name)) is None else values * np.float64(scale)
 
     def turned(self, array: ArraySpec, values: Array) -> Array:
-        """Returns the pictures (T, H, W, C) of a camera as they shall be."""
+        """Return the pictures (T, H, W, C) of a camera, turned as asked."""
         return values if array.role != "image" else turned(values, self._turn(array.name))
 
     def spec_of(self, observation: ObservationSpec) -> ObservationSpec:
@@ -86,7 +100,7 @@ class Adjustments:
         return ObservationSpec(tuple(map(self._turned_spec, observation.values())))
 
     def lines(self) -> list[str]:
-        """Returns the changes, one a line."""
+        """Return the changes in words, one per line."""
         found = [
             f"action {name}: {first:g} becomes -1, {last:g} becomes 1" for name, (first, last) in self.action_ranges.items()
         ]

@@ -1,9 +1,9 @@
 """ARSQ: auto-regressive soft Q-learning over a coarse-to-fine cube of actions.
 
 Liu et al. 2025, "Learning from Suboptimal Data in Continuous Control via Auto-Regressive Soft Q-Network", arXiv:2502.00288; the
-cube is that of Seo, Uruç and James 2024, arXiv:2407.07787. An action is chosen digit by digit, level after level and element
-after element; each choice sees the box that the earlier ones have left. B rows, N members, A action elements, L levels of n
-bins, K = L A choices.
+cube is that of Seo, Uruç and James 2024, arXiv:2407.07787. An action is a series of choices. At each level, one choice for each
+element cuts the box of possible actions into n bins along this element and takes one of them; it sees the box that the earlier
+choices have left. B rows, N members, A action elements, L levels of n bins, K = L A choices.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from robo_rl.types import Array, Batch, Metrics
 
 @dataclass(frozen=True)
 class GoodEpisodes(FromExpert):
-    """The expert's steps, and those of own episodes with a return of `threshold` or more."""
+    """Marks steps as good: those of the expert, and those of training episodes with a return of `threshold` or more."""
 
     uses_rewards = True
     threshold: float | None = None
@@ -58,7 +58,7 @@ class ARSQReplay(Replay):
     learning_starts: int = 1_000
     """Environment steps with random actions before the first update."""
     offline_fraction: float = 0.5
-    """Share of each batch that is recorded."""
+    """Share of each batch that comes from the recorded episodes."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,19 @@ class ARSQConfig(LearnerSettings):
     needs = Needs(STEPS, excludes={Feature.RELABELLED: "choose a reward that does not change"})
 
     levels: int = 3
-    """L; an action is known to 2 / bins^L."""
+    """L; the last box is 2 / bins^L wide along each element."""
     bins: int = 5
-    """n, parts of each box along each element."""
+    """n, number of parts into which a choice cuts a box."""
     temperature: float = 0.01
     """[reward] alpha: weight of the entropy of each choice."""
     conservative: Literal["margin", "cql", "off"] = "margin"
-    """Loss that holds other choices below the expert's."""
+    """Loss that keeps the advantages of other bins below those of the expert's bins."""
     conservative_weight: float = 1.0
-    """Its weight."""
+    """Weight of this loss."""
     experts: str = "success"
     """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
     self_imitation: float | None = None
-    """Return from which own episodes count as the expert's; None for none."""
+    """Return from which on a training episode counts as the expert's; None: no training episode does."""
     lr: float = 3e-4
     """Learning rate of Adam."""
     batch_size: int = 256
@@ -103,7 +103,7 @@ class ARSQConfig(LearnerSettings):
 
     @property
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
+        """What the training loop must sample."""
         return replace(Sampling.of(self), extras=(GoodEpisodes(self.experts, threshold=self.self_imitation),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> ARSQ:
@@ -121,17 +121,17 @@ class Cube:
 
     @property
     def choices(self) -> int:
-        """K, choices of an action."""
+        """K, number of choices that make up an action."""
         return self.levels * self.actions
 
     def encode(self, actions: Tensor) -> Tensor:
-        """Returns the bins (B, K) of actions (B, A)."""
+        """Return the bins (B, K) whose boxes hold the actions (B, A)."""
         count = self.bins**self.levels
         cells = ((actions + 1.0) / 2.0 * count).long().clamp(0, count - 1)
         return torch.cat([cells // self.bins ** (self.levels - 1 - level) % self.bins for level in range(self.levels)], 1)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Returns the centres (B, A) of the boxes that the first choices (B, k) have left, 0 to K of them."""
+        """Return the centres (B, A) of the boxes that the first k choices, codes (B, k), have left; k may be 0 to K."""
         centres = torch.zeros((len(codes), self.actions), device=codes.device)
         for index in range(codes.shape[1]):
             width = 2.0 / self.bins ** (index // self.actions + 1)
@@ -139,7 +139,7 @@ class Cube:
         return centres
 
     def contexts(self, codes: Tensor) -> Tensor:
-        """Returns the inputs of each choice (B, K, A): the centres of the boxes before it."""
+        """Return the input of each choice (B, K, A): the centre of the box that the choices before it have left."""
         level = torch.arange(self.choices, device=codes.device) // self.actions
         moves = (codes - (self.bins - 1) / 2.0) * (2.0 / self.bins ** (level + 1.0))
         spread = functional.one_hot(torch.arange(self.choices, device=codes.device) % self.actions, self.actions)
@@ -148,7 +148,10 @@ class Cube:
 
 
 class Choices(nn.Module):
-    """N networks of the choices: A_k(s, box, bin), whose exponentials over alpha are a distribution; acts by their minimum."""
+    """N networks A_k(s, box, bin), the soft advantage of each bin of choice k; exp(A_k / alpha) is a distribution over bins.
+
+    The policy draws, or takes the best, by the least advantage of the N networks.
+    """
 
     def __init__(self, parts: LearnerParts, inputs: int, cube: Cube, alpha: float, members: int = 2) -> None:
         super().__init__()
@@ -163,7 +166,7 @@ class Choices(nn.Module):
         return soft
 
     def of_actions(self, observations: Tensor, codes: Tensor) -> Tensor:
-        """Returns soft advantages (N, B, K, n) of every choice that the codes (B, K) of actions went through."""
+        """Return the soft advantages (N, B, K, n) of all bins at every choice on the way to the codes (B, K)."""
         rows, count = codes.shape
         contexts = self.cube.contexts(codes).flatten(0, 1)
         places = torch.arange(count, device=codes.device).repeat(rows)
@@ -171,11 +174,11 @@ class Choices(nn.Module):
         return found.reshape(self.members, rows, count, -1)
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Returns the most likely choices, one after the other (B, A)."""
+        """Return actions (B, A) whose choices, one after the other, are the most likely ones."""
         return self._chosen(observations, None)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Returns random choices (B, A)."""
+        """Draw actions (B, A), one choice after the other."""
         return self._chosen(observations, generator)
 
     def _chosen(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -193,7 +196,7 @@ class Choices(nn.Module):
 
 
 class SoftValues(Trainable):
-    """The choices and V(s), which learn from one loss."""
+    """The networks that one loss trains: soft advantages of the choices, and V(s)."""
 
     def __init__(self, choices: Choices, value: Critics) -> None:
         super().__init__()
@@ -216,7 +219,7 @@ class ARSQ(Learned):
         parts.act_with(choices)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of values and choices."""
+        """Take one gradient step of the values and of the choices."""
         parts, data = self.parts, self.parts.batch(batch)
         observations = parts.encoder(data.observations)
         soft = self.choices.of_actions(observations, codes := self.cube.encode(data.actions))
@@ -230,15 +233,23 @@ class ARSQ(Learned):
 
     @torch.no_grad()
     def target(self, data: TensorBatch) -> Tensor:
-        """Returns r + gamma min_i V'_i(s') (B,): V is soft already, because advantages of a choice sum to 1 in exponentials."""
+        """Return r + gamma min_i V'_i(s') (B,).
+
+        V is the soft value already, because exp(A / alpha) of the bins of a choice sums to 1.
+        """
         following: Tensor = self.target_value(self.parts.encoder(data.next_observations)).amin(0)
         return data.rewards + data.discounts * data.masks * following
 
     def conservative_loss(self, soft: Tensor, taken: Tensor, is_expert: Tensor) -> Tensor:
-        """Returns how far other bins lie above the expert's, summed over choices and members, averaged over its rows.
+        """Return how far the advantages of other bins lie above those of the expert's bins.
 
-        soft: (N, B, K, n). taken: (N, B, K, 1) of the expert's bins. "margin": the mean of max(0, A_other - A); "cql":
-        max(0, alpha log of the sum of exp(A_other / alpha) - A).
+        It is summed over choices and members, and averaged over the expert's rows. "margin": the mean of max(0, A_other - A);
+        "cql": max(0, alpha log of the sum of exp(A_other / alpha) - A).
+
+        Args:
+            soft: (N, B, K, n) soft advantages.
+            taken: (N, B, K, 1) those of the bins of the actions in the batch.
+            is_expert: (B,) True for the expert's rows.
         """
         if self.config.conservative == "off":
             return soft.sum() * 0.0

@@ -1,14 +1,14 @@
-"""ExploRS: a reward that is learned for the use of a sparse one, and a bonus for places that are new.
+"""ExploRS: a learned reward that helps a policy to reach a sparse one, and a bonus for places that are new.
 
 Devidze, Kamalaruban and Singla 2022, "Exploration-Guided Reward Shaping for Reinforcement Learning under Sparse Rewards"
-(NeurIPS). The policy climbs r + R_phi(s, a) + B(s), and phi climbs the return of r alone of the policy that this makes:
+(NeurIPS). The policy maximises r + R_phi(s, a) + B(s). phi maximises the return of r alone of the policy that results:
 
     theta_k+1 = theta_k + alpha grad J of r + R_phi + B;      B(s) = b sqrt(lam / (lam + n(s))),   n: visits of a cell
     d J_r(theta_k+1) / d phi = alpha sum_u w_u d R_phi(s_u, a_u) / d phi
     w_u = sum over t <= u of discount^(u - t) c_t,            c_t = grad J_r(theta_k+1) . grad log pi(a_t|s_t)
 
-A step is worth a reward if steps up to it were taken by choices that the task's own gradient wants more of. The paper's exact
-update could not be checked in code; this one-step gradient follows from its objective. B is that of the place reached.
+A step earns a reward if the actions up to it are ones that the task's own gradient makes more likely. The paper's exact update
+could not be checked in code; this one-step gradient follows from its objective. B is that of the place a step leads to.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class ExploRSConfig(EpisodeSettings):
     network: ExploRSNetwork = ExploRSNetwork()
     """Networks."""
     bonus: float = 0.1
-    """b, of a place that was never seen; 0 for none."""
+    """b, bonus of a place that was never visited; 0 for no bonus."""
     visits: float = 1.0
-    """lam: visits after which the bonus begins to fall."""
+    """lam, scale of the fall of the bonus: after 3 lam visits it is half of b."""
     cell: float = 0.1
     """Width of the cells in which visits are counted, in each number of the observation."""
     reward_lr: float = 1e-2
@@ -75,7 +75,7 @@ class ExploRSConfig(EpisodeSettings):
 
 
 class LearnedReward(Trainable):
-    """R_phi, within limits, 0 at first."""
+    """R_phi: a network for the learned reward, within [-limit, limit], 0 at first."""
 
     def __init__(self, inputs: int, limit: float) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class LearnedReward(Trainable):
 
 
 class ExploRS(LearnsFromEpisodes):
-    """Policy gradient on the task's reward, one that is learned, and a bonus."""
+    """Policy gradient on the sum of the task's reward, a learned reward and a bonus for new places."""
 
     def __init__(self, spec: EnvironmentSpec, config: ExploRSConfig, seed: int) -> None:
         self.config, self.actor = config, config.actor(spec, seed)
@@ -102,7 +102,7 @@ class ExploRS(LearnsFromEpisodes):
             reward = LearnedReward(self.parts.encoder.size + spec.action.size, config.reward_limit)
         self.reward = self.parts.add("reward", reward.to(self.parts.device), max(config.reward_lr, 1e-12))
         self.counts: Counter[bytes] = Counter()
-        """Visits of cells."""
+        """Cell -> number of visits."""
         self._before: tuple[Tensor, Tensor, list[int]] | None = None
         """Features, actions and lengths of the episodes of the last update."""
 
@@ -125,19 +125,28 @@ class ExploRS(LearnsFromEpisodes):
         return self.parts.finish_update({**figures, "learned_reward": float(np.abs(learned).mean())})
 
     def surrogate(self, features: Tensor, actions: Tensor, gains: Floats) -> Tensor:
-        """Return the mean of log pi(a|s) times gains (B,): its gradient is that of the policy."""
+        """Return the mean of log pi(a|s) times gains (B,), a scalar whose gradient is the policy gradient."""
         weights = torch.from_numpy(gains.astype(np.float32)).to(features.device)
         return (self.actor.log_densities(features, actions) * weights).mean()
 
     def slope(self, features: Tensor, actions: Tensor, gains: Floats) -> dict[str, Tensor]:
-        """Return the gradient of the task's own return, by name of the policy's parameters."""
+        """Return name of a policy parameter -> gradient of the task's own return."""
         parameters = dict(self.actor.network.named_parameters())
         found = torch.autograd.grad(self.surrogate(features, actions, gains), [*parameters.values()], allow_unused=True)
         zeros = (torch.zeros_like(each) for each in parameters.values())
         return {name: zero if each is None else each for name, each, zero in zip(parameters, found, zeros, strict=True)}
 
     def wanted(self, slope: dict[str, Tensor], features: Tensor, actions: Tensor) -> Floats:
-        """Return c_t (B,): how much more likely each action becomes along a direction of the parameters."""
+        """Return how much a direction in parameter space raises the log probability of each action.
+
+        Args:
+            slope: Name of a policy parameter -> its part of the direction, as `slope` returns it.
+            features: (B, F) of the states.
+            actions: (B, ...) that were taken.
+
+        Returns:
+            c_t (B,), the slope of log pi(a_t|s_t) along the direction.
+        """
         parameters = dict(self.actor.network.named_parameters())
         densities = self.actor.log_densities(features, actions)
         weights = torch.zeros_like(densities, requires_grad=True)
@@ -149,7 +158,7 @@ class ExploRS(LearnsFromEpisodes):
         return np.asarray(found.cpu().numpy(), np.float64)
 
     def pairs(self, features: Tensor, actions: Tensor) -> Tensor:
-        """Return the inputs of R_phi (B, F + A); choices are one-hot."""
+        """Return the inputs of R_phi (B, F + A): features and actions, discrete ones as one-hot vectors."""
         if self.parts.spec.action.is_discrete:
             actions = nn.functional.one_hot(actions.long(), self.parts.spec.action.size)
         return torch.cat([features, actions.to(features.dtype)], -1)

@@ -40,21 +40,21 @@ class FISORConfig(OfflineValueSettings):
     needs = Needs(DATA, CONTINUOUS_ONLY)
 
     expectile: float = 0.9
-    """Of Q(s, a) over the actions in the data, that V(s) follows."""
+    """Expectile of Q(s, a), over the actions in the data, that V(s) follows."""
     feasibility_expectile: float = 0.9
-    """Of Q_h, reversed: V_h follows its lower end, the safest action in the data."""
+    """Expectile of -Q_h, over the actions in the data, that -V_h follows: V_h is near the safest action in the data."""
     unsafe_signal: float = 1.0
-    """h of a step that costs something; a step that costs nothing has -1. The authors take 25, which is cautious for long."""
+    """h of a step with a cost; a step without has -1. The authors take 25, with which a danger far ahead counts longer."""
     clearance: str = ""
-    """Observed distances to anything forbidden, negative inside it: h is minus the smallest; "" takes costs alone."""
+    """Entry with distances to what is forbidden, negative inside: h is minus the smallest; "": h is of the costs alone."""
     escape_weight: float = 5.0
-    """Inverse temperature of A_h outside the feasible region [1/h]."""
+    """Inverse temperature of the gain in safety, V_h - Q_h, outside the feasible region [1/h]."""
     gain_weight: float = 3.0
-    """Inverse temperature of the advantage inside [1/reward]."""
+    """Inverse temperature of the advantage inside the feasible region [1/reward]."""
     noise_levels: int = 5
-    """Levels of the diffusion, evaluations of the network for each action."""
+    """Noise levels of the diffusion; each drawn action takes one evaluation of the network a level."""
     candidates: int = 16
-    """N, actions that are drawn; the one with the least Q_h is executed."""
+    """N, actions drawn at each step; the one with the least Q_h, the safest, is executed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +81,7 @@ class FISORConfig(OfflineValueSettings):
 
 
 class FISOR(Learned):
-    """Learns where it can stay safe for ever, and to earn as much as it can there."""
+    """Learns in which states an agent can stay safe for ever, and how to earn most reward there."""
 
     def __init__(self, spec: EnvironmentSpec, config: FISORConfig, seed: int) -> None:
         require_continuous(spec, "fisor")
@@ -104,7 +104,7 @@ class FISOR(Learned):
         parts.act_with(self.actor)
 
     def signal(self, batch: Batch) -> Tensor:
-        """Return h (B,): above 0 where a step is unsafe."""
+        """Return the safety signal h (B,) of each step; above 0 is unsafe."""
         if self.config.clearance:
             distances = torch.from_numpy(batch.next_observations[self.config.clearance])
             return -distances.flatten(1).amin(1).to(self.parts.device)
@@ -112,7 +112,7 @@ class FISOR(Learned):
         return torch.where(costs > 0, self.config.unsafe_signal, -1.0)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of each network: feasibility, rewards, policy."""
+        """Take one gradient step of every network: those of safety, those of rewards, then the policy."""
         parts, config = self.parts, self.config
         data = parts.batch(batch)
         with torch.no_grad():
@@ -130,7 +130,7 @@ class FISOR(Learned):
     def learn_feasibility(
         self, data: TensorBatch, observations: Tensor, following: Tensor, signal: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Take a step of V_h and Q_h; return Q_h and V_h (B,) of the batch."""
+        """Take a gradient step of V_h and Q_h, the values of safety; return Q_h and V_h (B,) of the batch."""
         parts, config = self.parts, self.config
         with torch.no_grad():
             danger = self.danger_target(observations, data.actions).amax(0)
@@ -153,7 +153,7 @@ class FISOR(Learned):
         return torch.where(data.masks > 0, ahead, signal)
 
     def learn_values(self, data: TensorBatch, observations: Tensor, following: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        """Take a step of V and Q, as in IQL; return the advantages (B,) and losses."""
+        """Take a gradient step of V and Q, the values of rewards, as in IQL; return the advantages (B,) and the losses."""
         parts, config = self.parts, self.config
         with torch.no_grad():
             q = self.target_critic(observations, data.actions).amin(0)
@@ -180,7 +180,15 @@ class FISOR(Learned):
         return torch.where(danger_value > 0, escape, earn)
 
     def denoising_loss(self, data: TensorBatch, observations: Tensor, weights: Tensor) -> Tensor:
-        """Weighted squared error of the predicted noise (eq. 13)."""
+        """Return the loss of the diffusion policy, a scalar (eq. 13): the weighted squared error of its predicted noise.
+
+        Noise of a random level is added to the actions of the data, and the denoiser predicts it.
+
+        Args:
+            data: The batch, whose actions the policy imitates.
+            observations: (B, F) encoded observations.
+            weights: (B,) weights of the actions, of `weights`.
+        """
         schedule, generator = self.actor.diffusion.schedule, self.parts.generator
         noise = normal(data.actions, generator)
         level = torch.randint(schedule.levels, (len(noise),), generator=generator).to(noise.device)
@@ -189,7 +197,7 @@ class FISOR(Learned):
 
 
 class SafestOfMany(nn.Module):
-    """Draws N actions by diffusion and takes the one with the least Q_h."""
+    """Actor that draws N actions by diffusion and takes the safest, which has the least Q_h."""
 
     def __init__(self, diffusion: DiffusionActor, critic: Critics, candidates: int) -> None:
         super().__init__()
@@ -204,5 +212,5 @@ class SafestOfMany(nn.Module):
         return actions.view(len(observations), self._count, -1)[rows, danger.argmin(1)]
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Return actions (B, A) that are drawn with the same noise each time."""
+        """Return actions (B, A), drawn with the same noise at every call, so that equal observations get equal actions."""
         return self.draw(observations, torch.Generator().manual_seed(0))

@@ -53,10 +53,10 @@ class MFRLNetwork(Network):
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """Classifiers of plans that can be flown: the group `model` of settings."""
+    """Settings `model`: the classifiers that tell which plans can be flown."""
 
     inducing: int = 128
-    """Inducing points of each."""
+    """Inducing points of each classifier, a Gaussian process."""
     lr: float = 0.02
     """Learning rate."""
     steps: int = 10
@@ -75,7 +75,7 @@ class MFRLConfig(LearnerSettings, OwnLoop):
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
 
     fidelities: Literal["both", "low", "high"] = "both"
-    """Labels that the reward is estimated from; "low" and "high" are the controls."""
+    """Labels that the reward is estimated from: cheap checks (low), flights (high) or both. One alone is for comparison."""
     lr: float = 3e-3
     """Learning rate of policy and value; the paper's 1e-4 is for many more updates."""
     network: MFRLNetwork = MFRLNetwork()
@@ -87,28 +87,28 @@ class MFRLConfig(LearnerSettings, OwnLoop):
     epochs: int = 5
     """Gradient steps on each batch; the paper has 10."""
     clip: float = 0.2
-    """Largest change of a plan's probability, relative."""
+    """Relative change of a plan's probability beyond which an update gains nothing (clip of PPO)."""
     largest_kl: float = 0.1
-    """[nat] divergence from the policy that drew a batch at which its gradient steps end."""
+    """[nat] The gradient steps on a batch end once the policy differs by this KL divergence from the one that drew it."""
     action_std: float = 0.1
     """Standard deviation of the policy's actions at the start."""
     last_action_std: float = 0.03
-    """Standard deviation at the end, to which it falls from flight to flight. The paper's stays, so that the best mean leaves
-    room for noise."""
+    """Standard deviation at the end; it falls with every flight. In the paper it stays, and so the best mean keeps a distance
+    from plans that cannot be flown."""
     tasks: int = 300
-    """Tasks that plans are made for, drawn once."""
+    """Size of the pool of tasks, which is drawn once; plans are made for these."""
     low_labels: int = 16
-    """Plans of each update that the low fidelity labels, those of which it is least certain."""
+    """Plans of each update that the cheap check labels: those of which its classifier is least certain."""
     updates_per_flight: int = 4
     """Updates between two flights; a flight is an environment step. The paper has 1."""
     first_low: int = 512
-    """Labels of the low fidelity before the first update."""
+    """Plans that the cheap check labels before the first update."""
     first_flights: int = 20
-    """Flights before the first update, of plans such as those of the first policy."""
+    """Flights before the first update, of plans of the untrained policy."""
     first_std: float = 0.4
     """Standard deviation of the actions of these plans."""
     model: ClassifierSettings = ClassifierSettings()
-    """Classifiers of plans that can be flown."""
+    """Classifiers that tell which plans can be flown."""
     failed_reward: float = -1.0
     """Reward of a plan that cannot be flown."""
     reward_low: float = -1.5
@@ -144,7 +144,7 @@ class MFRLConfig(LearnerSettings, OwnLoop):
 
 
 class SegmentActor(Trainable):
-    """Recurrent encoder and decoder over segments: two actions for each, around 0 at first."""
+    """Recurrent encoder and decoder over the segments of a plan: two actions for each segment, around 0 at first."""
 
     def __init__(self, segments: int, units: int, deviation: float) -> None:
         super().__init__()
@@ -157,7 +157,11 @@ class SegmentActor(Trainable):
         nn.init.zeros_(self.mean.bias)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means (B, 2 S), 0 beyond the last segment, and which actions count (B, 2 S)."""
+        """Return the means and the mask of the actions, given features (B, 4 S).
+
+        Returns:
+            Means (B, 2 S), 0 beyond a plan's last segment; mask (B, 2 S), True for the actions of its segments.
+        """
         steps, times = features[:, : 3 * self.segments], features[:, 3 * self.segments :]
         valid = times > 0.0
         inputs = torch.cat([steps.unflatten(1, (self.segments, 3)), times.unsqueeze(2)], 2)
@@ -171,23 +175,33 @@ class SegmentActor(Trainable):
         return means * counts, counts
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Return the means within [-1, 1], (B, 2 S)."""
+        """Return the means (B, 2 S), clipped to [-1, 1]."""
         means: Tensor = self(observations)[0]
         return means.clamp(-1.0, 1.0)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return actions (B, 2 S) within [-1, 1]."""
+        """Draw actions (B, 2 S) with the actor's own deviation, clipped to [-1, 1]."""
         return self.sample(observations, generator, self.deviation).clamp(-1.0, 1.0)
 
     def sample(self, observations: Tensor, generator: torch.Generator, deviation: float) -> Tensor:
-        """Return actions (B, 2 S), which may lie beyond [-1, 1]."""
+        """Draw actions around the means, without limits: they may lie beyond [-1, 1].
+
+        Args:
+            observations: (B, 4 S) features of B plans of up to S segments.
+            generator: Source of the noise.
+            deviation: Standard deviation of the noise.
+
+        Returns:
+            (B, 2 S): S numbers for the times of the segments, then S for their smoothness. Those beyond a plan's last segment
+            have no noise.
+        """
         means, counts = self(observations)
         noise = torch.randn(means.shape, generator=generator).to(means.device)
         actions: Tensor = means + deviation * noise * counts
         return actions
 
     def log_density(self, means: Tensor, counts: Tensor, actions: Tensor) -> Tensor:
-        """Return log pi (B,) of the actions that count."""
+        """Return log pi (B,) of actions (B, 2 S), summed over those that `counts` (B, 2 S) marks."""
         densities: Tensor = Normal(means, self.deviation).log_prob(actions)
         return (densities * counts).sum(1)
 
@@ -211,11 +225,17 @@ class MFRL(Learned):
 
     @torch.no_grad()
     def draw(self, features: Tensor, deviation: float) -> Tensor:
-        """Return actions (B, 2 S) with this deviation."""
+        """Draw actions (B, 2 S) with standard deviation `deviation`; they may lie beyond [-1, 1]."""
         return self.actor.sample(features, self.parts.generator, deviation)
 
     def learn(self, features: Tensor, actions: Tensor, rewards: Tensor) -> Metrics:
-        """Take the gradient steps of one batch, features (B, 4 S) and rewards (B,); plans of a task lie side by side."""
+        """Take the gradient steps of one batch of plans.
+
+        Args:
+            features: (B, 4 S); the `plans_per_task` plans of a task follow each other.
+            actions: (B, 2 S) drawn by the present policy.
+            rewards: (B,) estimated rewards of the plans.
+        """
         config = self.config
         with torch.no_grad():
             means, counts = self.actor(features)
@@ -238,7 +258,7 @@ class MFRL(Learned):
 
 
 class ChosenPlan:
-    """Policy of a flight: one plan, chosen before."""
+    """Policy of a flight, which returns a plan that was chosen before."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.environment_spec, self.action = spec, np.zeros(spec.action.size, np.float32)
@@ -252,7 +272,10 @@ class ChosenPlan:
 
 
 class MFRLTraining:
-    """Updates on plans for a pool of tasks, few of which are flown. A resume is warm."""
+    """Training loop: the policy learns from many plans with estimated rewards, of which few are flown.
+
+    A resume is warm: it goes on from the checkpoint with new flights, and differs from a training without a break.
+    """
 
     def __init__(self, environment: gymnasium.Env[Any, Any], config: MFRLConfig, *, steps: int, seed: int) -> None:
         self.environment, self.config, self.steps, self.seed = environment, config, steps, seed
@@ -302,7 +325,16 @@ class MFRLTraining:
             self._tasks.append(Rollout(self.environment, self._chosen, seed=seed).observation)
 
     def _plans(self, count: int, deviation: float, repeats: int = 1) -> tuple[npt.NDArray[np.int64], Tensor, Tensor, list[Any]]:
-        """Return tasks (B,), each `repeats` times in a row, features (B, 4 S), actions (B, 2 S) of the policy, and plans."""
+        """Let the policy plan for random tasks.
+
+        Args:
+            count: B, number of plans.
+            deviation: Standard deviation of the actions.
+            repeats: Plans for each task; they follow each other.
+
+        Returns:
+            Numbers of the tasks (B,), features (B, 4 S), actions (B, 2 S), and the B plans.
+        """
         tasks = self._random.integers(len(self._tasks), size=count // repeats).repeat(repeats)
         encoder, device = self.learner.parts.encoder, self.learner.parts.device
         rows = {name: np.stack([self._tasks[task][name] for task in tasks]) for name in encoder.reads}
@@ -356,7 +388,7 @@ class MFRLTraining:
         self.model.fit(self.config.model.steps, 256, self._random)
 
     def estimate(self, plans: Sequence[Any], features: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the rewards (B,) of plans: P(feasible) times the share of time saved, else the reward of a failure."""
+        """Return the expected rewards (B,): the share of time saved if a plan can be flown, `failed_reward` if it cannot."""
         assert self.model is not None
         config = self.config
         feasible = self.model.probability("low" if config.fidelities == "low" else "high", features)

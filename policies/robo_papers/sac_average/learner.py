@@ -21,10 +21,10 @@ from robo_rl.types import Batch, Metrics, StateDict
 
 @dataclass(frozen=True)
 class SACAverageConfig(SACSettings):
-    """Settings of SAC for the mean reward."""
+    """Settings of SAC that maximises the mean reward of a step, without a discount."""
 
     discount: float = 1.0
-    """1: there is no discount."""
+    """Always 1, because there is no discount."""
     rate_step: float = 0.005
     """Weight of the newest batch in the running mean of values, which stands for the mean reward of a step (kappa)."""
 
@@ -44,7 +44,7 @@ class MeanReward(Objective):
 
     def __init__(self, rate_step: float) -> None:
         self._rate_step, self.rate = rate_step, torch.zeros(())
-        """f(Q), which values settle at: the mean reward of a step, and of its entropy."""
+        """f(Q), an estimate of the mean of reward and entropy of a step."""
 
     @override
     def target(self, targets: Tensor, data: TensorBatch) -> Tensor:
@@ -62,7 +62,7 @@ class MeanReward(Objective):
 
 
 class SACAverage(Learned):
-    """Maximises the mean of reward and entropy over the steps of a task that does not end."""
+    """SAC for tasks that do not end: it maximises the mean of reward and entropy of a step."""
 
     def __init__(self, spec: EnvironmentSpec, config: SACAverageConfig, seed: int) -> None:
         self.objective = MeanReward(config.rate_step)

@@ -1,9 +1,9 @@
-"""StepMix for continuous spaces: SAC takes over from a baseline late in an episode, and earlier as bounds of returns allow.
+"""StepMix for continuous spaces: SAC takes over from a baseline late in an episode, and earlier once its returns allow.
 
 After Li, Li, Yang, Shen and Shi 2023, "Near-optimal conservative exploration in reinforcement learning under episode-wise
-constraints", arXiv:2306.06265, whose bounds are of tabular models: here they are of means of observed returns, so that the
-guarantee is measured, not proven. H is the mean length of the baseline's episodes; candidate k of K follows the baseline
-before step H (1 - k / K).
+constraints", arXiv:2306.06265. The paper computes bounds from a tabular model. Here they are computed from observed returns, so
+that the guarantee is measured, not proven. H is the mean length of the baseline's episodes. Candidate k of K follows the
+baseline before step H (1 - k / K), and SAC from then on.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class StepMixSACConfig(SACSettings, OwnLoop):
     candidates: int = 8
     """K; candidate 0 is the baseline alone, candidate K is SAC alone."""
     window: int = 20
-    """Newest episodes of a candidate that its bound is of, because SAC changes."""
+    """Newest episodes of a candidate whose returns its bound is computed from; older ones are of an older SAC."""
     least_episodes: int = 5
     """Episodes of a candidate before its bound counts."""
     deviations: float = 1.64
-    """Standard errors that a bound lies below the mean return: 1.64 for 95 %, if returns were normal."""
+    """Standard errors by which a bound lies below the mean return; 1.64 is 95 % confidence for normal returns."""
     baseline_episodes: int = 20
     """Episodes of the baseline alone at first."""
 
@@ -67,7 +67,7 @@ class StepMixSACConfig(SACSettings, OwnLoop):
 
 
 class Bounds:
-    """Returns of each candidate, and the mixture of two neighbours that they allow."""
+    """Returns of each candidate, and the mixture of two neighbouring candidates that their bounds allow."""
 
     def __init__(self, config: StepMixSACConfig, worst: float) -> None:
         self._config, self._worst = config, worst
@@ -77,13 +77,13 @@ class Bounds:
 
     @property
     def threshold(self) -> float:
-        """The baseline's mean return plus its error, less the share alpha of its size."""
+        """Return that is to be kept in expectation: the baseline's mean, plus its error, minus alpha times the mean's size."""
         mean = float(np.mean(self.baseline))
         error = self._config.deviations * float(np.std(self.baseline, ddof=1)) / float(np.sqrt(len(self.baseline)))
         return mean + error - self._config.alpha * abs(mean)
 
     def lower(self, candidate: int) -> float:
-        """Return the lower bound of a candidate's mean return."""
+        """Return the lower bound of a candidate's mean return; the worst return while it has too few episodes."""
         found = self.baseline if candidate == 0 else self.returns[candidate]
         if len(found) < self._config.least_episodes:
             return self._worst
@@ -91,9 +91,11 @@ class Bounds:
         return max(self._worst, bound)
 
     def mixture(self) -> tuple[int, int, float]:
-        """Return two neighbours and the probability of the second, that take over earliest and keep the threshold.
+        """Return the mixture of candidates that takes over earliest and still keeps the threshold.
 
-        The baseline alone, (0, 0, 0), as long as it is not known well.
+        Returns:
+            Two neighbouring candidates, and the probability of the second; (0, 0, 0.0), the baseline alone, until the
+            baseline has enough episodes.
         """
         if len(self.baseline) < self._config.baseline_episodes or self.lower(0) < self.threshold:
             return 0, 0, 0.0
@@ -122,14 +124,14 @@ class Bounds:
 
 
 class TakeOver:
-    """A baseline's episode that SAC takes over from."""
+    """Policy of one episode: the baseline acts at first, then SAC to the end."""
 
     def __init__(self, baseline: Policy, later: Policy, begin: int) -> None:
-        """begin: step from which on `later` acts."""
+        """Join two policies. baseline: acts before step `begin`. later: acts from that step on."""
         self.environment_spec, self._policies, self._begin, self._step = later.environment_spec, (baseline, later), begin, 0
 
     def reset(self) -> None:
-        """Begin with the baseline."""
+        """Start an episode, with the baseline."""
         self._step = 0
         for policy in self._policies:
             policy.reset()
@@ -142,7 +144,10 @@ class TakeOver:
 
 
 class StepMixTraining(EpisodeLoop):
-    """Episodes of a baseline that SAC takes over from; SAC learns from all of them."""
+    """Training loop of StepMix.
+
+    In each episode the baseline acts first, and SAC takes over at the step that the bounds allow. SAC learns from all steps.
+    """
 
     def __init__(self, environment: gymnasium.Env[Any, Any], config: StepMixSACConfig, *, steps: int, seed: int) -> None:
         super().__init__(environment, steps=steps, seed=seed)
@@ -157,14 +162,14 @@ class StepMixTraining(EpisodeLoop):
         self.replay = ReplayBuffer(spec, config.replay.capacity, seed)
         self.bounds = Bounds(config, float(config.worst_return))
         self.lengths = list[int]()
-        """[steps] of the baseline's episodes."""
+        """[steps] length of each episode of the baseline alone."""
         self._random = np.random.default_rng(seed)
         self._candidate, self._figures = 0, dict[str, float]()
 
     @property
     @override
     def policy(self) -> Policy:
-        """SAC's policy, alone."""
+        """SAC's policy without the baseline."""
         return self.learner.policy
 
     @override
@@ -179,7 +184,7 @@ class StepMixTraining(EpisodeLoop):
         return TakeOver(self.baseline, self.learner.policy, self.takes_over(self._candidate))
 
     def takes_over(self, candidate: int) -> int:
-        """Return the step from which on SAC acts; never for candidate 0."""
+        """Return the step from which on a candidate lets SAC act; for candidate 0 a step that no episode reaches."""
         if candidate == 0:
             return sys.maxsize
         return round(float(np.mean(self.lengths)) * (1.0 - candidate / self.config.candidates))

@@ -1,4 +1,4 @@
-"""Learning from whole episodes: what an actor says of them, and the learner that climbs PPO's clipped surrogate over them.
+"""Learning from whole episodes: the actor, and a learner that maximises PPO's clipped surrogate over their steps.
 
 Schulman et al. 2017, arXiv:1707.06347, eq. 7. The learner is composed of a rule, which says how much better than others an
 action was, and of further terms of the loss. E episodes, B steps in all, F features of an observation.
@@ -33,7 +33,7 @@ Figures = dict[str, float | Tensor]
 
 
 class EpisodeActor(Stateful):
-    """A policy that is learned from episodes."""
+    """Actor network that learns from whole episodes, with its encoder, policy and random generator."""
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int, make: Callable[..., Any]) -> None:
         """make: returns an actor, given a NetworkFactory, the number of features and that of actions."""
@@ -41,10 +41,10 @@ class EpisodeActor(Stateful):
         self.network: Any = parts.add("actor", make(parts.networks, parts.encoder.size, spec.action.size), settings.lr)
         self.policy: ActorPolicy = parts.act_with(self.network)
         self.random = np.random.default_rng(seed)
-        """Of minibatches, and of all that a learner draws."""
+        """Generator of minibatches and of all other draws of the learner."""
 
     def standardise(self, episodes: Sequence[Episode]) -> None:
-        """Take the observations of new episodes into the mean and deviation of the input; those that are not finite not."""
+        """Update the mean and deviation that standardise the input; skip episodes with observations that are not finite."""
         encoder = self.parts.encoder
         for each in episodes:
             stacked = encoder.stack({name: each.observations[name][:-1] for name in encoder.reads})
@@ -77,7 +77,7 @@ class EpisodeActor(Stateful):
         return found
 
     def clone(self, demonstrations: Sequence[Episode], cloning: Cloning) -> Metrics:
-        """Clone recorded episodes, rows drawn at random."""
+        """Imitate recorded episodes by behaviour cloning, on batches of 256 random steps."""
         if not cloning.updates:
             return {}
         features, actions = self.inputs([each for each in demonstrations if len(each)])
@@ -103,12 +103,12 @@ class EpisodeActor(Stateful):
 
 @dataclass(frozen=True)
 class Cloning:
-    """Behaviour cloning of demonstrations before the first episode: the group `cloning` of settings."""
+    """Settings `cloning`: behaviour cloning of demonstrations before the first episode."""
 
     updates: int = 2000
     """Gradient steps, if there are demonstrations."""
     initial_std: float = 0.3
-    """Deviation of continuous actions after them, to explore with."""
+    """Standard deviation of continuous actions after cloning, for exploration."""
 
     def __post_init__(self) -> None:
         allowed = {"updates": (self.updates >= 0, "0 or more"), "initial_std": (self.initial_std > 0, "above 0")}
@@ -116,7 +116,7 @@ class Cloning:
 
 
 class LearnsFromEpisodes(Stateful, ABC):
-    """A learner around an actor."""
+    """Learner that updates its actor with whole episodes."""
 
     actor: EpisodeActor
 
@@ -126,27 +126,34 @@ class LearnsFromEpisodes(Stateful, ABC):
         return self.actor.policy
 
     def standardise(self, episodes: Sequence[Episode]) -> None:
-        """Take the observations of new episodes into the mean and deviation of the input."""
+        """Update the mean and deviation that standardise the input with the observations of new episodes."""
         self.actor.standardise(episodes)
 
     def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
-        """Learn from recorded episodes before the first of its own."""
+        """Learn from recorded episodes, before the first episode of the training; returns metrics for the log."""
         return {}
 
     @abstractmethod
     def learn(self, episodes: Sequence[Episode]) -> Metrics:
-        """Learn from the newest episodes, those of a group side by side; returns metrics under train/."""
+        """Update the policy with the newest episodes.
+
+        Args:
+            episodes: All episodes since the last update. Those of a group, which begin in the same state, follow each other.
+
+        Returns:
+            Metrics for the log, with names under train/.
+        """
 
 
 class Rule(Stateful):
-    """How much better than others the actions of episodes were."""
+    """Rule for advantages: it says how much better than others the actions of episodes were."""
 
     @abstractmethod
     def of(self, episodes: Sequence[Episode]) -> tuple[Advantages, Figures]:
         """Return the advantages of all steps (B,), and figures for the log."""
 
     def begin(self) -> None:
-        """Hear that the first episode comes next."""
+        """Prepare for the first episode; called once, before it."""
 
     @override
     def state_dict(self) -> StateDict:
@@ -158,18 +165,18 @@ class Rule(Stateful):
 
 
 class Term(Stateful):
-    """A further term of the loss."""
+    """A further term of the loss of `ClippedLearner`."""
 
     def begin(self, demonstrations: Sequence[Episode]) -> None:
-        """Hear that the first episode comes next, after these were cloned."""
+        """Prepare for the first episode; called once, after the demonstrations were cloned."""
 
     def take(self, episodes: Sequence[Episode], advantages: Advantages) -> Figures:
-        """Take in the episodes of an update; returns figures for the log."""
+        """Prepare for an update with these episodes; returns figures for the log."""
         return {}
 
     @property
     def counts(self) -> bool:
-        """True if an update is of use even if no action was better than another."""
+        """True if the term needs an update even when all advantages are 0."""
         return False
 
     @abstractmethod
@@ -186,7 +193,7 @@ class Term(Stateful):
 
 
 class ClippedLearner(LearnsFromEpisodes):
-    """Climbs the clipped surrogate, by advantages of a rule, less further terms."""
+    """Learner that maximises PPO's clipped surrogate with the advantages of a rule, while it minimises further terms."""
 
     def __init__(
         self,
@@ -218,7 +225,7 @@ class ClippedLearner(LearnsFromEpisodes):
         return self.actor.parts.finish_update(figures)
 
     def climb(self, episodes: Sequence[Episode], advantages: Advantages) -> Tensor:
-        """Take some passes over the steps of episodes; return the last mean ratio."""
+        """Take `epochs` passes of gradient steps over the episodes; return the mean probability ratio of the last batch."""
         actor, settings = self.actor, self._settings
         features, actions = actor.inputs(episodes)
         gains = torch.from_numpy(np.asarray(advantages, np.float32)).to(features.device)

@@ -20,17 +20,17 @@ from robo_rl.training.episodic import EpisodicTraining, Player, Plays
 
 @dataclass(frozen=True)
 class EpisodeNetwork(Network):
-    """Networks of a learner from whole episodes."""
+    """Networks of a learner that updates its policy with whole episodes."""
 
     hidden: tuple[int, ...] = (128, 128)
     """Units of the hidden layers of the policy."""
     normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+    """Number of first observations whose mean and deviation standardise the input; 0 leaves the input as it is."""
 
 
 @dataclass(frozen=True)
 class EpisodeSettings(LearnerSettings, OwnLoop):
-    """Settings of a learner from whole episodes."""
+    """Settings of a learner that updates its policy with whole episodes."""
 
     needs = Needs(
         (EPISODES,),
@@ -49,7 +49,7 @@ class EpisodeSettings(LearnerSettings, OwnLoop):
     episodes: int = 16
     """Episodes between two updates."""
     group: int = 1
-    """Of these, episodes that begin in the same state, by the same seed; divides `episodes`."""
+    """Number of these episodes that share a first state, by the same seed; a divisor of `episodes`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,18 +73,18 @@ class EpisodeSettings(LearnerSettings, OwnLoop):
         return EpisodicTraining
 
     def player(self, environment: gymnasium.Env[Any, Any], learner: Any, seed: int) -> Player:
-        """Return what plays the episodes of a learner that was built."""
+        """Return the player of a learner's training episodes, which come in groups with the same seed."""
         return Plays(environment, learner.policy, seed, self.group)
 
 
 @dataclass(frozen=True)
 class ClippedSettings(EpisodeSettings):
-    """Settings of learners that take several clipped steps over their episodes."""
+    """Settings of a learner that passes over its episodes several times, with the clipped loss of PPO."""
 
     clip_low: float = 0.2
-    """Fall of the probability ratio beyond which nothing is gained."""
+    """Fall of an action's probability ratio below 1 beyond which an update gains nothing."""
     clip_high: float = 0.28
-    """Rise of it."""
+    """Rise of the ratio above 1 beyond which an update gains nothing."""
     epochs: int = 4
     """Passes over a batch of episodes."""
     batch_size: int = 512

@@ -26,11 +26,14 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 Module = TypeVar("Module", bound=nn.Module)
 
 STATE_FORMAT = 2
-"""Of `LearnerParts.state_dict`; 1 had other networks."""
+"""Version of the format of `LearnerParts.state_dict`; 1 had other networks."""
 
 
 class LearnerParts(Stateful):
-    """Networks are added one by one; everything that was added is saved, restored and refused together."""
+    """Parts of a learner: encoder, networks, targets, optimizers, random generators and policy.
+
+    Networks are added one by one. All parts are saved and restored together; a state that does not fit is refused as a whole.
+    """
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int) -> None:
         """Make the encoder of observations; settings: LearnerSettings with a group `network`."""
@@ -57,7 +60,17 @@ class LearnerParts(Stateful):
         """The policy being trained, saved and restored with the rest."""
 
     def add(self, name: str, network: Module, lr: float, *, trains_encoder: bool = False) -> Module:
-        """Return the network, registered for training by Adam with this learning rate, with the encoder if `trains_encoder`."""
+        """Register a network, to be trained by Adam and saved with the rest.
+
+        Args:
+            name: Key of the network in the saved state.
+            network: The network.
+            lr: Learning rate.
+            trains_encoder: True if its loss trains a learned encoder, such as that of pictures, too.
+
+        Returns:
+            The network, on the device.
+        """
         self._networks[name] = network.to(self.device)
         trained = nn.ModuleDict({"network": network})
         if trains_encoder and self.encoder.network is not None:
@@ -68,7 +81,16 @@ class LearnerParts(Stateful):
         return network
 
     def add_target(self, name: str, network: Module, *, sees: bool = False) -> Module:
-        """Return a copy of a network that follows it by `track`; `sees`: with a copy of the encoder, which follows too."""
+        """Register a target network: a copy that is not trained, and that `track` moves towards the original.
+
+        Args:
+            name: Key of the copy in the saved state.
+            network: The network to copy.
+            sees: True to copy a learned encoder, such as that of pictures, too; `track` then moves both copies.
+
+        Returns:
+            The copy.
+        """
         target = copy.deepcopy(network).requires_grad_(requires_grad=False)
         self._networks[name] = target
         if sees and self.encoder.network is not None:
@@ -77,7 +99,7 @@ class LearnerParts(Stateful):
         return target
 
     def act_with(self, actor: Actor) -> ActorPolicy:
-        """Return the policy of an actor that was added."""
+        """Make the policy that acts by an actor, which was added before."""
         self.policy = ActorPolicy(self, actor)
         return self.policy
 

@@ -1,4 +1,4 @@
-"""Actors of the learners from recorded data: deterministic ones, Gaussians around a squashed mean, and choices.
+"""Actors of learners from recorded data: deterministic, Gaussian around a squashed mean, and for discrete actions.
 
 B batch, F features of an observation, A action elements.
 """
@@ -18,10 +18,10 @@ GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
 
 
 class DeterministicActor(Trainable):
-    """a = tanh(f(s)); explores with Gaussian noise around it.
+    """Deterministic actor a = tanh(f(s)), which may explore with Gaussian noise around it.
 
-    As a density it is a Gaussian of fixed, equal deviations, whose likelihood is the squared error. Not the tanh-Gaussian of
-    SAC: demonstrators often command exactly -1 or 1, at which its density has no maximum.
+    Its loss is the squared error, as of a Gaussian with the same fixed deviation for all elements. The tanh-Gaussian of SAC
+    does not fit: demonstrators often command exactly -1 or 1, where its density has no maximum.
     """
 
     __call__: Callable[..., Tensor]
@@ -38,7 +38,7 @@ class DeterministicActor(Trainable):
     mode = forward
 
     def loss(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return the squared error, averaged over the elements of each action (B,)."""
+        """Return the squared error (B,) of each action, averaged over its elements."""
         return ((self(observations) - actions) ** 2).mean(-1)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
@@ -50,7 +50,7 @@ class DeterministicActor(Trainable):
 
 
 class GaussianActor(Trainable):
-    """a ~ Normal(tanh(f(s)), std), std the same in every state: IQL's policy; its density is that before clipping."""
+    """IQL's policy: a ~ Normal(tanh(f(s)), std), with the same std in every state. The density is that before clipping."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class GaussianActor(Trainable):
         self._dropout = dropout
 
     def log_density(self, observations: Tensor, actions: Tensor, generator: torch.Generator) -> Tensor:
-        """Return log pi(a|s), (B,); drops hidden units if the actor was made to."""
+        """Return log pi(a|s) (B,), with dropout of hidden units if the actor was made with it."""
         log_std = self._log_std()
         dropping = {"generator": generator} if self._dropout else {}
         scores = (actions - torch.tanh(self.layers(observations, **dropping).squeeze(0))) * torch.exp(-log_std)
@@ -80,22 +80,22 @@ class GaussianActor(Trainable):
 
 
 class CategoricalActor(Trainable):
-    """pi(a|s) = softmax(f(s)): a policy that chooses among discrete actions."""
+    """Actor for discrete actions: pi(a|s) = softmax(f(s))."""
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int) -> None:
         super().__init__()
         self.layers = factory.actor(inputs, actions)
 
     def loss(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return -log pi(a|s), (B,)."""
+        """Return the cross entropy -log pi(a|s) (B,) of discrete actions (B,), given features (B, F)."""
         return functional.cross_entropy(self.layers(observations).squeeze(0), actions, reduction="none")
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Return the most likely choices (B,)."""
+        """Return the most likely action (B,) of each state."""
         choices: Tensor = self.layers(observations).squeeze(0).argmax(-1)
         return choices
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return random choices (B,)."""
+        """Draw an action (B,) for each state."""
         chances = self.layers(observations).squeeze(0).softmax(-1).cpu()  # the generator's device
         return torch.multinomial(chances, 1, generator=generator).squeeze(-1)

@@ -30,9 +30,9 @@ REPLAY_ARRAYS = ("observations", "next_observations", "actions", "rewards", "don
 
 @dataclass(frozen=True)
 class GlobalRandom:
-    """The process-wide generators that SB3 draws from: torch (CPU and CUDA), numpy and Python.
+    """States of the process-wide random generators that SB3 draws from: of torch (CPU and CUDA), numpy and Python.
 
-    Hence the legacy interface of numpy.
+    SB3 uses numpy's legacy generator, `np.random`, and so its state is the one that is kept.
     """
 
     torch_cpu: Tensor
@@ -42,14 +42,14 @@ class GlobalRandom:
 
     @classmethod
     def current(cls) -> GlobalRandom:
-        """Returns a copy of the present states."""
+        """Return a copy of the present states of the process."""
         numpy = np.random.get_state(legacy=False)  # noqa: NPY002
         cuda = torch.cuda.get_rng_state_all() if _uses_cuda() else []
         return cls(torch.get_rng_state(), numpy, random.getstate(), tuple(cuda))
 
     @classmethod
     def seeded(cls, seed: int) -> GlobalRandom:
-        """Returns the states after seeding, without touching the generators."""
+        """Return the states that seeding would lead to; the generators of the process stay as they are."""
         cuda = [torch.Generator(f"cuda:{i}") for i in range(torch.cuda.device_count() if _uses_cuda() else 0)]
         return cls(
             torch.Generator().manual_seed(seed).get_state(),
@@ -59,7 +59,7 @@ class GlobalRandom:
         )
 
     def restore(self) -> None:
-        """Sets the generators back to these states."""
+        """Set the generators of the process to these states."""
         torch.set_rng_state(self.torch_cpu)
         np.random.set_state(self.numpy)  # noqa: NPY002
         random.setstate(self.python)

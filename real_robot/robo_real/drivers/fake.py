@@ -22,7 +22,7 @@ LAG = 0.04
 TICK = 0.01
 """[s] period of the set points"""
 MOST_BEHIND = 2.0
-"""[s] of motion that one step may catch up on; by then the hand has arrived"""
+"""[s] most time that the simulated hand makes up for after a pause; it has arrived by then"""
 JOINTS = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, math.pi / 4])
 """[rad] measured joint positions at the start"""
 
@@ -32,11 +32,11 @@ class FakeOptions:
     """Options of the fake arm."""
 
     speed: float = 1.0
-    """multiple of real time"""
+    """Speed of simulated time, as a multiple of real time."""
 
 
 class FakeArm(ArmDriver):
-    """Fake arm. Its seven measured joints turn with the hand, so that a moving arm never looks frozen."""
+    """Simulated arm without physics, for tests. Its seven joints turn as the hand moves, so that it never looks frozen."""
 
     name = "robot/Fake"
     options = FakeOptions
@@ -59,11 +59,11 @@ class FakeArm(ArmDriver):
         self.reset()
 
     def attach(self, set_points: SetPoints) -> None:
-        """Read a set point every 10 ms from now on."""
+        """Follow a set point, read every 10 ms, from now on."""
         self._set_points = set_points
 
     def reset(self) -> None:
-        """Put the hand at its start, at once."""
+        """Put the hand back to its start pose, without a motion."""
         if self._set_points is not None:
             self._set_points.displaced()
         self._position, self._direction, self._opening = np.array(START), DOWN, 0.08
@@ -97,7 +97,7 @@ class FakeArm(ArmDriver):
             self._target = None
 
     def tare(self) -> None:
-        """Measure the force relative to the present one from now on."""
+        """Take the present force as zero: later measurements are relative to it."""
         self._zero = self.force.copy()
 
     @override

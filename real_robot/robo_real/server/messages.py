@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 LARGEST_REQUEST = 1 << 15
-"""bytes"""
+"""[bytes] largest JSON of a request"""
 LARGEST_ANSWER = 1 << 26
-"""bytes; room for a large picture"""
+"""[bytes] largest answer, which leaves room for a large picture"""
 LENGTH = struct.Struct("!I")
 
 
@@ -37,13 +37,24 @@ class Answer(NamedTuple):
 
 
 def encode_request(request: Request) -> bytes | None:
-    """Return an encoded request, None if it is too large."""
+    """Encode a request as its length (4 bytes, big-endian) and JSON.
+
+    Returns:
+        The bytes to send; None if the JSON is longer than `LARGEST_REQUEST`.
+    """
     content = json.dumps(request, separators=(",", ":")).encode()
     return LENGTH.pack(len(content)) + content if len(content) <= LARGEST_REQUEST else None
 
 
 def receive_request(channel: socket.socket) -> Request | None:
-    """Return the next request, None if the other process has ended; raises ValueError if it is malformed."""
+    """Wait for the next request and decode it.
+
+    Returns:
+        The request; None if the other process has ended.
+
+    Raises:
+        ValueError: The request is malformed or too large.
+    """
     size = _receive(channel, LENGTH.size)
     if size is None:
         return None
@@ -60,7 +71,12 @@ def receive_request(channel: socket.socket) -> Request | None:
 
 
 def send_answer(channel: socket.socket, answer: Answer) -> None:
-    """Send an answer; raises OSError if the other process has ended."""
+    """Send an answer.
+
+    Raises:
+        OSError: The other process has ended.
+        ValueError: The answer is larger than `LARGEST_ANSWER`.
+    """
     head = json.dumps([answer.status, answer.headers]).encode() + b"\n"
     size = len(head) + len(answer.body)
     if size > LARGEST_ANSWER:
@@ -69,7 +85,7 @@ def send_answer(channel: socket.socket, answer: Answer) -> None:
 
 
 def decode_answer(content: bytes) -> Answer:
-    """Return the answer of a message's content."""
+    """Decode the content of a message, without its length, into an answer."""
     head, _, body = content.partition(b"\n")
     status, headers = json.loads(head)
     return Answer(status, headers, body)

@@ -1,6 +1,6 @@
-"""Captions of steps, and labels of captions with their steps of arrival: new ones, or those of an earlier run.
+"""Captions of steps, and labels of captions with the training steps at which they arrived, now or in an earlier run.
 
-Captioners know simulators, rewards do not: entry points `robo_rl.captioners` bring them together.
+A captioner knows its simulator; a reward does not, and finds the captioner by an entry point in `robo_rl.captioners`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Metrics, StateDict
 
 LOOK = "look"
-"""Name of a captioner's looks if they are stored instead of observations."""
+"""Name under which the looks of a captioner are stored in place of observations."""
 
 
 class Captioner(Protocol):
-    """Describes steps, so that equal descriptions mean equal things; knows neither success nor reward."""
+    """Describes steps in words; equal words mean equal events. It knows neither success nor reward."""
 
     def require(self, spec: EnvironmentSpec) -> None:
         """Raise InvalidSetting for an environment that it cannot describe."""
 
     def look(self, observations: Mapping[str, Array]) -> Array:
-        """Return the needed part of N observations, name -> (N, ...), as a new and small array (N, ...)."""
+        """Return looks (N, ...): the part of N observations, name -> (N, ...), that captions need, as a small new array."""
 
     def captions(self, before: Array, actions: Array, after: Array) -> Sequence[str]:
         """Return the descriptions of K steps, from looks before and after them and the actions (K, ...)."""
@@ -50,10 +50,16 @@ class Described(NamedTuple):
 
 
 def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, int]], *, says_task: bool) -> Described:
-    """Return steps in words.
+    """Describe steps in words, and count how often each description has occurred in its episode.
 
-    counts: number of an environment -> captions of its running episode so far, which is updated. says_task: put the instruction
-    of the episode before each description of its steps.
+    Args:
+        captioner: What describes the steps.
+        steps: K steps of one or more environments.
+        counts: Number of the environment, as text -> caption -> occurrences in its running episode; updated in place.
+        says_task: True to put the instruction of the episode before each caption.
+
+    Returns:
+        The captions of the K steps, and their occurrences.
     """
     looks = [side[LOOK] if LOOK in side else captioner.look(side) for side in (steps.before, steps.after)]
     captions = captioner.captions(looks[0], steps.actions, looks[1])
@@ -68,7 +74,7 @@ def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, in
 
 
 def _counted(steps: Steps, captions: Sequence[str], counts: dict[str, dict[str, int]]) -> npt.NDArray[np.int64]:
-    """Return the occurrences of each step's caption in its episode; one loop, because every step passes here."""
+    """Return (K,): how often the caption of each step has occurred in its episode, this step included."""
     found, running = [], [counts.get(str(index), {}) for index in range(int(steps.index.max(initial=-1)) + 1)]
     for index, caption, begins in zip(steps.index.tolist(), captions, steps.begins.tolist(), strict=True):
         if begins:
@@ -81,11 +87,11 @@ def _counted(steps: Steps, captions: Sequence[str], counts: dict[str, dict[str, 
 
 
 RECORD = "arrivals"
-"""Key of a record in the state of the rewards, and so in a checkpoint."""
+"""Key of the recorded arrivals in the state of the rewards, and so in a checkpoint."""
 
 
 class Arrival(NamedTuple):
-    """A label, and the step at which it took effect."""
+    """A label, and the training step from which on it counts."""
 
     step: int
     label: Label

@@ -1,4 +1,4 @@
-"""A judge that guesses, to try a pipeline or an audit before a real model costs anything."""
+"""A judge that guesses: it tries out a pipeline or an audit before a real model costs money."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from robo_rl.rewards.identity import hash_of
 
 @dataclass(frozen=True)
 class Chance:
-    """Random answers of the right form. Each follows from question and seed alone."""
+    """A judge that answers at random, in the form that the question asks for.
+
+    The same question and seed always get the same answer.
+    """
 
     missing: float = 0.0
     """Share of the questions that it refuses."""
     seed: int = 0
-    """Of the guesses."""
+    """Seed of the guesses."""
     terms: Terms = field(default_factory=Terms)
-    """Budget and cache; an answer takes one token for each character."""
+    """Budget and cache; one character of an answer counts as one token."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"missing": (0 <= self.missing <= 1, "0 to 1"), "seed": (self.seed >= 0, "0 or more")})
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Its name, and a hash of share and seed."""
+        """Name of the judge, and a hash of `missing` and `seed`."""
         return "chance", hash_of(f"{self.missing} {self.seed}".encode())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield guesses in the order of the questions."""
+        """Yield (number of the question, guess), in the order of the questions."""
         for number, question in enumerate(questions):
             chance = np.random.default_rng([self.seed, int(question.hash, 16)])
             if chance.random() < self.missing:
@@ -47,7 +50,7 @@ class Chance:
 
 
 def _guess(schema: Mapping[str, Any], whole: Mapping[str, Any], chance: np.random.Generator) -> Any:
-    """Return a value that a schema allows; `whole` has the definitions that it may refer to."""
+    """Return a random value that a JSON schema allows; whole: the outermost schema, with the definitions in "$defs"."""
     if "$ref" in schema:
         return _guess(whole["$defs"][schema["$ref"].rsplit("/", 1)[-1]], whole, chance)
     choices = [True, False] if schema.get("type") == "boolean" else schema.get("enum", [])

@@ -16,13 +16,21 @@ RewardCheck = Callable[[RewardModel, Sequence[Episode]], None]
 
 
 def check_reward(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Run every check on episodes that the model is made for, two or more; raise ConformanceFailure."""
+    """Run every check of a reward model that labels recorded episodes.
+
+    Args:
+        model: The reward model under test.
+        episodes: Two recorded episodes or more, with the entries that the model reads.
+
+    Raises:
+        ConformanceFailure: At the first broken rule, which the message names.
+    """
     for check in REWARD_CHECKS:
         check(model, copy.deepcopy(episodes))
 
 
 def labels_fit_the_episode(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """One float32 value a step, also of an episode without steps."""
+    """Require one float32 value for each step, and none for an episode without steps."""
     for episode in [*episodes, _without_steps(episodes[0])]:
         labels, steps = model.label(episode), len(episode)
         found, wanted = (len(labels), labels.values.dtype), (steps, np.dtype(np.float32))
@@ -30,7 +38,7 @@ def labels_fit_the_episode(model: RewardModel, episodes: Sequence[Episode]) -> N
 
 
 def labels_say_whose_they_are(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Model and hash are those of `identity`, which does not change."""
+    """Require labels that carry the model's name and hash as in `identity`, which stays the same while it labels."""
     before = model.identity
     for episode in episodes:
         labels = model.label(episode)
@@ -40,7 +48,7 @@ def labels_say_whose_they_are(model: RewardModel, episodes: Sequence[Episode]) -
 
 
 def labels_repeat(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """The same episode has the same labels, after any other labelling, and for a copy of the model."""
+    """Require the same labels for the same episode, in any order of episodes, and from a copy of the model."""
     first = [model.label(episode) for episode in episodes]
     for again in (model, copy.deepcopy(model)):
         for labels, episode in reversed([*zip(first, episodes, strict=True)]):
@@ -49,7 +57,7 @@ def labels_repeat(model: RewardModel, episodes: Sequence[Episode]) -> None:
 
 
 def episodes_stay_as_they_are(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """The labelled episode is not written to."""
+    """Require that labelling leaves the arrays of the episode unchanged."""
     for episode in episodes:
         before = copy.deepcopy(episode)
         model.label(episode)

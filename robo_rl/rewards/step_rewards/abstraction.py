@@ -21,11 +21,11 @@ from robo_rl.types import Array, Episode
 PREVIOUS = "previous_"
 ACTION = "action"
 START, HAND = "start", "end_effector"
-"""Frames of entries that are seen from a hand: from its pose at the reset, along its present axes."""
+"""Frames of entries that are given relative to a robot's hand: to its pose at the reset; along its present axes."""
 OUTCOME_WORDS = re.compile(
     r"(reward\w*|succe(ss|ed)\w*|solv(e|ed|ing)|scor(e|es|ed|ing)|returns?|outcomes?|complet(e|ed|ion)|fail(ed|ures?)?|done|bonus)$"
 )
-"""Words in names of entries that reveal a program's measure: such entries are no columns."""
+"""Words in names of entries that reveal what a reward program is judged by: such entries do not become columns."""
 
 Columns = dict[str, npt.NDArray[np.float64]]
 """Column name -> (N, ...), a row per step."""
@@ -56,7 +56,7 @@ class Column:
 
     name: str
     moment: Moment
-    """Of the step: "after", "before" or, of an action, "between"."""
+    """When the value holds: "before" or "after" the step; "between" for the action."""
     entry: str
     """The entry of the observation, or "action"."""
     shape: tuple[int, ...]
@@ -68,9 +68,9 @@ class Column:
     role: str
     """Role of the entry, or "action"."""
     meaning: str
-    """Empty if the source does not state it."""
+    """What the column means; empty if the source does not say."""
     dtype: str = "float64"
-    """For any type of the entry: differences of unsigned numbers would wrap round."""
+    """Always float64, whatever the type of the entry: differences of unsigned integers would wrap round."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,16 @@ class EnvAbstraction:
 
     @classmethod
     def of(cls, spec: EnvironmentSpec, *, images: bool = False) -> EnvAbstraction:
-        """Return the view of an environment.
-
-        images: True to include pictures. Raises InvalidSetting if an entry is called "action".
+        """Return the columns of an environment.
 
         An entry `previous_x` next to an entry `x`, which some sources have, is left out: the name is reserved here.
+
+        Args:
+            spec: The environment's spec.
+            images: True to include pictures.
+
+        Raises:
+            InvalidSetting: An entry is called "action".
         """
         entries = [array for array in spec.observation.arrays if _is_shown(array, spec, images)]
         if any(array.name == ACTION for array in entries):
@@ -110,10 +115,15 @@ class EnvAbstraction:
         return self.batch_of(before, episode.actions, after)
 
     def batch_of(self, before: Observation, actions: Array, after: Observation) -> Columns:
-        """Return the columns of N steps in any order; every value has N rows.
+        """Return the columns of N steps, which may come in any order.
 
-        Actions are clipped to the executed range, [-1, 1]. Raises InvalidObservation if the steps lack an entry, or have it
-        in another shape.
+        Args:
+            before: Entry -> (N, ...) before each step.
+            actions: (N, A), or (N,) choices; clipped to the executed range, [-1, 1].
+            after: Entry -> (N, ...) after each step.
+
+        Raises:
+            InvalidObservation: The steps lack an entry, or have it in another shape.
         """
         moments = {"before": before, "after": after, "between": {ACTION: actions}}
         rows = len(actions)
@@ -133,12 +143,12 @@ class EnvAbstraction:
         return found
 
     def only(self, names: Collection[str]) -> EnvAbstraction:
-        """Return the view of the columns among `names`: unused ones need not be copied."""
+        """Return the same view with only the columns among `names`, so that no unused column is copied."""
         return replace(self, columns={name: column for name, column in self.columns.items() if name in names})
 
     @property
     def moved(self) -> Mapping[str, str]:
-        """Column -> its frame, of those seen from a hand (robo_rl.environments.relative_frame); empty without a hand."""
+        """Column -> frame, for columns relative to a hand (robo_rl.environments.relative_frame); empty without a hand."""
         frames = {name: column.frame for name, column in self.columns.items()}
         if START not in frames.values():
             return {}
@@ -151,7 +161,11 @@ class EnvAbstraction:
 
 
 def recorded_spec(episode: Episode) -> EnvironmentSpec:
-    """Return a spec with names and shapes of an episode's arrays."""
+    """Return the environment spec that can be told from a recorded episode alone.
+
+    It has the names, shapes and types of the arrays. Elements of the action are called action_0, action_1, ...; units, limits
+    and meanings of observations are unknown.
+    """
     arrays = tuple(ArraySpec(name, values.shape[1:], str(values.dtype)) for name, values in episode.observations.items())
     size = episode.actions.shape[-1]
     names = tuple(f"action_{number}" for number in range(size))

@@ -14,26 +14,26 @@ from robo_rl.types import Array, Episode, Labels, StateDict
 
 @dataclass(frozen=True)
 class Steps:
-    """K steps of some environments, those of each in their order."""
+    """K steps of one environment or more; steps of the same environment are in their order."""
 
     index: npt.NDArray[np.int64]
     """(K,) number of the environment"""
     number: npt.NDArray[np.int64]
-    """(K,) 1 for the first step of an episode"""
+    """(K,) number of the step in its episode, from 1"""
     terminated: npt.NDArray[np.bool_]
     """(K,)"""
     truncated: npt.NDArray[np.bool_]
     """(K,)"""
     rewards: npt.NDArray[np.float64]
-    """(K,) the environment's own"""
+    """(K,) rewards of the environment itself"""
     before: Mapping[str, Array]
-    """name -> (K, ...)"""
+    """name -> (K, ...) observations before the steps"""
     actions: Array
     """(K, A) in [-1, 1], or (K,) choices"""
     after: Mapping[str, Array]
-    """name -> (K, ...): at the end of an episode its last observation, never the first one of the next"""
+    """name -> (K, ...) observations after the steps; at the end of an episode its last one, never the first of the next"""
     instructions: Sequence[str | None]
-    """(K,) the task of each one's episode in words, or None"""
+    """(K,) task of the step's episode in words, or None"""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -88,9 +88,9 @@ class StepScores:
     """Scores of K steps by a reward."""
 
     labels: Labels
-    """Before the weight; float64 if they are summed later."""
+    """Rewards before the weight is applied; float64 if they are summed up later."""
     terms: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
-    """name -> (K,): logged values on the way to the rewards; NaN if missing"""
+    """name -> (K,) intermediate values, for the log; NaN if missing"""
     ends: npt.NDArray[np.bool_] | None = None
     """(K,) True if the reward sees the task completed with a step; None if never"""
 
@@ -111,18 +111,23 @@ def copies(observations: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class StepQueue:
-    """Steps to be scored, added by single environments or by all at once."""
+    """Steps that wait for a score; they are added one by one, or for all environments at once."""
 
     def __init__(self, entries: Collection[str], keep: Callable[[Mapping[str, Array]], Mapping[str, Array]] = copies) -> None:
-        """entries: names to read of each observation; keep: maps N of them to the stored part (`StepReward.keep`)."""
+        """Make an empty queue.
+
+        Args:
+            entries: Names of the entries of an observation that the reward reads.
+            keep: Function that returns the part of N observations to store (`StepReward.keep`); by default a copy.
+        """
         self._entries, self._keep = tuple(entries), keep
         self._newest: Mapping[str, Array] = {}
-        """name -> (N, ...) after the last step of all at once; never written to"""
+        """name -> (N, ...) observations after the last step of all environments at once; never written to"""
         self._last: dict[int, Mapping[str, Array]] = {}
-        """name -> (1, ...) of the environments that took single steps since; never written to"""
+        """Environment -> its observation (name -> (1, ...)) after a later single step or reset; never written to"""
         self._instructions: dict[int, str | None] = {}
         self._numbers: dict[int, int] = {}
-        """Steps that the running episode of each environment has taken"""
+        """Environment -> number of steps in its running episode"""
         self._waiting: list[Steps] = []
         self._length = 0
         self.started = 0
@@ -159,7 +164,7 @@ class StepQueue:
         self._newest, self._last = after, {}
 
     def take(self) -> Steps:
-        """Remove and return the steps in the queue, in their order; K may be 0."""
+        """Empty the queue, and return its K steps in the order in which they were added; K may be 0."""
         steps = self._joined()
         self.clear()
         return steps

@@ -31,7 +31,7 @@ USUAL_STEPS = 50_000
 
 
 def require_at_least(settings: Any, least: Mapping[str, float]) -> None:
-    """Raises InvalidSetting for the first field that is below its least value."""
+    """Raise InvalidSetting if a field of `settings` is below its least value; least: field -> least value."""
     require_allowed(settings, {name: (getattr(settings, name) >= low, f"{low} or more") for name, low in least.items()})
 
 
@@ -307,9 +307,15 @@ class Recipe(Generic[Learner]):
 
 
 def read_recipe(name: str) -> Recipe[Any]:
-    """Returns a recipe by name, from a YAML file, or from an rl-zoo file as "sac.yml#HalfCheetah-v5".
+    """Return the recipe that a name or a path stands for.
 
-    The name of a learner, such as "sac", is a recipe with its usual settings and without an environment.
+    Args:
+        name: The name of a recipe of the package; the path of a YAML file; "sac.yml#HalfCheetah-v5" for one environment of an
+            rl-zoo file; or the name of a learner, such as "sac", for its usual settings without an environment.
+
+    Raises:
+        UnknownName: There is no such recipe or learner, or a key or value in the file has an unknown name.
+        InvalidSetting: There is no such file, or it is not a valid recipe.
     """
     path, _, zoo_environment = name.partition(ZOO_SEPARATOR)
     if zoo_environment:

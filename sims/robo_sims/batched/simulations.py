@@ -16,7 +16,7 @@ from robo_sims.simulation import DivergenceMonitor
 
 Array = npt.NDArray[np.float64]
 Select = Callable[[mujoco.MjData], npt.NDArray[Any]]
-"""Function that returns a part of a simulation's state, as a view."""
+"""Function that returns a view of a part of a simulation's state, such as its joint positions."""
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 """Full integration state, including the solver's warm start."""
@@ -47,7 +47,15 @@ class Simulations:
         advance: Sequence[Call],
         fastest: float = math.inf,
     ) -> None:
-        """advance: for each of `datas`, the call that simulates one control period. fastest: as in DivergenceMonitor."""
+        """Keep the simulations.
+
+        Args:
+            model: The compiled model that all share.
+            datas: State of each simulation.
+            threads: Threads that step the simulations.
+            advance: Call that simulates one control period, for each of `datas`.
+            fastest: Speed from which on a simulation counts as diverged, as in DivergenceMonitor.
+        """
         self.model, self.datas = model, datas
         self._monitors = [DivergenceMonitor(model, data, fastest) for data in self.datas]
         self._surely_sound = fastest / math.sqrt(model.nv)  # of each velocity
@@ -65,7 +73,7 @@ class Simulations:
         ]
 
     def gather(self, select: Select) -> Gathered:
-        """Return a part of every simulation, updated after every step."""
+        """Return an array of one part of every simulation, which is read again after every step."""
         self._parts.append(Gathered(self.datas, select))
         return self._parts[-1]
 
@@ -77,7 +85,11 @@ class Simulations:
             held[:] = row
 
     def step(self, settling: Collection[int] = ()) -> None:
-        """Simulate one control period; for starting episodes (`settling`) only update derived quantities."""
+        """Simulate one control period in every environment but those that have just been reset.
+
+        settling: numbers of the environments that were reset. For them only the quantities that follow from the initial state,
+        such as positions of bodies, are computed (mj_forward); no time passes.
+        """
         calls = self._advance
         if settling:
             calls = [self._settle[i] if i in settling else call for i, call in enumerate(calls)]
@@ -90,7 +102,7 @@ class Simulations:
         self.read(())
 
     def settle(self, indices: Collection[int]) -> None:
-        """Update derived quantities of initial states."""
+        """Compute what follows from the initial states of these environments, such as positions of bodies (mj_forward)."""
         self._threads.run([self._settle[i] for i in indices])
         self.read(indices)
 
@@ -114,7 +126,7 @@ class Simulations:
         return states
 
     def restore(self, states: Array) -> None:
-        """Restore the states of `state`; derived quantities are those of mj_forward."""
+        """Restore the states that `state` returned, and compute what follows from them (mj_forward)."""
         for data, state in zip(self.datas, states, strict=True):
             mujoco.mj_resetData(self.model, data)
             mujoco.mj_setState(self.model, data, state, _STATE)

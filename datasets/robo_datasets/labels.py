@@ -33,7 +33,7 @@ class LabelSet:
     """One set of labels of a dataset; unlabelled episodes are missing from it, not zero."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
-        """Opens a set, created by its first label; raises InvalidSetting for a name that no file can have."""
+        """Open a set, created by its first label; raises InvalidSetting for a name that no file can have."""
         if not NAME.fullmatch(name):
             raise InvalidSetting("A label set has an impossible name.", got=name, allowed=NAME.pattern)
         self.name = name
@@ -45,7 +45,7 @@ class LabelSet:
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> LabelSet:
-        """Returns an existing set; raises UnknownName with the close matches, DatasetError if it is damaged."""
+        """Return an existing set; raises UnknownName with the close matches, DatasetError if it is damaged."""
         if name not in (names := label_sets(dataset)):
             raise UnknownName("label set", name, names)
         found = cls(dataset, name)
@@ -53,18 +53,22 @@ class LabelSet:
         return found
 
     def add(self, identity: str, labels: RewardLabels) -> None:
-        """Stores or replaces the labels of an episode durably; raises InvalidSetting if the lengths differ."""
+        """Store the labels of an episode durably, in place of any earlier ones.
+
+        Raises:
+            InvalidSetting: The number of labels is not the number of steps of the episode.
+        """
         self.add_all({identity: labels})
 
     def add_all(self, found: Mapping[str, RewardLabels]) -> None:
-        """Stores the labels of several episodes in one step."""
+        """Store the labels of several episodes in one transaction: all or none. found: identity of the episode -> labels."""
         for identity, labels in found.items():
             self._require_fit(identity, labels)
         rows = [_sealed(identity, row_of(labels)) for identity, labels in found.items()]
         self._database.change("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def held(self) -> AbstractContextManager[None]:
-        """Returns a block with fast writes; a power cut may undo its last second, a killed process nothing."""
+        """Return a context manager for many fast writes; a power cut may undo its last second, a killed process nothing."""
         return self._database.held()
 
     def _require_fit(self, identity: str, labels: RewardLabels) -> None:
@@ -74,7 +78,7 @@ class LabelSet:
             raise InvalidSetting("Labels and episode differ in length.", got=sorted(lengths), allowed=f"{steps} steps")
 
     def read(self, identity: str) -> RewardLabels | None:
-        """Returns the labels of an episode, or None; raises EpisodeCorrupt if they were changed."""
+        """Return the labels of an episode, None if it has none; raise EpisodeCorrupt if they were altered in the file."""
         rows = self._rows("SELECT * FROM labels WHERE identity = ?", identity)
         return self._labels(rows[0]) if rows else None
 
@@ -122,26 +126,26 @@ class LabelSet:
         return sum(int(labels.valid.sum()) for labels in found if labels is not None)
 
     def digest(self, entries: Iterable[Entry]) -> str:
-        """Returns a hash of the labels of these episodes, 16 hex digits; raises DatasetError for an empty set."""
+        """Return a hash of the labels of these episodes, 16 hex digits; raises DatasetError for an empty set."""
         with self._database.reading() as connection:
             found = dict(connection.execute("SELECT identity, sha256 FROM labels"))
         return hashlib.sha256("\n".join(found.get(entry.identity, "none") for entry in entries).encode()).hexdigest()[:16]
 
 
 def label_sets(dataset: Dataset) -> list[str]:
-    """Returns the names of a dataset's sets."""
+    """Return the names of a dataset's sets."""
     return sorted(path.stem for path in Path(dataset.path / "labels").glob(f"*{SUFFIX}"))
 
 
 def row_of(labels: RewardLabels) -> tuple[Any, ...]:
-    """Returns the values of COLUMNS, the SHA-256 of the numbers last."""
+    """Return the values of COLUMNS, the SHA-256 of the numbers last."""
     confidence = None if labels.confidence is None else labels.confidence.astype(np.float32).tobytes()
     numbers = (labels.values.astype(np.float32).tobytes(), labels.valid.astype(np.bool_).tobytes(), confidence)
     return (*numbers, labels.model, labels.weights_hash, labels.prompt_hash, _digest(*numbers))
 
 
 def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
-    """Returns the labels of the values of COLUMNS, None if the numbers were changed."""
+    """Return the labels of the values of COLUMNS, None if the numbers were changed."""
     values, valid, confidence, model, weights, prompt, digest = row
     if _digest(values, valid, confidence) != digest:
         return None
@@ -156,12 +160,12 @@ def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
 
 
 def _sealed(identity: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns a row of a set, with a hash that binds the numbers to the episode and the model."""
+    """Return a row of a set, with a hash that binds the numbers to the episode and the model."""
     return (identity, *row[:-1], _seal(identity, row))
 
 
 def _unsealed(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the values of COLUMNS; raises ValueError if the hash over the row is wrong."""
+    """Return the values of COLUMNS; raises ValueError if the hash over the row is wrong."""
     identity, *kept, seal = row
     if not seal.startswith(WHOLE):
         return (*kept, seal)

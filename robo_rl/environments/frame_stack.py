@@ -29,7 +29,17 @@ STACKS: dict[str, tuple[Role, ...]] = {"pictures": ("image",), "vectors": VECTOR
 
 
 def stacked_spec(spec: EnvironmentSpec, count: int, stacks: str = "pictures") -> EnvironmentSpec:
-    """Return the spec of an environment with stacks; raises InvalidSetting, UnknownName if there is nothing to stack."""
+    """Return the spec of an environment whose observations are stacks.
+
+    Args:
+        spec: Spec of the environment without stacks.
+        count: Observations in a stack, the newest among them; 1 or more.
+        stacks: What is stacked, a key of `STACKS`.
+
+    Raises:
+        InvalidSetting: `count` is out of range, the environment has no such entries, or it stacks its observations itself.
+        UnknownName: `stacks` is no key of `STACKS`.
+    """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise InvalidSetting("The count of frame_stack is out of range.", got=repr(count), allowed="integer from 1")
     if stacks not in STACKS:
@@ -50,7 +60,7 @@ def stacked_spec(spec: EnvironmentSpec, count: int, stacks: str = "pictures") ->
 
 
 def stacked_episode(spec: EnvironmentSpec, episode: Episode) -> Episode:
-    """Return a recorded episode with the observations of an environment of `spec`; the same if that has no stacks."""
+    """Return a recorded episode with its observations stacked as `spec` says; unchanged if `spec` has no stacks."""
     if spec.single == spec:
         return episode
     stacks, single = Stacks(spec), spec.observation.newest(episode.observations)
@@ -63,14 +73,19 @@ def stacked_episode(spec: EnvironmentSpec, episode: Episode) -> Episode:
 
 
 class Stacks:
-    """The stacks of one environment, or of N side by side."""
+    """Stacks of the observations of one environment, or of N side by side."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.held: dict[str, Array] = {}
         self._counts = {name: array.history for name, array in spec.observation.items() if array.history > 1}
 
     def begin(self, observation: Mapping[str, Any], mask: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-        """Return stacks of copies of an observation, (...) or those rows (N, ...) of a mask; other rows stay as they are."""
+        """Return an observation whose stacks hold copies of it, as at the beginning of an episode, and keep these stacks.
+
+        Args:
+            observation: First observation, name -> (...), or (N, ...) of N environments.
+            mask: (N,) True for the environments that begin an episode; the stacks of the others stay as they are.
+        """
         for name, count in self._counts.items():
             copies = np.concatenate([observation[name]] * count, axis=-1)
             if mask is not None and name in self.held:
@@ -79,7 +94,10 @@ class Stacks:
         return {**observation, **{name: value.copy() for name, value in self.held.items()}}
 
     def followed(self, observation: Mapping[str, Any], row: int | None = None) -> dict[str, Any]:
-        """Return the stacks, or those of one row, with an observation in the place of the oldest."""
+        """Return an observation with its stacks: the oldest entry dropped, the new one last. Keeps nothing.
+
+        row: number of the environment that the observation comes from; None for all, or for a single one.
+        """
         older = self.held if row is None else {name: value[row] for name, value in self.held.items()}
         return {
             name: np.concatenate([older[name][..., np.shape(value)[-1] :], value], axis=-1) if name in older else value
@@ -87,17 +105,17 @@ class Stacks:
         }
 
     def push(self, observation: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the stacks with a new observation, and keep them."""
+        """Return a new observation with its stacks, and keep these stacks for the next one."""
         found = self.followed(observation)
         self.held = {name: found[name] for name in self._counts}
         return {**found, **{name: value.copy() for name, value in self.held.items()}}
 
 
 class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment whose observations have stacks."""
+    """Environment whose observations are stacks of the newest ones."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], count: int, stacks: str = "pictures") -> None:
-        """Raises InvalidSetting, UnknownName as `stacked_spec`."""
+        """Raise InvalidSetting or UnknownName, as `stacked_spec` does."""
         super().__init__(environment)
         self.environment_spec = stacked_spec(specification(environment), count, stacks)
         self.observation_space = self.environment_spec.observation.space
@@ -115,7 +133,7 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def scripted_policy(self) -> Any:
-        """Factory of experts, if the environment has one; they observe without stacks."""
+        """Factory of scripted experts, if the environment has one; an expert is shown the newest observation alone."""
         expert_for = self.env.get_wrapper_attr("scripted_policy")
         return lambda seed, noise=0.0: _Expert(self.environment_spec, expert_for(seed=seed, noise=noise))
 
@@ -136,10 +154,10 @@ class _Expert:
 
 
 class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Environments side by side whose observations have stacks, in every autoreset mode."""
+    """Environments side by side whose observations are stacks; any of Gymnasium's autoreset modes will do."""
 
     def __init__(self, environments: VectorEnv[Any, Any, Any], count: int, stacks: str = "pictures") -> None:
-        """Raises InvalidSetting, UnknownName as `stacked_spec`."""
+        """Raise InvalidSetting or UnknownName, as `stacked_spec` does."""
         super().__init__(environments)
         spec: EnvironmentSpec = environments.environment_spec  # type: ignore[attr-defined]  # not one of Gymnasium's
         self.environment_spec = stacked_spec(spec, count, stacks)
@@ -162,7 +180,7 @@ class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
         return self._stacks.begin(observations, mask), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step in each, or begin its next episode, as the mode says."""
+        """Take a step in each environment, or begin its next episode, as the autoreset mode says."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         over = terminated | truncated
         begun = over if self._mode is AutoresetMode.SAME_STEP else self._over
@@ -176,7 +194,7 @@ class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 class RestorableStackVector(FrameStackVector, Stateful):
-    """The same of environments that are saved and restored with a training."""
+    """The same for environments whose state is saved and restored with a training."""
 
     @override
     def state_dict(self) -> StateDict:

@@ -1,9 +1,9 @@
-"""Cache of reward models' answers, keyed by their inputs: read again without the model or the pictures.
+"""Cache of reward models' labels. It is read again without the model or the pictures.
 
-    FOLDER/labels.sqlite   labels: model, hash of weights and settings, content of the episode -> labels
-                           makers: settings -> model and hash, if the model itself is gone
+    FOLDER/labels.sqlite   labels: name of the model, hash of its weights and settings, content of the episode -> labels
+                           makers: settings of a model -> its name and hash, for when the weights are gone
 
-The content of an episode is the hash in its file's name, so that copies of a dataset share their labels.
+The content of an episode is the hash in its file's name, so copies of a dataset share their labels.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from robo_rl.system.database import Database
 from robo_rl.types import RewardLabels
 
 Maker = tuple[str, str]
-"""The identity of a reward model."""
+"""Identity of a reward model: its name, and the hash of its weights and settings."""
 _SCHEMA = f"""CREATE TABLE IF NOT EXISTS labels
     (content TEXT NOT NULL, {COLUMNS}, bound TEXT NOT NULL, PRIMARY KEY (model, weights_hash, content));
 CREATE TABLE IF NOT EXISTS makers (settings TEXT PRIMARY KEY, model TEXT NOT NULL, weights_hash TEXT NOT NULL)"""
 TOGETHER = 500
-"""Episodes in a query; SQLite takes 999 parameters."""
+"""Episodes in one query; SQLite takes 999 parameters."""
 
 
 class LabelCache:
-    """Cache of labels of any dataset by any model; counts hits and dropped rows."""
+    """Cache of labels of any dataset by any model; `given` counts the hits, `dropped` the damaged rows that it deleted."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens a cache and makes its folder; raises DatasetError if that fails."""
+        """Open a cache and make its folder; raise DatasetError if that fails."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -51,9 +51,14 @@ class LabelCache:
         self.given = self.dropped = 0
 
     def find(self, maker: Maker, entries: Sequence[Entry], *, with_gaps: bool) -> Iterator[Mapping[str, RewardLabels]]:
-        """Yields identity -> labels of the cached episodes, many at a time.
+        """Yield mappings from an episode's identity to its labels, many episodes at a time.
 
-        Damaged rows are dropped. with_gaps: also episodes with missing labels.
+        Episodes that are not in the cache are left out. Damaged rows are deleted.
+
+        Args:
+            maker: Identity of the model.
+            entries: The episodes that are asked for.
+            with_gaps: Whether to yield episodes of which some steps have no label, too.
         """
         for start in range(0, len(entries), TOGETHER):
             some = {_content(entry): entry for entry in entries[start : start + TOGETHER]}
@@ -67,7 +72,7 @@ class LabelCache:
                 yield wanted
 
     def add(self, maker: Maker, entry: Entry, labels: RewardLabels) -> None:
-        """Stores the labels of an episode durably."""
+        """Store the labels of an episode durably."""
         row, content = row_of(labels), _content(entry)
         values = content, *row, _bound(content, row)
         self._database.change(f"INSERT OR REPLACE INTO labels VALUES ({', '.join('?' * len(values))})", [values])
@@ -79,16 +84,16 @@ class LabelCache:
             self.dropped += len(contents)
 
     def held(self) -> AbstractContextManager[None]:
-        """Returns a block with fast writes; a power cut may undo its last second, a killed process nothing."""
+        """Return a context manager for many fast writes; a power cut may undo its last second, a killed process nothing."""
         return self._database.held()
 
     def remember(self, model: RewardModel, maker: Maker) -> None:
-        """Stores the identity of a model by its settings."""
+        """Store the identity of a model under its class and settings, so that `recalled` finds it without its weights."""
         if self.recalled(model) != maker:
             self._database.change("INSERT OR REPLACE INTO makers VALUES (?, ?, ?)", [(_settings(model), *maker)])
 
     def recalled(self, model: RewardModel) -> Maker | None:
-        """Returns the last known identity of a model with these settings, or None."""
+        """Return the identity that was last stored for a model of this class and these settings, or None."""
         rows = self._database.rows("makers", "SELECT model, weights_hash FROM makers WHERE settings = ?", (_settings(model),))
         return (rows[0][0], rows[0][1]) if rows else None
 
@@ -98,19 +103,19 @@ def _content(entry: Entry) -> str:
 
 
 def _settings(model: RewardModel) -> str:
-    """Returns a hash of the class and the settings of a model."""
+    """Return a hash of the class and the settings of a model."""
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
     settings: Any = plain(model) if dataclasses.is_dataclass(model) else {}
     return hashlib.sha256(json.dumps([kind, settings], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _bound(content: str, row: Sequence[Any]) -> str:
-    """Returns a hash that binds labels, by their own hash, to the content of their episode."""
+    """Return a hash that binds labels, by their own hash, to the content of their episode."""
     return hashlib.sha256(json.dumps([content, *map(str, row[3:])]).encode()).hexdigest()
 
 
 def _checked(row: tuple[Any, ...], entry: Entry) -> RewardLabels | None:
-    """Returns the labels of a row, None if they were changed or differ from the episode in length."""
+    """Return the labels of a row; None if the row was altered or its length differs from the episode's."""
     content, *middle, bound = row
     with suppress(TypeError, ValueError):  # SQLite does not enforce column types
         labels = labels_of(tuple(middle)) if _bound(content, middle) == bound else None

@@ -33,7 +33,7 @@ class LabelSet:
     """One set of labels of a dataset; unlabelled episodes are missing from it, not zero."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
-        """Opens a set, created by its first label; raises InvalidSetting for a name that no file can have."""
+        """Open a set, created by its first label; raises InvalidSetting for a name that no file can have."""
         if not NAME.fullmatch(name):
             raise InvalidSetting("A label set has an impossible name.", got=name, allowed=NAME.pattern)
         self.name = name
@@ -45,7 +45,7 @@ class LabelSet:
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> LabelSet:
-        """Returns an existing set; raises UnknownName with the close matches, DatasetError if it is damaged."""
+        """Return an existing set; raises UnknownName with the close matches, DatasetError if it is damaged."""
         if name not in (names := label_sets(dataset)):
             raise UnknownName("label set", name, names)
         found = cls(dataset, name)
@@ -57,7 +57,7 @@ class LabelSet:
         self.add_all({identity: labels})
 
     def add_all(self, found: Mapping[str, RewardLabels]) -> None:
-        """Stores the labels of several episodes in one step."""
+        """Store the labels of several episodes in one transaction: all or none. found: identity of the episode -> labels."""
         for identity, labels in found.items():
             self._require_fit(identity, labels)
         rows = [_sealed(identity, row_of(labels)) for identity, labels in found.items()]
@@ -74,7 +74,7 @@ class LabelSet:
             raise InvalidSetting("Labels and episode differ in length.", got=sorted(lengths), allowed=f"{steps} steps")
 
     def read(self, identity: str) -> RewardLabels | None:
-        """Returns the labels of an episode, or None; raises EpisodeCorrupt if they were changed."""
+        """Return the labels of an episode, None if it has none; raise EpisodeCorrupt if they were altered in the file."""
         rows = self._rows("SELECT * FROM labels WHERE identity = ?", identity)
         return self._labels(rows[0]) if rows else None
 
@@ -156,12 +156,12 @@ def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
 
 
 def _sealed(identity: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns a row of a set, with a hash that binds the numbers to the episode and the model."""
+    """Return a row of a set, with a hash that binds the numbers to the episode and the model."""
     return (identity, *row[:-1], _seal(identity, row))
 
 
 def _unsealed(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the values of COLUMNS; raises ValueError if the hash over the row is wrong."""
+    """Return the values of COLUMNS; raises ValueError if the hash over the row is wrong."""
     identity, *kept, seal = row
     if not seal.startswith(WHOLE):
         return (*kept, seal)

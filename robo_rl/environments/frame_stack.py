@@ -63,7 +63,7 @@ def stacked_episode(spec: EnvironmentSpec, episode: Episode) -> Episode:
 
 
 class Stacks:
-    """The stacks of one environment, or of N side by side."""
+    """Stacks of the observations of one environment, or of N side by side."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.held: dict[str, Array] = {}
@@ -102,7 +102,7 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Environment whose observations hold stacks: the newest observations side by side."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], count: int, stacks: str = "pictures") -> None:
-        """Raises InvalidSetting, UnknownName as `stacked_spec`."""
+        """Raise InvalidSetting or UnknownName, as `stacked_spec` does."""
         super().__init__(environment)
         self.environment_spec = stacked_spec(specification(environment), count, stacks)
         self.observation_space = self.environment_spec.observation.space
@@ -148,7 +148,7 @@ class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
     """Vector environment whose observations hold stacks; it works in every autoreset mode of Gymnasium."""
 
     def __init__(self, environments: VectorEnv[Any, Any, Any], count: int, stacks: str = "pictures") -> None:
-        """Raises InvalidSetting, UnknownName as `stacked_spec`."""
+        """Raise InvalidSetting or UnknownName, as `stacked_spec` does."""
         super().__init__(environments)
         spec: EnvironmentSpec = environments.environment_spec  # type: ignore[attr-defined]  # not one of Gymnasium's
         self.environment_spec = stacked_spec(spec, count, stacks)

@@ -1,7 +1,8 @@
-"""Specs of environments that have spaces alone: named arrays of an observation, and the coding of an action.
+"""Specs of environments that describe themselves by Gymnasium's spaces alone.
 
-Nothing is guessed: units are "unknown", frames None. A uint8 array of three axes is a picture, any other one a vector of
-numbers, in which Gymnasium's flattening turns a choice into one-hot numbers.
+An observation space becomes named arrays, an action space a coding of actions. Nothing is guessed: units are "unknown", frames
+None. A uint8 array of two or three axes and the size of a picture is a picture. Anything else becomes a vector of numbers by
+Gymnasium's flattening, which makes a choice one-hot.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec, Rol
 
 Space = gymnasium.Space[Any]
 UNKNOWN = "unknown"
-"""Unit of a number of which the space says nothing."""
+"""Unit of a number; a space says nothing about it."""
 SMALLEST_PICTURE, MOST_CHANNELS = 16, 12
-"""[pixel] Smallest side of a picture, and its most channels; other uint8 arrays of three axes are codes of cells."""
+"""Smallest side [pixel] and most channels of a picture; other uint8 arrays are numbers, such as codes of grid cells."""
 MOST_CHOICES = 1024
-"""Most combinations of several discrete choices that become the choices of one action."""
+"""Most combinations of several discrete choices that can become one discrete action."""
 GOALS = ("desired_goal", "goal")
 """Keys of goals in Gymnasium's goal-conditioned environments."""
 Path = tuple[str, ...]
@@ -38,14 +39,17 @@ class Entry:
     """One array of an observation, and how it is read."""
 
     path: Path
-    """Keys that lead to it through nested dicts."""
+    """Keys that lead to the array through nested dicts."""
     space: Space
     array: ArraySpec
     order: tuple[int, ...] | None = None
     """Order of the axes of a picture, to (H, W, channels); None for a vector."""
 
     def read(self, observation: Any, name: str) -> npt.NDArray[Any]:
-        """Return the array in an observation; raises EnvironmentFailed, naming the environment, unless it is as its space."""
+        """Return the array from an observation.
+
+        name: of the environment, for the error. Raises EnvironmentFailed if the observation is not in its space.
+        """
         try:
             value = observation
             for key in self.path:
@@ -69,9 +73,14 @@ class Entry:
 
 
 def entries_of(space: Space, name: str) -> tuple[Entry, ...]:
-    """Return the arrays of an observation space, nested dicts flattened.
+    """Return the arrays of an observation space, with nested dicts flattened.
 
-    Raises InvalidSetting for a kind of space that has no arrays of fixed size, and for two keys that become the same name.
+    Args:
+        space: The observation space.
+        name: Name of the environment in errors.
+
+    Raises:
+        InvalidSetting: The space has no arrays, or arrays of no fixed size, or two keys that become the same name.
     """
     entries = tuple(_entry(path, leaf, name) for path, leaf in _leaves((), space))
     if not entries:
@@ -84,7 +93,7 @@ def entries_of(space: Space, name: str) -> tuple[Entry, ...]:
 
 
 def observation_spec(entries: tuple[Entry, ...]) -> ObservationSpec:
-    """Return the spec of observations."""
+    """Return the spec of observations with these arrays."""
     return ObservationSpec(tuple(entry.array for entry in entries))
 
 
@@ -136,27 +145,27 @@ def _picture(space: Box) -> tuple[tuple[int, int, int], tuple[int, int, int]] | 
 
 
 def _limits(limits: npt.NDArray[Any]) -> Any:
-    """Return limits of float32, those of the type's end as none."""
+    """Return limits as float64; one at the end of the range of float32 becomes infinite, which means no limit."""
     values = limits.astype(np.float64).ravel()
     return np.where(np.abs(values) >= float(np.finfo(np.float32).max), np.copysign(np.inf, values), values)
 
 
 def _whole(space: Space, value: Any) -> Any:
-    """Return the value of a choice as a number, which Gymnasium's flattening wants, any other value unchanged."""
+    """Return the value of a Discrete as an int, which Gymnasium's flattening wants, and any other value unchanged."""
     return int(value) if isinstance(space, Discrete) else value
 
 
 class ActionCoding(Protocol):
-    """An action spec, and the actions of the space that stand behind its actions."""
+    """Action spec that learners see, and the translation of its actions into those of the environment's space."""
 
     spec: ActionSpec
 
     def decode(self, action: npt.NDArray[Any]) -> Any:
-        """Return the action of the space for one of the spec, such as one in [-1, 1]^A."""
+        """Return the action of the space that an action of the spec stands for, such as one in [-1, 1]^A."""
 
 
 class BoxActions:
-    """Limits of a Box as [-1, 1]^A."""
+    """Box of floats with limits, which learners see as A numbers in [-1, 1]."""
 
     def __init__(self, space: Box) -> None:
         self._space, count = space, math.prod(space.shape)
@@ -165,14 +174,14 @@ class BoxActions:
         self.spec = ActionSpec(names, low, high, (UNKNOWN,) * count, "unknown")
 
     def decode(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the action within the limits, in the shape and type of the space."""
+        """Return the action scaled to the limits of the Box, in its shape and type."""
         physical = self.spec.to_physical(action).reshape(self._space.shape).astype(self._space.dtype)
         found: npt.NDArray[Any] = np.clip(physical, self._space.low, self._space.high)  # of float64, rounded to float32
         return found
 
 
 class ChoiceActions:
-    """One choice, or all combinations of several choices, as the choices of one action."""
+    """Discrete, MultiDiscrete or MultiBinary space as one discrete action: every combination of choices gets a number."""
 
     def __init__(self, space: Discrete | MultiDiscrete | MultiBinary) -> None:
         if isinstance(space, Discrete):
@@ -187,12 +196,20 @@ class ChoiceActions:
         self.spec = ActionSpec(names, mode="discrete")
 
     def decode(self, action: npt.NDArray[Any]) -> Any:
-        """Return the choice of the space."""
+        """Return the element of the space that a number stands for."""
         return self._choices[int(self.spec.validate(action))]
 
 
 def coding_of(space: Space, name: str) -> ActionCoding:
-    """Return the coding of an action space; raises InvalidSetting for one that is not bounded, or of another kind."""
+    """Return the coding of an action space.
+
+    Args:
+        space: The action space.
+        name: Name of the environment in errors.
+
+    Raises:
+        InvalidSetting: A Box lacks finite limits, combinations exceed `MOST_CHOICES`, or the space is of another kind.
+    """
     if isinstance(space, Box) and space.dtype.kind == "f":
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all() and (space.low < space.high).all()):
             raise InvalidSetting(
@@ -213,5 +230,5 @@ def coding_of(space: Space, name: str) -> ActionCoding:
 
 
 def _combinations(space: MultiDiscrete | MultiBinary) -> int:
-    """Return the number of actions of several choices."""
+    """Return the number of combinations of several choices."""
     return math.prod(map(int, space.nvec.ravel())) if isinstance(space, MultiDiscrete) else 2 ** math.prod(space.shape)

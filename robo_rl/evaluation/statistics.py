@@ -39,7 +39,7 @@ class Interval:
     confidence: float = 0.95
 
     def within(self, low: float, high: float) -> Interval:
-        """Returns the interval clipped to the range of the figure, such as 0 to 1 for a rate."""
+        """Return the interval clipped to the range of the figure, such as 0 to 1 for a rate."""
         return replace(self, low=max(low, self.low), high=min(high, self.high)) if np.isfinite(self.low) else self
 
     def __format__(self, number: str) -> str:
@@ -71,7 +71,7 @@ class Comparison:
     runs: tuple[int, int]
 
     def left_out(self, shared: int) -> str:
-        """Returns a note on shared seeds that were left out because a failure cut their episode; "" if none were."""
+        """Return a note on shared seeds that were left out because a failure cut their episode; "" if none were."""
         missing = shared - self.episodes
         return f"; {missing} more left out, whose episode was cut before its outcome was known" if missing else ""
 
@@ -92,14 +92,14 @@ class Comparison:
 
 
 def _stats() -> Any:
-    """Returns scipy.stats, which takes longer to import than most commands take in all."""
+    """Return scipy.stats, which takes longer to import than most commands take in all."""
     from scipy import stats
 
     return stats
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Returns a success rate with Wilson's score interval: inside [0, 1], with a width also at 0 and 1."""
+    """Return a success rate with Wilson's score interval: inside [0, 1], with a width also at 0 and 1."""
     if not 0 <= successes <= n or n < 1:
         raise InvalidSetting("A success rate needs 0 <= successes <= n and n >= 1.", got=f"{successes} of {n}")
     z = float(_stats().norm.ppf(0.5 + confidence / 2.0))
@@ -112,7 +112,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
 
 
 def event_rate(events: float, extent: float, confidence: float = 0.95) -> Interval:
-    """Returns events per unit of exposure, with the exact interval of a Poisson count (Garwood 1936)."""
+    """Return events per unit of exposure, with the exact interval of a Poisson count (Garwood 1936)."""
     if not events >= 0 or not extent >= 0:
         raise InvalidSetting("A rate needs a count of events and a positive exposure.", got=f"{events} in {extent}")
     if not extent:
@@ -132,14 +132,14 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
 
 
 def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Returns Spearman's correlation of two series (n,), ties with their mean rank; NaN if one of them does not vary."""
+    """Return Spearman's correlation of two series (n,), ties with their mean rank; NaN if one of them does not vary."""
     ranks = [_stats().rankdata(side) - (np.size(side) + 1) / 2 for side in (first, second)]
     squares = float(ranks[0] @ ranks[0]) * float(ranks[1] @ ranks[1])
     return float(ranks[0] @ ranks[1]) / np.sqrt(squares) if squares > 0.0 else np.nan
 
 
 def interquartile_mean(values: npt.ArrayLike, axis: int = -1) -> Any:
-    """Returns the mean of the middle half: steadier than the mean, less wasteful than the median."""
+    """Return the mean of the middle half: steadier than the mean, less wasteful than the median."""
     ordered = np.sort(np.asarray(values, np.float64), axis=axis)
     count = ordered.shape[axis]
     return np.take(ordered, range(count // 4, count - count // 4), axis=axis).mean(axis=axis)
@@ -162,7 +162,7 @@ def stratified_bootstrap(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """Returns a statistic of all values with its percentile bootstrap interval.
+    """Return a statistic of all values with its percentile bootstrap interval.
 
     Each stratum (a task, a training seed) is an array (n_i,) that is resampled on its own, so that none gains or loses
     weight by chance. The interval covers the chance within strata, not the choice of the strata.
@@ -177,10 +177,10 @@ def stratified_bootstrap(
 
 
 def student_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Interval:
-    """Returns the mean of values (n,), one for each training seed, with Student's interval.
+    """Return the mean of values (n,), one for each training seed, with the interval of Student's t distribution.
 
-    It covers the choice of seeds, which a bootstrap over so few values covers too narrowly. Its ends may lie outside
-    the range of a rate.
+    The interval covers the choice of seeds; a bootstrap over so few values would be too narrow. For a rate its ends may lie
+    below 0 or above 1. No bounds (NaN) for a single value, or equal ones.
     """
     sample = np.asarray(values, np.float64).ravel()
     mean, count = float(sample.mean()), len(sample)
@@ -193,11 +193,11 @@ def student_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Inte
 def pooled_intervals(
     groups: Sequence[npt.ArrayLike], errors: Sequence[float] | None = None, *, confidence: float = 0.95
 ) -> list[Interval]:
-    """Returns the mean of each group (n_i,) with an interval whose deviation is learnt from all groups (Fisher 1925).
+    """Return the mean of each group (n_i,), with an interval whose deviation is estimated from all groups (Fisher 1925).
 
-    A few training seeds say little about the spread between seeds; those of many settings estimate it together. The deviation
-    of a group is never below its own, for groups may differ, nor below its entry of `errors`, the standard error with which
-    its values were measured. No bounds if no group has two values, or no deviation is known.
+    A few training seeds say little about the spread between seeds; those of many settings together say more. For each group the
+    largest of three deviations is used: the pooled one, its own (groups may differ), and its entry of `errors`, the standard
+    error with which its values were measured. No bounds (NaN) if no group has two values, or no deviation is known.
     """
     samples = [np.asarray(group, np.float64).ravel() for group in groups]
     freedom = sum(len(sample) - 1 for sample in samples)
@@ -213,18 +213,26 @@ def pooled_intervals(
 
 
 def rate_error(successes: float, n: int) -> float:
-    """Returns the standard error of a success rate with two successes and two failures added (Agresti-Coull 1998): never 0."""
+    """Return the standard error of a success rate; two added successes and failures (Agresti-Coull 1998) keep it above 0."""
     rate = (successes + 2) / (n + 4)
     return float(np.sqrt(rate * (1 - rate) / (n + 4)))
 
 
 def paired_comparison(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> Comparison:
-    """Compares two sides whose arrays (runs, episodes) have one column per shared evaluation seed; (episodes,) is one run.
+    """Compare two sides that were evaluated on the same seeds.
 
-    Pairing removes the chance of easy and hard starts. The bootstrap resamples the seeds of both sides together and the
-    runs of each side alone, so that with several runs it covers training too; with one run a side it covers the
-    evaluation only. The difference of two success rates of one run each has Newcombe's interval, as has one that does
-    not vary from resample to resample.
+    Pairing removes the luck of easy and hard starts. The bootstrap resamples the evaluation seeds of both sides together, and
+    the runs of each side separately. So with several runs its intervals cover training, too; with one run a side they cover the
+    evaluation alone. The difference of two success rates has Newcombe's interval if there is one run a side, or if no resample
+    differs from another.
+
+    Args:
+        first: (runs, episodes) returns, or successes 0 and 1; a column for each shared seed. (episodes,) is one run.
+        second: The same for the other side; the number of runs may differ.
+        seed: Seed of the resampling.
+
+    Raises:
+        InvalidSetting: The numbers of episodes differ, or there are none.
     """
     a, b = (np.atleast_2d(np.asarray(side, np.float64)) for side in (first, second))
     if a.shape[1] != b.shape[1] or a.size == 0:
@@ -247,14 +255,14 @@ def paired_comparison(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
 
 
 def mcnemar(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Returns the two-sided exact p value that two paired success rates are equal (McNemar 1947)."""
+    """Return the two-sided p value of the exact test that two paired success rates are equal (McNemar 1947)."""
     a, b = np.asarray(first, bool), np.asarray(second, bool)
     won, lost = int(np.sum(b & ~a)), int(np.sum(a & ~b))
     return float(_stats().binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
 
 
 def newcombe(first: npt.ArrayLike, second: npt.ArrayLike, confidence: float = 0.95) -> Interval:
-    """Returns the difference of two paired success rates (second minus first), Newcombe (1998), method 10."""
+    """Return the difference of two paired success rates, second minus first, with the interval of Newcombe 1998, method 10."""
     a, b = np.asarray(first, bool), np.asarray(second, bool)
     n = len(a)
     p, q = wilson(int(b.sum()), n, confidence), wilson(int(a.sum()), n, confidence)
@@ -269,9 +277,12 @@ def newcombe(first: npt.ArrayLike, second: npt.ArrayLike, confidence: float = 0.
 
 
 def difference(first: Interval, second: Interval, correlation: float = 0.0) -> Interval:
-    """Return first - second with the interval that follows from theirs and from the correlation of the estimates.
+    """Return the difference first - second of two estimates, with a confidence interval made of their two intervals.
 
-    Zou and Donner 2008, "Construction of confidence limits about effect measures"; of Wilson's intervals it is Newcombe's.
+    The method is that of Zou and Donner 2008, "Construction of confidence limits about effect measures". For Wilson intervals
+    it gives Newcombe's interval.
+
+    correlation: between the two estimates, -1 to 1; 0 if they are independent.
     """
     found, both = first.estimate - second.estimate, 2.0 * correlation
     below, above = first.estimate - first.low, first.high - first.estimate
@@ -299,7 +310,7 @@ def _paired_bootstrap(a: Floats, b: Floats, seed: int, confidence: float = 0.95)
 
 
 def percentile_interval(estimate: float, draws: Floats, confidence: float = 0.95) -> Interval:
-    """Returns an estimate with the percentile bounds of bootstrap draws (R,)."""
+    """Return an estimate with the percentile interval of its bootstrap draws (R,); no bounds (NaN) if all draws are equal."""
     low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
     if low == high:  # a bootstrap of values that are all alike would claim certainty
         return Interval(estimate, np.nan, np.nan, confidence)

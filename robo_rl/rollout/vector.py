@@ -1,7 +1,7 @@
-"""Play the episodes of N environments at once: what `Rollout` is for one.
+"""Episodes of N environments that step together: what `Rollout` is for one.
 
-An environment begins its next episode in the step in which one ends (AutoresetMode.SAME_STEP), so that every step is one of
-all environments.
+An environment begins its next episode in the same step in which one ends (AutoresetMode.SAME_STEP). So no
+environment spends a step on a reset.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class EndedEpisode:
     length: int
     """Steps."""
     success: bool | None
-    """Success at any of its steps; None if none told."""
+    """True if any of its steps was a success; None if no step told."""
     stop_reason: str
-    """As `Episode.stop_reason`."""
+    """Why it ended, as `Episode.stop_reason`."""
     costs: Mapping[str, float] = field(default_factory=dict)
-    """Sums of its constraint costs."""
+    """Name of a constraint cost -> its sum over the episode."""
 
 
 class RunningEpisodes(Stateful):
-    """Counts the steps of the episode that runs in each of N environments."""
+    """Sums of rewards, costs and steps, and success, of the episode that runs in each of N environments."""
 
     def __init__(self, environments: int, costs: Sequence[str] = ()) -> None:
         """costs: names of the constraint costs."""
@@ -57,12 +57,15 @@ class RunningEpisodes(Stateful):
         self._successes = np.zeros(environments, np.bool_)
 
     def restart(self) -> None:
-        """All environments begin an episode."""
+        """Set all sums back to zero. The environments themselves are not touched; `VectorRollout.begin` resets them."""
         for running in (self._returns, self._costs, self._lengths, self._knows_success, self._successes):
             running[:] = 0
 
     def add(self, rewards: Array, infos: Mapping[str, Any], costs: Array | None = None) -> None:
-        """Count one step of each; costs: (N, C)."""
+        """Add one step of every environment.
+
+        rewards: (N,). infos: those of the vector step. costs: (N, C), None if there are none.
+        """
         self._returns += rewards
         if costs is not None:
             self._costs += costs
@@ -74,7 +77,10 @@ class RunningEpisodes(Stateful):
                 self._successes |= source["_success"] & source["success"].astype(np.bool_)
 
     def end(self, place: int, terminated: bool, infos: Mapping[str, Any]) -> EndedEpisode:
-        """Return the episode that ended in an environment; infos: those of last steps."""
+        """Return the figures of the episode that ended in environment `place`, and set its sums back to zero.
+
+        infos: `final_info` of the vector step, those of the last steps of ended episodes.
+        """
         success = bool(self._successes[place]) if self._knows_success[place] else None
         told = infos["stop_reason"][place] if "stop_reason" in infos and infos["_stop_reason"][place] else None
         ended = EndedEpisode(
@@ -101,10 +107,11 @@ class RunningEpisodes(Stateful):
 
 
 class VectorRollout(Stateful):
-    """The episodes under way in N environments, stepped together.
+    """Episodes under way in N environments that step together.
 
-    A supervisor, such as a person, is in the first environment. A restored state goes on with the episodes if the environments
-    can be saved, as they are or by repetition (robo_rl.environments.repeatable); else every environment has to begin another.
+    A supervisor, such as a person who corrects the policy, sees and overrides the first environment alone. After a resume the
+    episodes go on if the environments can be saved, directly or by repeating the actions (robo_rl.environments.repeatable). If
+    they cannot, every environment has to begin a new episode.
     """
 
     def __init__(self, environments: Environments, supervisor: TrainingSupervisor | None = None) -> None:
@@ -115,11 +122,11 @@ class VectorRollout(Stateful):
         self._cost_names = cost_names(self._declared)
         self.episodes = RunningEpisodes(environments.num_envs, self._cost_names)
         self.observations: Mapping[str, Array] = {}
-        """name -> (N, ...), the newest ones; empty before `begin`."""
+        """Newest observations, name -> (N, ...); empty before `begin`."""
         self.infos: Mapping[str, Any] = {}
-        """Of the newest reset of all, or step."""
+        """Infos of the newest step, or of `begin`."""
         self.costs: npt.NDArray[np.float64] | None = None
-        """(N, C) constraint costs of the newest step in the order of `cost_names`; None without any."""
+        """(N, C) constraint costs of the newest step in the order of `cost_names`; None if there are no costs."""
         self.ended: Sequence[EndedEpisode] = ()
         """Episodes that ended with the newest step."""
 
@@ -175,7 +182,7 @@ class VectorRollout(Stateful):
         )
 
     def _overridden(self, supervisor: TrainingSupervisor, actions: Array) -> tuple[Array, ActionSource]:
-        """Return the actions with that of the supervisor, and its source."""
+        """Return the actions with the first one replaced by the supervisor's choice, and the source of that one."""
         first = {name: values[0] for name, values in self.observations.items()}
         action, source = supervisor.override(first, actions[0])
         changed = np.array(actions)
@@ -189,7 +196,7 @@ class VectorRollout(Stateful):
         self.episodes.add(rewards, infos, self.costs)
 
     def _executed(self, actions: Array, infos: Mapping[str, Any]) -> Array:
-        """Return the actions that were executed, those that were sent unless told; raises EnvironmentFailed."""
+        """Return the executed actions: those that infos report, else those that were sent; raises EnvironmentFailed."""
         found = actions
         for source in (infos, infos.get("final_info", {})):
             if "executed_action" not in source or not (mask := source["_executed_action"]).any():
@@ -206,11 +213,11 @@ class VectorRollout(Stateful):
 
     @property
     def is_under_way(self) -> bool:
-        """True from `begin` on."""
+        """True from `begin` until `abandon`."""
         return bool(self.observations)
 
     def abandon(self) -> None:
-        """Leave the episodes under way."""
+        """Give up the episodes under way; `begin` must follow."""
         self.observations = {}
 
     @override
@@ -219,7 +226,7 @@ class VectorRollout(Stateful):
         return {"state": saved, "episodes": self.episodes.state_dict(), "observations": dict(self.observations)}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on with the episodes of a saved state, if the environments can; else `is_under_way` is False."""
+        """Go on with the episodes of a saved state. If the environments cannot, `is_under_way` is False afterwards."""
         self.episodes.load_state_dict(state["episodes"])
         self.observations = {}
         if state["state"] is None or not isinstance(self.environments, Stateful):
@@ -230,7 +237,10 @@ class VectorRollout(Stateful):
 
 
 def _with_finals(observations: Mapping[str, Array], infos: Mapping[str, Any], over: Sequence[int]) -> Mapping[str, Array]:
-    """Return observations with the last one of each episode that is over, as copies if there are any."""
+    """Return the observations after the step; where an episode is over, its last one in place of the next episode's first.
+
+    over: numbers of the environments whose episode is over; if there are any, the arrays are copies.
+    """
     if not over:
         return observations
     found = {name: np.array(values) for name, values in observations.items()}
@@ -241,7 +251,7 @@ def _with_finals(observations: Mapping[str, Array], infos: Mapping[str, Any], ov
 
 
 def _sources_in(infos: Mapping[str, Any], sources: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
-    """Return the sources of the executed actions, (N,), those that environments tell in place of the given ones."""
+    """Return the sources (N,) of the executed actions: those that infos report, else the given ones."""
     for source in (infos, infos.get("final_info", {})):
         if "action_source" in source:
             sources = np.where(source["_action_source"], source["action_source"], sources).astype(np.int8)

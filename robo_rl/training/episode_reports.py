@@ -1,4 +1,4 @@
-"""Reports of finished episodes to the observer of a training, and its counters, the same for every loop."""
+"""Reports of finished episodes to the observer of a training, and the counters that all training loops share."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def report_episode(observer: TrainingObserver, step: int, episode: Episode) -> N
 
 
 class EpisodeReports(Stateful):
-    """Reports of a loop's own episodes, with a limit on those that diverge."""
+    """Reports and counts the episodes of a training loop; stops the training if too many of them diverge."""
 
     def __init__(self, episodes: int = 0) -> None:
-        """episodes: those before the first one."""
+        """episodes: number of episodes that were reported before."""
         self.episodes = episodes
-        """Reported episodes."""
+        """Number of reported episodes."""
         self.diverged = 0
-        """Of these, those that diverged."""
+        """Number of these in which the simulation diverged."""
 
     def report(self, observer: TrainingObserver, step: int, episode: Episode) -> None:
         """Report an episode that ended at environment step `step`; raises SimulationFailed if too many diverged."""
@@ -43,7 +43,7 @@ class EpisodeReports(Stateful):
         self._count(episode.stop_reason, step)
 
     def report_ended(self, observer: TrainingObserver, step: int, ended: EndedEpisode, environments: int) -> None:
-        """Report an episode that ended in one of several environments; raises SimulationFailed if too many diverged."""
+        """Report an episode that ended in one of `environments` environments; raises SimulationFailed if too many diverged."""
         figures = {item.name: getattr(ended, item.name) for item in fields(ended) if item.name != "place"}
         observer.on_episode(step, **figures, place=(ended.place, environments))
         self._count(ended.stop_reason, step)
@@ -68,16 +68,16 @@ class EpisodeReports(Stateful):
 
 
 class Progress:
-    """Counters of a training that reports its own episodes."""
+    """Base of a training loop: its counters of steps, episodes and time."""
 
     def __init__(self, *, steps: int = 0) -> None:
-        """steps: environment steps of the whole training."""
+        """steps: environment steps that the whole training is to take."""
         self.steps = steps
         self.step = 0
         """Environment steps so far, over all environments."""
         self.reports = EpisodeReports()
         self.resumed: str | None = None
-        """"exact" or "warm" after `load_counters`."""
+        """How the training was resumed, "exact" or "warm"; None if it was not."""
         self.stopwatch = Stopwatch()
 
     @property
@@ -86,11 +86,11 @@ class Progress:
         return self.reports.episodes
 
     def counters(self) -> StateDict:
-        """Return the part of the state that every such training has."""
+        """Return the counters as a part of the training's state: steps so far, reports and elapsed time."""
         return {"step": self.step, "reports": self.reports.state_dict(), "seconds": self.stopwatch.state_dict()}
 
     def load_counters(self, state: StateDict) -> None:
-        """Restore the state returned by `counters`; the resume is warm unless its training knows better."""
+        """Restore what `counters` returned, and mark the resume as warm; a training that resumes exactly changes the mark."""
         self.step = int(state["step"])
         self.reports.load_state_dict(state["reports"])
         self.stopwatch.load_state_dict(state["seconds"])

@@ -86,7 +86,7 @@ class LearnedReward(Trainable):
         self.layers = nn.Sequential(nn.Linear(inputs, 64), nn.Tanh(), last)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return rewards (B,)."""
+        """Return rewards (B,), between minus and plus the limit, of features and actions side by side (B, F + A)."""
         found: Tensor = self._limit * torch.tanh(self.layers(inputs).squeeze(-1))
         return found
 

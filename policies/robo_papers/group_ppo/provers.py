@@ -1,8 +1,10 @@
-"""Progress under another policy, the prover, as the advantage of steps (page.md).
+"""Advantages of steps from progress: by how much a step raises another policy's chance of success (page.md).
+
+That other policy is called the prover.
 
 After Setlur et al. 2024, "Rewarding Progress: Scaling Automated Process Verifiers for LLM Reasoning", arXiv:2410.08146.
 
-T steps.
+Shapes: T steps of an episode.
 """
 
 from __future__ import annotations
@@ -31,13 +33,14 @@ from robo_rl.training.episodic import Player, Plays
 from robo_rl.types import Array, Episode, StateDict
 
 PROVED = "prover_from"
-"""In an episode's metadata: the step at which the prover took over."""
+"""Key in an episode's metadata: number of the step from which the prover acted."""
 
 
 class Prover(Advantages):
-    """The episode's advantage, and the gain of each step in the chance that the prover succeeds from there.
+    """Advantage of the episode in its group, plus what each step adds to the chance that the prover succeeds from there.
 
-    The last episode of each group is the prover's from a random step on; its policy is that before the first episode.
+    The prover is a copy of the policy as it was before the first episode. It takes over the last episode of each group at a
+    random step, and a network learns its chance of success from these endings.
     """
 
     least_group = 3
@@ -51,7 +54,7 @@ class Prover(Advantages):
 
     @property
     def policy(self) -> ActorPolicy:
-        """The prover."""
+        """The prover's policy."""
         return ActorPolicy(self.actor.parts, self.network)
 
     @override
@@ -80,7 +83,7 @@ class Prover(Advantages):
         return found, {"prover_loss": loss, "prover_success": self._success()}
 
     def gains(self, episode: Episode) -> Floats:
-        """Return what each step adds (T,) to the chance that one of `prover_tries` tries of the prover succeeds from there."""
+        """Return by how much each step (T,) raises the chance that one of `prover_tries` tries of the prover succeeds."""
         with torch.no_grad():
             values = self.value(self.actor.features(episode)).reshape(-1).cpu().numpy().astype(np.float64)
         chances = 1.0 - (1.0 - np.clip(values, 0.0, 1.0)) ** self.settings.prover_tries
@@ -88,7 +91,10 @@ class Prover(Advantages):
         return np.diff(chances)
 
     def fit(self, episodes: Sequence[Episode]) -> Tensor:
-        """Take some steps of the prover's value towards outcomes in [0, 1] of these and earlier episodes of the prover."""
+        """Fit the estimate of the prover's chance of success to the outcomes, in [0, 1], of episodes that it ended.
+
+        episodes: new ones, which are added to the remembered ones. Returns the last loss, 0 if there is nothing to fit.
+        """
         for each in episodes:
             features = self.actor.features(each)[int(each.metadata[PROVED]) : -1]
             self._past.append((features, torch.full((len(features),), outcome(each), device=features.device)))
@@ -119,12 +125,12 @@ class Prover(Advantages):
 
 
 def outcome(episode: Episode) -> float:
-    """Return the success of an episode, or its return in [0, 1] if the task knows none."""
+    """Return 1 for a success and 0 for a failure; the return clipped to [0, 1] if the environment tells neither."""
     return float(np.clip(episode.undiscounted_return, 0.0, 1.0)) if episode.success is None else float(episode.success)
 
 
 class Handover:
-    """A policy that another one follows from a step on."""
+    """Policy that acts as `first` for `step` steps, and as `second` from then on."""
 
     def __init__(self, first: Policy, second: Policy, step: int) -> None:
         self.environment_spec, self._first, self._second, self._left = first.environment_spec, first, second, step
@@ -135,24 +141,27 @@ class Handover:
         self._second.reset()
 
     def replan(self) -> None:
-        """Let both forget the actions that they planned."""
+        """Let both policies drop the actions that they planned ahead."""
         replan(self._first)
         replan(self._second)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return the action of the one whose turn it is."""
+        """Return the action of the policy whose turn it is."""
         acting, self._left = self._first if self._left > 0 else self._second, self._left - 1
         return acting.act(observation, deterministic=deterministic)
 
 
 class ProverPlays:
-    """Lets the prover end the last episode of each group, from a step that is drawn among those of the one before."""
+    """Player of episodes that hands the last episode of each group over to the prover.
+
+    The step of the handover is drawn from the length of the episode before it.
+    """
 
     def __init__(self, plays: Plays, prover: Callable[[], Policy]) -> None:
         self._plays, self._prover, self._steps = plays, prover, 1
 
     def play(self, number: int) -> Episode:
-        """Return the episode of a number."""
+        """Play episode `number`, counted from 0, and return it; the prover ends it if it is the last one of its group."""
         plays = self._plays
         if (number + 1) % plays.group:
             episode = plays.play(number)

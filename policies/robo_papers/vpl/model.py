@@ -6,9 +6,11 @@
     P(second is better | z)  =  sigmoid( sum_t r(second_t, z) - sum_t r(first_t, z) )
     loss  =  cross entropy on other answers of the same user  +  beta KL( q || N(0, 1) )
 
-Differs from the published code: factors are multiplied; it flattens a fixed set of answers, so that their order changed z
-and more answers did not make it surer; the loss is on answers that the encoder has not seen, else coin flips are learned by
-heart; the textbook KL, with its half. P answers, L steps of a segment, D numbers of a step, Z of the latent.
+Differs from the published code in three points. The code flattens a fixed set of answers, so their order changes z, and more
+answers do not make z more certain; here factors are multiplied. The loss is on answers that the encoder has not seen, for else
+even coin flips are learned by heart. The KL divergence is the textbook one, with its factor 1/2.
+
+Shapes: P answers, L steps of a segment, D numbers of a step, Z numbers of the latent.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from robo_rl.rewards.preferences.preference_reward import Pairs
 from robo_rl.types import Array
 
 CHECK = 50
-"""Updates between two looks at the answers that are held out."""
+"""Updates between two measurements of the loss on held-out answers."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,15 @@ class UsersConfig:
     """Settings of the fit."""
 
     latent: int = 4
-    """Z"""
+    """Z, numbers of the latent of a user."""
     hidden: tuple[int, ...] = (128, 128)
     """Units of the hidden layers of both networks."""
     most_answers: int = 16
-    """Answers from which z is inferred: 0 to as many, drawn for each batch."""
+    """Most answers from which z is inferred; each batch draws a count from 0 to this."""
     targets: int = 16
     """Other answers of the same user that are predicted."""
     users: int = 16
-    """Users of one step, drawn with replacement."""
+    """Users in one update, drawn with replacement."""
     updates: int = 2000
     """Steps of Adam."""
     lr: float = 1e-3
@@ -53,11 +55,11 @@ class UsersConfig:
     beta: float = 0.1
     """Weight of the divergence from the prior, per predicted answer."""
     held_out: float = 0.2
-    """Share of each user's answers that is not learned from: half chooses the best update, half is measured."""
+    """Share of each user's answers that is not learned from: one half chooses the best update, the other measures it."""
     compared: int = 256
     """States of the dataset with which each state is compared, which gives all users one scale."""
     seed: int = 0
-    """Of first weights and draws."""
+    """Seed of the initial weights and of all draws."""
 
     def __post_init__(self) -> None:
         counts = ("latent", "most_answers", "targets", "users", "updates", "compared")
@@ -68,47 +70,47 @@ class UsersConfig:
 
 
 class Answers(NamedTuple):
-    """Compared segments as tensors."""
+    """Answers of one user, or of several: pairs of segments, and which one is better. Leading axes are users."""
 
     first: Tensor
     """(..., P, L, D)"""
     second: Tensor
     """(..., P, L, D)"""
     labels: Tensor
-    """(..., P) 0 first is better, 1 second is better, 0.5 equal"""
+    """(..., P) 0: the first is better, 1: the second is better, 0.5: they are equal"""
 
     @classmethod
     def of(cls, pairs: Pairs) -> Answers:
-        """Return those of arrays."""
+        """Return the answers as tensors, from pairs as arrays."""
         return cls(*(torch.from_numpy(np.ascontiguousarray(part, np.float32)) for part in pairs))
 
     def at(self, rows: Array) -> Answers:
-        """Return some of them."""
+        """Return the answers with these numbers (n,), for answers of one user (P, ...)."""
         return Answers(*(part[torch.from_numpy(rows)] for part in self))
 
 
 class Posterior(NamedTuple):
-    """A Gaussian over z with a diagonal covariance."""
+    """Gaussian over z with a diagonal covariance: what is known of a user."""
 
     mean: Tensor
     """(..., Z)"""
     precision: Tensor
-    """(..., Z) 1 / variance; 1 is the prior's."""
+    """(..., Z) 1 / variance; that of the prior is 1."""
 
     def sample(self, generator: torch.Generator, count: int | None = None) -> Tensor:
-        """Return a draw, or `count` of them as the first axis."""
+        """Return one draw of z (..., Z), or `count` draws (count, ..., Z)."""
         shape = self.mean.shape if count is None else (count, *self.mean.shape)
         return self.mean + torch.randn(shape, generator=generator) / self.precision.sqrt()
 
     @property
     def divergence(self) -> Tensor:
-        """(...) KL from the prior [nat]."""
+        """(...) KL divergence of this Gaussian from the prior N(0, 1) [nat]."""
         variance = 1.0 / self.precision
         return 0.5 * (variance + self.mean.square() - 1.0 + self.precision.log()).sum(-1)
 
 
 class UserRewards(nn.Module):
-    """Reward of a step for a user, and the posterior of the user; steps are standardised."""
+    """Networks for the reward of a step for a user, and for the posterior of the user's z; both standardise the steps."""
 
     mean: Tensor
     deviation: Tensor
@@ -125,14 +127,14 @@ class UserRewards(nn.Module):
         self.register_buffer("compared", torch.zeros(config.compared, size))
 
     def rewards(self, steps: Tensor, latent: Tensor) -> Tensor:
-        """Return raw rewards (...) of steps (..., D) for latents that can be expanded to (..., Z)."""
+        """Return raw rewards (...) of steps (..., D) for latents that broadcast to (..., Z)."""
         scaled = (steps - self.mean) / self.deviation
         inputs = torch.cat([scaled, latent.expand(*scaled.shape[:-1], self.latent)], -1)
         found: Tensor = self.reward(inputs)[..., 0]
         return found
 
     def posterior(self, answers: Answers) -> Posterior:
-        """Return q(z | answers); without answers it is the prior."""
+        """Return the posterior q(z | answers) of a user; without answers it is the prior."""
         first, second = (((part - self.mean) / self.deviation).mean(-2) for part in (answers.first, answers.second))
         side = 2.0 * answers.labels[..., None] - 1.0  # an answer is the same if the segments change places
         factors = self.encoder(torch.cat([side * (second - first), (first + second) / 2.0], -1))
@@ -147,7 +149,7 @@ class UserRewards(nn.Module):
 
     @torch.no_grad()
     def shares(self, steps: Array, latent: Array) -> Array:
-        """Return for each step (B, D) the chance that it is better than one of the dataset, (B,); latent (Z,) or (B, Z)."""
+        """Return the chance (B,) that a user prefers each step (B, D) to a step of the dataset; latent: (Z,) or (B, Z)."""
         kinds, places = np.unique(np.atleast_2d(np.asarray(latent, np.float32)), axis=0, return_inverse=True)
         whose = np.broadcast_to(places.ravel(), len(steps))
         rows, found = torch.from_numpy(np.ascontiguousarray(steps, np.float32)), np.zeros(len(steps), np.float32)
@@ -171,19 +173,25 @@ def mlp(sizes: Sequence[int], generator: torch.Generator) -> nn.Sequential:
 
 
 class FittedUsers(NamedTuple):
-    """A model, and its measures."""
+    """A fitted model, and how well it predicts held-out answers."""
 
     model: UserRewards
     accuracies: dict[int, float]
-    """Number of answers -> share of held-out answers that are predicted right from as many others."""
+    """Number n of known answers -> share of held-out answers that are predicted right from n others of the same user."""
     chance: float
-    """The same from all answers that are allowed, with labels of coin flips: the control, as good as no answers."""
+    """A control: the same share from `most_answers` answers whose labels are coin flips; it should be that of no answers."""
 
 
 def fit_users(answers: Mapping[str, Pairs], steps: Array, config: UsersConfig) -> FittedUsers:
-    """Fit a model to the answers of users, by name; `steps` (B, D) of the dataset set mean, deviation and scale.
+    """Fit a model to the answers of several users.
 
-    Raises InvalidSetting for a user with fewer than four answers.
+    Args:
+        answers: Name of a user -> their answers.
+        steps: (B, D) steps of the whole dataset, which set mean, deviation and scale.
+        config: Settings of the fit.
+
+    Raises:
+        InvalidSetting: A user has fewer than four answers, or there is no user.
     """
     few = {name: len(pairs.labels) for name, pairs in answers.items() if len(pairs.labels) < 4}
     if few or not answers:
@@ -200,7 +208,7 @@ def fit_users(answers: Mapping[str, Pairs], steps: Array, config: UsersConfig) -
     best = Best(model)
 
     def batches() -> Iterator[tuple[Answers, Answers]]:
-        """Yield known and asked answers of some users, as many known ones of each."""
+        """Yield known answers, and others to be predicted, of some users; the number of known ones is the same for all."""
         for update in range(config.updates):
             if update % CHECK == 0:
                 best.look(held_out_loss(model, taught, chosen, config.most_answers))
@@ -228,7 +236,10 @@ def fit_users(answers: Mapping[str, Pairs], steps: Array, config: UsersConfig) -
 
 @torch.no_grad()
 def held_out_loss(model: UserRewards, known: Sequence[Answers], asked: Sequence[Answers], count: int) -> float:
-    """Return the mean cross entropy of answers in `asked`, given the first `count` of `known`."""
+    """Return the mean cross entropy [nat] of the answers `asked`, given the first `count` of the answers `known`.
+
+    Both have one entry for each user.
+    """
     losses = []
     for own, other in zip(known, asked, strict=True):
         latent = model.posterior(own.at(np.arange(min(count, len(own.labels))))).mean
@@ -240,7 +251,10 @@ def held_out_loss(model: UserRewards, known: Sequence[Answers], asked: Sequence[
 def held_out_accuracy(
     model: UserRewards, known: Sequence[Answers], asked: Sequence[Answers], count: int, random: np.random.Generator
 ) -> float:
-    """Return the share of decided answers in `asked` that are predicted right from `count` of `known`, drawn ten times."""
+    """Return the share of the answers `asked` that are predicted right from `count` of the answers `known`.
+
+    Both have one entry for each user. Known answers are drawn ten times; answers "equal" are not counted.
+    """
     right: list[Tensor] = []
     for own, other in zip(known, asked, strict=True):
         decided = other.labels != 0.5
@@ -253,7 +267,10 @@ def held_out_accuracy(
 
 @torch.no_grad()
 def information_gain(model: UserRewards, posterior: Posterior, pairs: Pairs, *, draws: int = 64, seed: int = 0) -> Array:
-    """Return for each pair (P,) how much its answer would say of the user [nat]: H(mean of p) - mean of H(p)."""
+    """Return how much the answer to each pair would tell about the user [nat], (P,): H(mean of p) - mean of H(p).
+
+    p: chance that the second segment is preferred, for each of `draws` latents from the posterior. H: entropy.
+    """
     latents = posterior.sample(torch.Generator().manual_seed(seed), draws)
     asked = Answers.of(pairs)
     chances = torch.stack([torch.sigmoid(model.logits(asked, latent)) for latent in latents])
@@ -266,14 +283,14 @@ def _entropy(chances: Tensor) -> Tensor:
 
 
 def _parted(pairs: Pairs, share: float, random: np.random.Generator) -> tuple[Answers, Answers, Answers]:
-    """Return the answers to learn from, those by which an update is chosen, and those that are measured."""
+    """Return three parts of a user's answers: to learn from, to choose the best update by, and to measure with."""
     order, whole = random.permutation(len(pairs.labels)), Answers.of(pairs)
     half = max(1, round(share * len(order) / 2))
     return whole.at(order[2 * half :]), whole.at(order[:half]), whole.at(order[half : 2 * half])
 
 
 def _drawn(answers: Answers, count: int, targets: int, random: np.random.Generator) -> tuple[Answers, Answers]:
-    """Return `count` answers, and `targets` others; they repeat if there are fewer."""
+    """Return `count` random answers, and `targets` others; answers repeat if there are too few."""
     order = random.permutation(len(answers.labels))
     there = min(count, len(order) - 1)
     return answers.at(np.resize(order[:there], count)), answers.at(np.resize(order[there:], targets))

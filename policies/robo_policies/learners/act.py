@@ -99,7 +99,7 @@ class ACTConfig(ChunkSettings):
 
 
 class ObservationTokens(nn.Module):
-    """A token for each vector and for each cell of each picture's feature map, side by side in (B, N E) features."""
+    """Encoder that makes a token of each vector, and of each cell of a picture's feature map: features (B, N E)."""
 
     def __init__(self, spec: EnvironmentSpec, config: ACTNetwork) -> None:
         """Raise InvalidSetting if there is a picture too small for the convolutions."""
@@ -132,7 +132,15 @@ class ChunkCVAE(Trainable):
     __call__: Callable[..., Any]
 
     def __init__(self, features: int, states: int | None, actions: int, chunk: int, config: ACTNetwork) -> None:
-        """features: F; states: leading tokens, those of vectors, which the posterior reads; None if features are no tokens."""
+        """Make the networks.
+
+        Args:
+            features: Number F of the features.
+            states: Number of leading tokens, those of vectors, which the posterior reads; None if features are no tokens.
+            actions: Numbers A of an action.
+            chunk: Actions H of a chunk.
+            config: Settings of the networks.
+        """
         super().__init__()
         self._states, size = 1 if states is None else states, config.token_size
         # features of a user's encoder network have any size: they become one token, which the posterior reads
@@ -153,12 +161,18 @@ class ChunkCVAE(Trainable):
         self.exit = nn.Linear(size, actions)
 
     def tokens(self, features: Tensor) -> Tensor:
-        """Return tokens (B, N, E) of features (B, F)."""
+        """Return the N tokens (B, N, E) that features (B, F) are made of."""
         entered: Tensor = self.entry(features)
         return entered.view(len(features), -1, len(self.style))
 
     def encode(self, tokens: Tensor, chunks: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log variance of z, (B, latent), given chunks (B, H, A) and their valid actions (B, H)."""
+        """Return mean and log variance of the latent z, (B, latent) each, from the posterior.
+
+        Args:
+            tokens: (B, N, E) tokens of the observation; those of vectors are read.
+            chunks: (B, H, A) recorded actions in [-1, 1].
+            valid: (B, H) False for actions that do not exist, such as those after the end of the episode.
+        """
         states = tokens[:, : self._states]
         style = self.style.expand(len(tokens), 1, -1)
         read = torch.cat((style, states, self.actions(chunks) + self.positions), 1)
@@ -167,7 +181,7 @@ class ChunkCVAE(Trainable):
         return mean, log_variance
 
     def decode(self, tokens: Tensor, latent: Tensor) -> Tensor:
-        """Return chunks (B, H, A) in [-1, 1]."""
+        """Return chunks of actions (B, H, A) in [-1, 1] for observation tokens (B, N, E) and latents (B, latent)."""
         memory = self.observations(torch.cat((self.latent(latent)[:, None], tokens), 1))
         decoded = self.decoder(self.queries.expand(len(tokens), -1, -1), memory)
         return torch.tanh(self.exit(decoded))
@@ -180,14 +194,14 @@ def transformer(config: ACTNetwork) -> nn.TransformerEncoder:
 
 
 class ACTActor(nn.Module):
-    """Decodes the mean of the prior, z = 0."""
+    """Actor that decodes chunks with the latent z at the mean of its prior, 0."""
 
     def __init__(self, network: ChunkCVAE, latent: int) -> None:
         super().__init__()
         self.network, self._latent = network, latent
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Return chunks (B, H, A) for features (B, F)."""
+        """Return chunks of actions (B, H, A) for features (B, F)."""
         return self.network.decode(self.network.tokens(observations), observations.new_zeros(len(observations), self._latent))
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:

@@ -109,7 +109,7 @@ class PPOSettings(LearnerSettings, OnPolicyConfig):
         return PPO(spec, self, seed, constraint=constraint, rollouts=math.ceil(steps / self.rollout_size))
 
     def constraint(self, spec: EnvironmentSpec, seed: int) -> Constraint:
-        """Return what constrains the policy: by default nothing."""
+        """Return the hooks by which the learner changes PPO, such as a limit on costs; by default they change nothing."""
         return Constraint()
 
 
@@ -119,31 +119,34 @@ class PPOConfig(PPOSettings):
 
 
 class Constraint(Stateful):
-    """What PPO obeys beside the reward, by these hooks; as it is here, nothing."""
+    """Hooks of PPO for something that it obeys beside the reward, such as a limit on costs. This base class changes nothing."""
 
     def begin(self) -> None:
-        """All environments begin an episode."""
+        """Hear that all environments begin an episode."""
 
     def paid(self, step: VectorStep) -> VectorStep:
-        """Return a step with the rewards that are learnt from, before it is stored."""
+        """Return a step, before it is stored, with the rewards that PPO is to learn from."""
         return step
 
     def observe(self, step: VectorStep, buffer: RolloutBuffer) -> None:
-        """Take in a step, after it is stored."""
+        """Hear of a step, after it is stored in the buffer."""
 
     def adapt(self) -> None:
-        """Adapt to the rollout, before the policy is updated."""
+        """Adapt to the finished rollout, such as by a new multiplier, before the policy is updated."""
 
     def judge(self, advantages: Tensor, vectors: Tensor, buffer: RolloutBuffer) -> Tensor:
-        """Return the advantages (T N,) that actions are judged by, given those of rewards and vectors ((T + 1) N, D)."""
+        """Return the advantages (T N,) that the policy is to climb.
+
+        advantages: (T N,) those of the rewards. vectors: ((T + 1) N, D) what the networks see at each step and after the last.
+        """
         return advantages
 
     def improve(self, learner: PPO, pictures: Pictures, rows: Rows, learnt: Numbers) -> Passes:
-        """Improve policy and values by the rows whose numbers are given."""
+        """Improve policy and values on the rows whose numbers are in `learnt`."""
         return learner.take_passes(pictures, rows, learnt)
 
     def metrics(self, buffer: RolloutBuffer) -> Metrics:
-        """Return scalars such as multipliers."""
+        """Return scalars for the log, such as multipliers."""
         return {}
 
     @override
@@ -161,7 +164,7 @@ class PPO(RolloutLearner):
     def __init__(
         self, spec: EnvironmentSpec, config: PPOSettings, seed: int, *, constraint: Constraint | None = None, rollouts: int = 0
     ) -> None:
-        """`rollouts` are those of the training, over which the learning rate falls; 0: it stays."""
+        """rollouts: number of rollouts in the training, over which the learning rate falls; 0 if it is to stay constant."""
         children = np.random.SeedSequence(seed).spawn(4)
         initial, self._acting, self._shuffling, aside = (np.random.default_rng(child) for child in children)
         self.config, self.device = config, resolve_device(config.device)
@@ -292,7 +295,7 @@ class PPO(RolloutLearner):
             yield minibatches(rows, order, self.config.batch_size)
 
     def descend(self, pictures: Pictures, batch: Rows) -> list[Step]:
-        """Take one step of Adam down the loss of a minibatch; with pictures the gradient is summed over parts."""
+        """Take one step of Adam down the loss of a minibatch; with pictures in parts, which saves memory."""
         gradients, steps = list[Tensor](), list[Step]()
         for places, vectors, *rows in parts_of(batch) if pictures else [batch]:
             seen = {name: frames.index_select(0, places) for name, frames in pictures.items()}
@@ -314,17 +317,17 @@ class PPO(RolloutLearner):
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of the present rollout: the whole for the first one, and some still for the last."""
+        """Learning rate of the present rollout: the full one for the first rollout, still above 0 for the last."""
         done = min(1.0, self.buffer.rollouts / self._planned) if self._planned else 0.0
         return self.config.lr * SCHEDULES[self.config.lr_schedule](done)
 
     def _let_act(self) -> None:
-        """Act with the networks as they are now."""
+        """Copy the learnt weights to the networks that act."""
         if self.acting_networks is not self.networks:
             self.acting_networks.load_state_dict(self.networks.state_dict())
 
     def _moved(self, values: Array) -> Tensor:
-        """Return values as a tensor on the device; (T, N, ...) of a rollout as (T N, ...)."""
+        """Return an array as a tensor on the device; the first two axes of a rollout, (T, N, ...), become one, (T N, ...)."""
         tensor = torch.from_numpy(values).to(self.device)
         return tensor.flatten(0, 1) if tensor.ndim > 1 else tensor
 

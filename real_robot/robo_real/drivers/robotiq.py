@@ -19,7 +19,7 @@ PORT = 63352
 PERIOD = 0.02
 """[s] between two exchanges with the gripper."""
 ACTIVATION = 10.0
-"""[s] that the gripper's activation may take: it opens and closes once."""
+"""[s] that the activation of the gripper may take; the fingers open and close once."""
 RESET, ACTIVE = 0, 3
 """Values of the gripper's status STA."""
 FAULTS = {
@@ -61,7 +61,7 @@ class RobotiqOptions:
 
 
 class Robotiq:
-    """A gripper that follows the newest target; opened by `connect`."""
+    """Gripper that moves to the newest target; `connect` opens the link to it."""
 
     def __init__(self, address: str, options: RobotiqOptions | None = None, port: int = PORT) -> None:
         self._address, self._options = (address, port), options or RobotiqOptions()
@@ -88,13 +88,13 @@ class Robotiq:
 
     @property
     def opening(self) -> float:
-        """[m] between the fingers at the newest reading; raises RobotUnavailable if the link is lost."""
+        """Distance [m] between the fingers at the newest reading; raises RobotUnavailable if the link is lost."""
         self._require_link()
         return self._options.stroke * (1.0 - self._position / 255)
 
     @property
     def fault(self) -> str | None:
-        """The gripper's own fault in words, None while it works."""
+        """Fault that the gripper itself reports, in words; None while it works."""
         return FAULTS.get(self._fault, f"gripper: fault {self._fault}") if self._fault else None
 
     def go(self, opening: float) -> None:

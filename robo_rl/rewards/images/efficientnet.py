@@ -36,11 +36,11 @@ STAGES = (
 
 
 class SameConv(nn.Conv2d):
-    """Convolution padded as TensorFlow does: of an odd number of pixels one more below and on the right."""
+    """Convolution with TensorFlow's padding "SAME": if the padding is odd, the additional pixel is below and on the right."""
 
     @override
     def forward(self, input: Tensor) -> Tensor:
-        """Return ceil(height / stride) rows and as many columns."""
+        """Return maps of ceil(height / stride) rows and ceil(width / stride) columns."""
         (kernel, _), (stride, _) = self.kernel_size, self.stride
         need = [max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in input.shape[-2:]]
         down, right = need

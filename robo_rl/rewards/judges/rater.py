@@ -43,8 +43,9 @@ class ShownPair(NamedTuple):
     """Two pictures in the order in which they are shown."""
 
     pair: int
-    """Number of the pair."""
+    """Number of the pair in the call of `compare_all`."""
     is_swapped: bool
+    """True if the second segment's picture is shown first."""
     one: Picture
     other: Picture
     instruction: str
@@ -52,7 +53,7 @@ class ShownPair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeRater(WithJudge):
-    """A vision-language model, which describes the last pictures of both segments and then decides (RL-VLM-F)."""
+    """Rater that asks a vision-language model to describe the last pictures of two segments, then to decide (RL-VLM-F)."""
 
     name: ClassVar[str] = "judge"
     words: ClassVar[str] = LOOK + CHOOSE
@@ -83,9 +84,10 @@ class JudgeRater(WithJudge):
         return "skip" if found is None else found
 
     def compare_all(self, pairs: Sequence[tuple[Segment, Segment]]) -> list[Preference | None]:
-        """Return an answer for each pair, None if the judge could not be reached.
+        """Return the preference for each pair; None for a pair for which the judge could not be reached.
 
-        Raises InvalidSetting if the two episodes have different instructions.
+        Raises:
+            InvalidSetting: The two episodes of a pair have different instructions.
         """
         shown = [each for number, pair in enumerate(pairs) for each in self._shown(number, *pair)]
         choices: list[list[str | None]] = [[] for _ in pairs]
@@ -95,7 +97,7 @@ class JudgeRater(WithJudge):
         return [self._decided(found) for found in choices]
 
     def report(self) -> str:
-        """Return lines with questions, cost, and the influence of the pictures' order."""
+        """Return text about the questions asked, their cost, and the influence of the pictures' order on the answers."""
         decided, twice = self._tally["first"] + self._tally["second"], self._tally["agree"] + self._tally["differ"]
         first = (
             f"image 1 was better in {self._tally['first'] / decided:.1%} of {decided} answers"
@@ -106,7 +108,7 @@ class JudgeRater(WithJudge):
         return f"{self.asking.report()}\norder of the pictures: {first} (without bias 50%){same}"
 
     def _shown(self, number: int, first: Segment, second: Segment) -> list[ShownPair]:
-        """Return the orders in which a pair is shown; none if the pictures are the same."""
+        """Return a pair in each order in which it is shown; an empty list if its two pictures are the same."""
         one, other = (pictures_of(part.episode.observations, self.camera)[part.stop] for part in (first, second))
         if np.array_equal(one, other):
             return []
@@ -139,7 +141,7 @@ class JudgeRater(WithJudge):
         return [None if reply.status in SILENT else reply.content.get("better", "") for reply in last]
 
     def _decided(self, choices: Sequence[str | None]) -> Preference | None:
-        """Return the preference that the answers in one or both orders amount to."""
+        """Return the preference that follows from the answers in one order, or both; None if one of them is missing."""
         if None in choices:
             return None
         if not choices or "" in choices:

@@ -1,10 +1,10 @@
-"""A reward learned from comparisons of segments, and the reward model of its folder.
+"""Reward learned from comparisons of segments, and the reward model that reads it from its folder.
 
 Bradley & Terry 1952; Christiano et al. 2017, arXiv:1706.03741; Wang et al. 2024 (RL-VLM-F), arXiv:2402.03681.
 
     P(second is better) = sigmoid( sum_t r(s_t, a_t of second) - sum_t r(s_t, a_t of first) )
 
-K members, P pairs, L steps of a segment, D numbers of a step: observation and action.
+Shapes: K members of the ensemble, P pairs, L steps of a segment, B steps, D numbers of a step (observation and action).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class BradleyTerryConfig:
     batch_size: int = 64
     """Pairs of one step."""
     epochs: int = 30
-    """Passes over the pairs at most; the one counts after which the pairs held out were most likely."""
+    """Most passes over the pairs; the weights of the pass with the lowest loss on the held-out pairs are kept."""
     held_out: float = 0.1
-    """Share of the pairs for early stopping and measures."""
+    """Share of the pairs that is held out, for early stopping and for measuring."""
     seed: int = 0
-    """Of initial weights, order of pairs, and which are held out."""
+    """Seed of the initial weights, the order of pairs, and the choice of held-out pairs."""
 
     def __post_init__(self) -> None:
         least = {name: (getattr(self, name) >= 1, "1 or more") for name in ("members", "batch_size", "epochs")}
@@ -60,18 +60,18 @@ class BradleyTerryConfig:
 
 
 class Pairs(NamedTuple):
-    """Compared segments."""
+    """Pairs of segments, and which one is better."""
 
     first: Array
     """(P, L, D) float32"""
     second: Array
     """(P, L, D) float32"""
     labels: Array
-    """(P,) float32: 0 first is better, 1 second is better, 0.5 equal"""
+    """(P,) float32: 0 if the first is better, 1 if the second is better, 0.5 if they are equal"""
 
 
 class Fitted(NamedTuple):
-    """A reward and its measures."""
+    """A fitted reward, and how well it predicts the labels."""
 
     reward: RewardEnsemble
     report: dict[str, float]
@@ -80,7 +80,7 @@ class Fitted(NamedTuple):
 
 
 class RewardEnsemble(Ensemble):
-    """K networks; outputs are brought to the scale of the data."""
+    """Ensemble of K networks, whose rewards are shifted and scaled to mean 0 and deviation 1 over the data."""
 
     offset: Tensor
     scale: Tensor
@@ -96,22 +96,30 @@ class RewardEnsemble(Ensemble):
 
     @torch.no_grad()
     def rewards(self, steps: Array) -> tuple[Array, Array]:
-        """Return (B,) rewards and (B,) deviations between the members; over the data rewards have deviation 1."""
+        """Return the rewards (B,) of steps (B, D), and the deviations (B,) between the members."""
         members = ((self(torch.from_numpy(steps)) - self.offset) / self.scale).numpy()
         return members.mean(0), members.std(0)
 
     @torch.no_grad()
     def calibrate(self, steps: Array) -> None:
-        """Set offset and scale, which comparisons leave open, so that the rewards of these (B, D) have mean 0, deviation 1."""
+        """Set offset and scale, which comparisons leave open, so that the rewards of steps (B, D) have mean 0, deviation 1."""
         raw = self(torch.from_numpy(steps)).mean(0)
         self.offset.copy_(raw.mean())
         self.scale.copy_(raw.std().clamp_min(1e-6))
 
 
 def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
-    """Fit an ensemble to comparisons; `steps` (B, D) of the whole dataset set mean, deviation and scale.
+    """Fit an ensemble to comparisons.
 
-    Numbers that are not finite are left out. Raises InvalidSetting for too few pairs to hold any out.
+    Pairs and steps with a number that is not finite are left out.
+
+    Args:
+        pairs: The comparisons.
+        steps: (B, D) steps of the whole dataset, which set mean and deviation of the inputs, offset and scale of the rewards.
+        config: Settings of the fit.
+
+    Raises:
+        InvalidSetting: There are too few pairs to hold any out.
     """
     known = np.isfinite(pairs.first).all((1, 2)) & np.isfinite(pairs.second).all((1, 2))
     pairs, steps = Pairs(*(part[known] for part in pairs)), steps[np.isfinite(steps).all(1)]
@@ -148,14 +156,14 @@ def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
 
 
 def loss(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross entropy of the labels (P,), averaged over pairs and summed over members."""
+    """Return the cross entropy [nat] of the labels (P,), averaged over pairs and summed over members."""
     logits = logits_of(reward, first, second)
     each: Tensor = nn.functional.binary_cross_entropy_with_logits(logits, labels.expand_as(logits), reduction="none")
     return each.mean(1).sum()
 
 
 def logits_of(reward: RewardEnsemble, first: Tensor, second: Tensor) -> Tensor:
-    """Return (K, P): each member's preference for the second segment (P, L, D)."""
+    """Return each member's log odds (K, P) that the second segment of a pair is better; segments are (P, L, D)."""
     return _sums(reward, second) - _sums(reward, first)
 
 
@@ -166,7 +174,7 @@ def _sums(reward: RewardEnsemble, segments: Tensor) -> Tensor:
 
 @torch.no_grad()
 def accuracy(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> float:
-    """Return the share of the decided pairs that the mean of the members orders as labelled; NaN if none is decided."""
+    """Return the share of the decided pairs (label not 0.5) that the mean of the members orders right; NaN without any."""
     decided = labels != 0.5
     found = logits_of(reward, first, second).mean(0) > 0
     return float((found == (labels > 0.5))[decided].float().mean())
@@ -191,14 +199,22 @@ def inputs_of(spec: EnvironmentSpec, episode: Episode) -> Array:
 def save(
     folder: Path, reward: RewardEnsemble, config: BradleyTerryConfig, spec: EnvironmentSpec, facts: Mapping[str, Any]
 ) -> None:
-    """Write a fitted reward durably into a new folder; facts: its training data."""
+    """Write a fitted reward durably into a new folder.
+
+    Args:
+        folder: The folder, which must not exist yet.
+        reward: The fitted networks.
+        config: Settings of the fit.
+        spec: Spec of the environment of the training data.
+        facts: What is known of the training data, such as the identities of its episodes; plain values.
+    """
     state = {"arrays": dict(reward.state_dict()), "config": asdict(config), "spec": spec.to_json(), "facts": dict(facts)}
     save_fitted(folder, "reward", state)
 
 
 @dataclass(frozen=True)
 class PreferenceReward(RewardModel):
-    """A reward fitted to comparisons (robo-rl reward fit preference), of state and action."""
+    """Reward of observation and action that `robo-rl reward fit preference` fitted to comparisons."""
 
     folder: str = ""
     """Folder that `robo-rl reward fit` wrote."""
@@ -213,11 +229,11 @@ class PreferenceReward(RewardModel):
 
     @property
     def fitted_to(self) -> frozenset[str]:
-        """Identities of the episodes of which segments were compared; empty if none are known."""
+        """Identities of the episodes whose segments were compared; empty if they are not known."""
         return frozenset(self._saved["facts"].get("identities", ()))
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return rewards that have deviation 1 over the data it was fitted to, and the agreement of the members as confidence.
+        """Return rewards, of deviation 1 over the data of the fit, with the agreement of the members as confidence.
 
         Raises SpecMismatch for an episode of another environment.
         """

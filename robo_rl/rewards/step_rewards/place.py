@@ -1,4 +1,4 @@
-"""Place of a reward of steps: its environment, and its memory of earlier steps."""
+"""Where a reward of steps works: the environment's spec, the learner's discount, and the reward's memory of earlier steps."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Part = TypeVar("Part", bound=Stateful)
 
 
 class Memory(dict[str, Any]):
-    """Memory of a reward: plain values by name, and parts that save their own state.
+    """Memory of a reward between calls: plain values by name, and parts that save their own state.
 
-    It is saved with a run. State of an episode must be forgotten when a step `begins` one.
+    It is saved with a run. A reward must itself forget what belongs to an episode when a step `begins` the next one.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Memory(dict[str, Any]):
         return {"values": copy.deepcopy(dict(self)), "parts": parts}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned; parts that are not made yet are restored when they are."""
+        """Restore what `state_dict` returned; a part that does not exist yet is restored when it is made."""
         self.clear()
         self.update(state["values"])
         self._saved = dict(state["parts"])
@@ -54,39 +54,47 @@ class Memory(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Place:
-    """Running environment, or recorded episode, whose steps are rewarded."""
+    """Context of a reward: what it has to know of the running environment, or recorded episode, whose steps it rewards."""
 
     spec: EnvironmentSpec
-    """Including entries for the reward alone; of a recording its names and shapes."""
+    """Spec of the environment, with entries that only the reward reads; of a recording only names and shapes are known."""
     discount: float | None = None
-    """The learner's; None if there is no learner."""
+    """Discount of the learner; None if there is no learner."""
     weight: float = 1.0
-    """Factor that is applied to the result of `score_steps`."""
+    """Factor by which `score_steps` multiplies its rewards."""
     is_recorded: bool = False
-    """True if episodes are labelled one by one, in any order."""
+    """True if recorded episodes are labelled, one by one and in any order; False if an environment runs."""
     memory: Memory = field(default_factory=Memory, compare=False, repr=False)
 
     @classmethod
     def recorded(cls, episode: Episode) -> Place:
-        """Return the place of an episode that is labelled."""
+        """Return the place of a recorded episode that is to be labelled."""
         return cls(recorded_spec(episode), is_recorded=True)
 
     @property
     def name(self) -> str:
-        """Name in errors."""
+        """Name of the place in error messages."""
         return "the recorded episode" if self.is_recorded else self.spec.name
 
     @cached_property
     def view(self) -> EnvAbstraction:
-        """All columns for reward programs."""
+        """All columns that a reward program can read, pictures included."""
         return EnvAbstraction.of(self.spec, images=True)
 
     def within(self, name: str) -> Place:
-        """Return the place of a part of a reward, with a separate memory."""
+        """Return the place of a part of a composed reward, such as a stage: a memory of its own by `name`, and weight 1."""
         return replace(self, memory=self.memory.part(name, Memory), weight=1.0)
 
     def discount_for(self, stage: str, setting: float | None) -> float:
-        """Return the discount of a stage that needs the learner's; raise InvalidSetting for another, and for none."""
+        """Return the discount of a stage, which must equal the learner's.
+
+        Args:
+            stage: Name of the stage in error messages.
+            setting: The stage's own setting; None if it has none.
+
+        Raises:
+            InvalidSetting: The setting differs from the learner's discount, or neither of them is known.
+        """
         if setting is not None and self.discount is not None and setting != self.discount:
             raise InvalidSetting(
                 f"The stage {stage} has another discount than the learner.",

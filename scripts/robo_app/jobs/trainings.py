@@ -1,4 +1,4 @@
-"""Resumable trainings: the units of seeds, experiments, comparisons of rewards and sweeps."""
+"""Resumable trainings, of which several seeds, experiments, comparisons of rewards and sweeps are made."""
 
 from __future__ import annotations
 
@@ -19,37 +19,41 @@ from robo_rl.system.plain_files import parse_yaml, read_yaml
 
 EVALUATION = "evaluation.json"
 PATIENCE = 60.0
-"""[s] that a run may still be written by a training of a command that was killed: it saves itself."""
+"""[s] Time to wait for a run that another process still writes: the training of a killed command saves itself first."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """Training of a recipe with a seed, and the folder of its run."""
+    """Training of one recipe with one seed, and the folder that holds its run."""
 
     name: str
-    """Name of the recipe; the names of its runs end with it and the seed."""
+    """Name of the recipe; the name of a run ends with it and with the seed."""
     seed: int
     words: Words
-    """Recipe and options, as after `robo-rl train`."""
+    """Recipe and options, as one writes them after `robo-rl train`."""
     runs: Path
+    """Folder of the runs."""
     title: str = ""
-    """Name of its job, NAME-SEED if empty."""
+    """Name of its job; NAME-SEED if empty."""
     counts: Callable[[Path], bool] = field(default=lambda run: True, repr=False)
-    """False for a run that was made with other settings, or from other data."""
+    """Function of a run's folder: False for a run that is not this training, having other settings or data."""
 
     @property
     def run(self) -> Path | None:
-        """The newest run that counts."""
+        """Folder of the newest run for which `counts` is True; None if there is none."""
         return next(filter(self.counts, runs_of(self.name, self.seed, self.runs)), None)
 
     @property
     def finished(self) -> Path | None:
-        """The run, if it has been evaluated."""
+        """Folder of that run if it has been evaluated, else None."""
         run = self.run
         return run if run is not None and (run / EVALUATION).exists() else None
 
     def job(self) -> TrainingJob:
-        """Return the job that starts the training, or resumes it once no other process writes its run."""
+        """Return the job that starts the training, or resumes it.
+
+        Before a resume it waits until no other process writes the run; raises RunError after `PATIENCE`.
+        """
         run = self.run
         if run is None:
             words = ["train", *self.words, "--out", str(self.runs)]
@@ -61,19 +65,33 @@ class Training:
 
 @dataclass(frozen=True)
 class TrainingJob(Job):
-    """The job of a training."""
+    """Job that carries out a training."""
 
     training: Training
 
 
 def train_all(what: str, trainings: Iterable[Training], folder: Path, *, at_once: int = 1, begin: Begin | None = None) -> None:
-    """Run the unfinished trainings as `run_jobs`, with logs in FOLDER/logs."""
+    """Run the trainings that are not finished, at most `at_once` of them concurrently.
+
+    Args:
+        what: Name of the whole in messages, such as "study offline".
+        trainings: The trainings; those that are evaluated already are left out.
+        folder: Folder whose `logs` gets one file for each training.
+        at_once: Number of trainings that run at a time.
+        begin: Function that starts a job, such as on a cluster; None starts a process on this machine.
+
+    Raises:
+        RunError: A training failed (raised after all of them have ended), or another process keeps writing its run.
+    """
     missing = [training.job() for training in trainings if training.finished is None]
     run_jobs(what, missing, folder / "logs", at_once=at_once, begin=begin)
 
 
 def publish(table: str, runs: Mapping[str, Sequence[Path]], folder: Path) -> None:
-    """Write table.md, curves.png and report.html about runs, by method, into a folder; print the table."""
+    """Write table.md, curves.png and report.html about runs into a folder, and print the table.
+
+    table: Markdown. runs: name of a method -> the folders of its runs.
+    """
     write_text(folder / "table.md", table)
     draw_curves(runs, folder / "curves.png")
     page = write_report([run for found in runs.values() for run in found], folder / "report.html")
@@ -81,9 +99,16 @@ def publish(table: str, runs: Mapping[str, Sequence[Path]], folder: Path) -> Non
 
 
 def keep_settings(path: Path, text: str, *, is_used: bool = True, fix: str = "") -> None:
-    """Write the settings of a result before it is made; raises RunError if it was made with others.
+    """Write the settings of a result into a file before the result is made.
 
-    text: YAML or JSON. is_used: False until there is a result with the settings of the file.
+    Args:
+        path: The file.
+        text: The settings, YAML or JSON.
+        is_used: Whether a result was made with the settings in the file already; if not, the file is written anew.
+        fix: Remedy in the error; empty for the usual one.
+
+    Raises:
+        RunError: The file holds other settings, with which a result was made, or it is damaged.
     """
     if path.exists() and is_used:
         before, now = read_yaml(path), parse_yaml(text, str(path))
@@ -97,13 +122,13 @@ def keep_settings(path: Path, text: str, *, is_used: bool = True, fix: str = "")
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the leaves in which two trees differ, as dotted path -> (before, now); None stands for one that is not there."""
+    """Return the values that differ between two nested mappings: dotted path -> (before, now), None for a missing one."""
     old, new = flat(before), flat(now)
     return {name: (old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)}
 
 
 def flat(tree: Mapping[str, Any], whole: Collection[str] = (), above: str = "") -> dict[str, Any]:
-    """Return the leaves of a tree by dotted path, and the mappings at the paths `whole` as they are."""
+    """Return the values of a nested mapping by dotted path. Mappings at the paths in `whole` are kept as they are."""
     leaves: dict[str, Any] = {}
     for key, value in tree.items():
         path = f"{above}{key}"

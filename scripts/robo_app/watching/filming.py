@@ -1,4 +1,4 @@
-"""Film of a run's newest episode, drawn in a process of its own beside the training.
+"""Film of a run's newest episode, made in a process of its own beside the training.
 
 python -m robo_app.watching.filming RUN EPISODE.npz OUT.mp4
 """
@@ -28,17 +28,28 @@ from robo_rl.types import ActionSource
 
 NICE = 10
 LONGEST = 20.0
-"""[s] of a film; later steps are not drawn."""
+"""[s] Length of a film at most; later steps are left out."""
 HEIGHT = 480
 """[pixel] Height of a film at most: it is shown small."""
 MOST_PIXELS = 1 << 25
-"""Of a picture: 8K video."""
+"""Largest size of a recorded picture [pixel], that of 8K video; a larger one counts as damaged."""
 BORDER, ORANGE = 6, (230, 120, 0)
-"""Frame around the steps that a person, or a guard, commanded."""
+"""Border [pixel] and its RGB colour, around the pictures of steps that a person or a guard commanded."""
 
 
 def film_newest(run: Run, file: Path, out: Path) -> None:
-    """Draw the episode of a file; raises RenderingUnavailable with the reason why it cannot be drawn."""
+    """Write an MP4 film of a run's newest episode.
+
+    It is made of the recorded pictures. If there are none, the episode is simulated again from its seed and actions.
+
+    Args:
+        run: The run that the episode belongs to.
+        file: File that the training writes its newest episode to, .npz.
+        out: File of the film, .mp4.
+
+    Raises:
+        RenderingUnavailable: The film cannot be made; the message says why.
+    """
     newest = NewestEpisode.read(file)
     if newest is None:
         raise RenderingUnavailable("The episode cannot be read.", got=file.name, fix="wait for the next one")
@@ -53,7 +64,7 @@ def film_newest(run: Run, file: Path, out: Path) -> None:
 
 
 def _recorded(newest: NewestEpisode) -> Iterator[Frame]:
-    """Yield the pictures of all cameras beside each other."""
+    """Yield one frame for each recorded moment, with the pictures of all cameras beside each other."""
     for moment, coded in enumerate(zip(*newest.pictures.values(), strict=True)):
         pictures = [_decoded(each) for each in coded]
         height = max(picture.shape[0] for picture in pictures)
@@ -99,7 +110,7 @@ def _replayed(stage: gymnasium.Env[Any, Any], newest: NewestEpisode) -> Iterator
 
 
 def _maker(run: Run, kind: Kind) -> Any:
-    """Return a function that makes the environment of an episode, without the learner's packages."""
+    """Return a function that makes the environment of an episode; it imports none of the learner's packages."""
     recipe = run.recipe
     try:
         place, judged = settings_as(EnvironmentSettings, recipe["environment"], source="environment"), recipe.get("evaluation")
@@ -123,7 +134,7 @@ def _small(picture: Frame) -> Frame:
 
 
 def _marked(picture: Frame, newest: NewestEpisode, step: int) -> Frame:
-    """Return a picture with a frame unless the policy commanded the step."""
+    """Return a picture, with an orange border unless the policy commanded the step."""
     if not 0 <= step < len(newest.sources) or newest.sources[step] == ActionSource.POLICY:
         return picture
     marked = picture.copy()
@@ -133,7 +144,7 @@ def _marked(picture: Frame, newest: NewestEpisode, step: int) -> Frame:
 
 
 def main(path: str, file: str, out: str) -> int:
-    """Draw a film; print the reason and return 1 if it cannot be drawn."""
+    """Write a film and return the exit status; print the reason and return 1 if it cannot be made."""
     os.nice(NICE)
     try:
         film_newest(Run(Path(path)), Path(file), Path(out))

@@ -26,15 +26,15 @@ from robo_rl.types import METADATA, Episode, Metrics, StateDict
 
 @dataclass(frozen=True)
 class CurriculumRule(SamplerRule):
-    """Tasks of a training, and the sampler that draws them; the evaluation has none of them."""
+    """Tasks of the training episodes, and the sampler that draws them; evaluations do not use them."""
 
     levels: int = 0
-    """Levels of the training, each one reset seed; 0 for a new one in each episode."""
+    """Number of levels in training, each of which is one reset seed; 0 for a new seed in every episode."""
     hints: tuple[float, ...] = ()
-    """Shares of a teacher's episode after which episodes begin, from the longest to 0, the task itself."""
+    """Shares of a teacher's episode that are done before a training episode begins, from the largest to 0, the whole task."""
 
     histories: int = 0
-    """Beginnings of the learner's own episodes that are kept as tasks, beside the task itself."""
+    """Number of beginnings of the learner's own episodes that are kept as tasks, beside the task from its start."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -57,9 +57,9 @@ class Place:
     """Running environment, or recorded episode, whose steps are rewarded."""
 
     spec: EnvironmentSpec
-    """Including entries for the reward alone; of a recording its names and shapes."""
+    """Spec of the environment, with entries that only the reward reads; for a recording just its names and shapes."""
     discount: float | None = None
-    """The learner's; None if there is no learner."""
+    """Discount of the learner; None if there is no learner."""
     weight: float = 1.0
     """Factor that is applied to the result of `score_steps`."""
     is_recorded: bool = False
@@ -73,7 +73,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Name in errors."""
+        """Name of the place in error messages."""
         return "the recorded episode" if self.is_recorded else self.spec.name
 
     @cached_property
@@ -82,11 +82,11 @@ class Place:
         return EnvAbstraction.of(self.spec, images=True)
 
     def within(self, name: str) -> Place:
-        """Return the place of a part of a reward, with a separate memory."""
+        """Return the place for a part of a reward: the same, with a separate memory and weight 1."""
         return replace(self, memory=self.memory.part(name, Memory), weight=1.0)
 
     def discount_for(self, stage: str, setting: float | None) -> float:
-        """Return the discount of a stage that needs the learner's; raise InvalidSetting for another, and for none."""
+        """Return the learner's discount for a stage; raise InvalidSetting if there is none, or `setting` is another."""
         if setting is not None and self.discount is not None and setting != self.discount:
             raise InvalidSetting(
                 f"The stage {stage} has another discount than the learner.",

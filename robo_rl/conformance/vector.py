@@ -150,7 +150,7 @@ def observations_are_not_shared(subject: Subject) -> None:
 
 
 def a_restored_batch_continues_alike(subject: Subject) -> None:
-    """After load_state_dict, in another instance too, everything continues to the bit, the draws of later episodes included."""
+    """Require that a restored vector environment continues bit for bit, also in later episodes and in another instance."""
     actions, rule = subject.actions(2 * _STEPS), "a restored batch continues alike"
     with subject.vector() as vector, subject.vector() as other:
         if not hasattr(vector, "state_dict") or not hasattr(other, "load_state_dict"):
@@ -168,7 +168,7 @@ def a_restored_batch_continues_alike(subject: Subject) -> None:
 
 
 def divergence_stays_with_its_environment(subject: Subject) -> None:
-    """NaN in one simulation truncates its episode with "sim_diverged"; its neighbours notice nothing."""
+    """Require that NaN in one simulation truncates its episode with "sim_diverged", and changes no other simulation."""
     rule, actions = "divergence stays with its environment", subject.actions(4)
     with subject.vector() as vector, subject.vector() as undisturbed:
         datas = getattr(vector, "datas", None)
@@ -191,7 +191,7 @@ def divergence_stays_with_its_environment(subject: Subject) -> None:
 
 
 def nothing_stays_after_closing(subject: Subject) -> None:
-    """close() may come before the first reset, and again; no thread is left."""
+    """Require that close() leaves no thread, and may be called before the first reset and again."""
     before = set(threading.enumerate())
     with subject.vector(threads=2) as vector:
         vector.reset(seed=0)
@@ -204,7 +204,7 @@ def nothing_stays_after_closing(subject: Subject) -> None:
 
 
 def the_number_of_threads_changes_nothing(subject: Subject) -> None:
-    """One thread and three compute the same bits."""
+    """Require the same results, bit for bit, with one thread and with three."""
     with subject.vector(threads=1) as one, subject.vector(threads=COUNT) as three:
         compare(subject, "the number of threads changes nothing", one, three, subject.actions(_STEPS))
 

@@ -26,15 +26,15 @@ from robo_rl.types import METADATA, Episode, Metrics, StateDict
 
 @dataclass(frozen=True)
 class CurriculumRule(SamplerRule):
-    """Tasks of a training, and the sampler that draws them; the evaluation has none of them."""
+    """Tasks of the training episodes, and the sampler that draws them; evaluations do not use them."""
 
     levels: int = 0
-    """Levels of the training, each one reset seed; 0 for a new one in each episode."""
+    """Number of levels in training, each of which is one reset seed; 0 for a new seed in every episode."""
     hints: tuple[float, ...] = ()
-    """Shares of a teacher's episode after which episodes begin, from the longest to 0, the task itself."""
+    """Shares of a teacher's episode that are done before a training episode begins, from the largest to 0, the whole task."""
 
     histories: int = 0
-    """Beginnings of the learner's own episodes that are kept as tasks, beside the task itself."""
+    """Number of beginnings of the learner's own episodes that are kept as tasks, beside the task from its start."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,9 +51,16 @@ class CurriculumTasks:
     def __init__(
         self, rule: CurriculumRule, variants: int, teacher: Sequence[Episode], recorded: EnvironmentSpec | None
     ) -> None:
-        """variants: number of environments, in the order of their difficulty. teacher: episodes of a spec, for hints.
+        """Make the tasks and their sampler.
 
-        Raises InvalidSetting if there is not one kind of task, or if the teacher has no success to be hinted at.
+        Args:
+            rule: Settings of the curriculum.
+            variants: Number of environments, which are in the order of their difficulty.
+            teacher: Recorded episodes, for hints.
+            recorded: Spec of these episodes.
+
+        Raises:
+            InvalidSetting: There is no task, or more than one kind of task; or the teacher has no successful episode.
         """
         kinds = {"levels": rule.levels, "variants": variants if variants > 1 else 0, "hints": len(rule.hints)}
         kinds |= {"histories": rule.histories + 1 if rule.histories else 0}
@@ -79,17 +86,20 @@ class CurriculumTasks:
             )
 
     def levels_of(self, environment: gymnasium.Env[Any, Any]) -> list[int]:
-        """Return the numbers of the levels, of which no two are alike; raises InvalidSetting if there are not as many."""
+        """Return the numbers of the levels, all of which differ; raises InvalidSetting if there are too few that differ."""
         if self._levels is None:
             self._levels = training_levels(environment, self.rule.levels)
         return self._levels
 
 
 class CurriculumEnv(LastingWrapper):
-    """Environment whose episodes are tasks of a curriculum; its state is that of the sampler."""
+    """Environment whose episodes are tasks of a curriculum. Its saved state is the state of the sampler."""
 
     def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], tasks: CurriculumTasks) -> None:
-        """environments: variants of one interface, from the easiest to the task itself. Raises SpecMismatch."""
+        """Wrap the variants of a task.
+
+        environments: from the easiest to the task itself. Raises SpecMismatch if their observations or actions differ.
+        """
         super().__init__(environments[-1])
         self.variants, self.curriculum = tuple(environments), tasks
         if has_starts(environments[-1]):
@@ -100,7 +110,7 @@ class CurriculumEnv(LastingWrapper):
                 fix="take hints of the curriculum for a teacher's states in an order",
             )
         self.environment_spec = spec = specification(environments[-1])
-        """That of the task itself, also in its variants."""
+        """Spec of the task itself, also while a variant runs."""
         for each in environments[:-1]:
             specification(each).require_interface(spec, what="A variant of the curriculum differs from the task")
         if tasks.rule.hints and tasks.recorded is not None:
@@ -175,7 +185,7 @@ class CurriculumEnv(LastingWrapper):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the sampler's state; the task of an episode under way is drawn again, by its seed, after a resume."""
+        """Return the sampler's state. A resume draws the task of the running episode again, by the episode's seed."""
         histories = self.curriculum.histories
         return self.curriculum.sampler.state_dict() | ({} if histories is None else histories.state_dict())
 

@@ -27,11 +27,11 @@ class EnvironmentWrapper(ABC):
     """Settings of a wrapper: a frozen dataclass that says what it changes."""
 
     changes: ClassVar[tuple[Part, ...]] = ()
-    """Parts of the spec that may differ afterwards; rewards, and what `info` says, are no part of it."""
+    """Parts of the spec that the wrapper may change; rewards and `info` are no parts of a spec."""
     is_batched: ClassVar[bool] = False
-    """True if `wrap_vector` wraps many environments in one object; without it such an object is made of wrapped single ones."""
+    """True if `wrap_vector` can wrap many environments as one object; if not, each single environment is wrapped."""
     in_evaluations: ClassVar[bool] = True
-    """False for a wrapper of trainings alone, which changes neither observations nor actions."""
+    """False for a wrapper that only trainings have; it changes neither observations nor actions."""
 
     @property
     def asks(self) -> frozenset[Feature]:
@@ -43,7 +43,7 @@ class EnvironmentWrapper(ABC):
         """Return the environment in the wrapper; raises InvalidSetting, UnknownName if it does not fit."""
 
     def wrap_vector(self, environments: gymnasium.vector.VectorEnv[Any, Any, Any]) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """Return environments side by side in the wrapper; only called if `is_batched`."""
+        """Wrap environments side by side as one object; only called if `is_batched`."""
         raise NotImplementedError
 
 
@@ -83,7 +83,7 @@ def in_evaluations(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def listed(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries of wrappers as a list; raises InvalidSetting if they are none."""
+    """Return the entries of a list of wrappers; raises InvalidSetting if it is no such list."""
     found = None if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable) else list(entries)
     if found is None or not all(isinstance(entry, Mapping) and isinstance(entry.get("name"), str) for entry in found):
         allowed = "[{name: NAME, SETTING: VALUE, ...}, ...]"

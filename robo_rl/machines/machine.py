@@ -112,7 +112,7 @@ class RewardMachine:
 
     @classmethod
     def of_edges(cls, content: Mapping[str, Any], labels: Sequence[str]) -> RewardMachine:
-        """Return the machine of edges {from, to, when, reward}; no edge that holds: it stays, without reward."""
+        """Return the machine of a list of edges {from, to, when, reward}; if no edge holds, it stays and pays nothing."""
         allowed = {"edges", "initial", "terminal", "success", "at_end", "repeats"}
         if unknown := sorted(set(content) - allowed):
             raise InvalidSetting("A machine has unknown keys.", got=unknown, allowed=sorted(allowed))
@@ -151,7 +151,7 @@ class RewardMachine:
         return found
 
     def reduced(self) -> RewardMachine:
-        """Return the same machine with the fewest states: those that no further labels tell apart are one (Moore 1956)."""
+        """Return an equal machine with the fewest states: it joins states that no later labels tell apart (Moore 1956)."""
         rows = zip(self.terminal, self.success, self.at_end, self.rewards.tolist(), strict=True)
         groups = _numbered([str(row) for row in rows])
         while True:
@@ -166,7 +166,7 @@ class RewardMachine:
         return RewardMachine(self.labels, tuple(names), groups[self.following[kept]], *parts)
 
     def require_sound(self, *, repeats: bool) -> None:
-        """Raise InvalidSetting for states that are never reached, and for a reward that can be had again and again."""
+        """Raise InvalidSetting for a state that is never reached, or a reward that can be earned without end."""
         reaches = np.eye(len(self.states), dtype=np.bool_)
         for _ in self.states:
             reaches |= _onward(reaches, self.following)
@@ -190,7 +190,7 @@ class RewardMachine:
 
 
 def _numbered(keys: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the number of each key, in the order in which they first appear."""
+    """Return a number for each key: equal keys have the same one, counted in the order in which they first appear."""
     places = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return np.array([places[key] for key in keys], np.int64)
 

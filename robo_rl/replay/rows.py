@@ -30,7 +30,7 @@ from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Layout, W
 
 
 def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
-    """Returns name -> columns of each float array in the matrix of vectors; of a history those of the newest observation."""
+    """Return name -> columns of a float entry in the matrix `vectors`; an entry with a history has its newest value there."""
     columns, start = {}, 0
     for name, array in spec.single.observation.items():
         if np.dtype(array.dtype).kind == "f":
@@ -40,7 +40,7 @@ def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
 
 
 def layout_of(spec: EnvironmentSpec, extras: Sequence[Extra] = ()) -> Layout:
-    """Return shape and type of one row of every array that is stored; raises InvalidSetting if two have one name."""
+    """Return name -> (shape, type) of one row of every stored array; raises InvalidSetting if two have the same name."""
     columns, single = columns_of(spec), spec.single.observation
     begins = {"begins": ((), np.bool_)} if history_of(spec) > 1 else {}
     actions = {"action": (spec.action.shape, spec.action.dtype)} if spec.action.is_discrete else {}
@@ -61,7 +61,7 @@ def layout_of(spec: EnvironmentSpec, extras: Sequence[Extra] = ()) -> Layout:
 
 
 def history_of(spec: EnvironmentSpec) -> int:
-    """Return the longest history of an entry; 1 if none has any."""
+    """Return the length of the longest history among the entries; 1 if no entry has one."""
     return max((array.history for array in spec.observation.arrays), default=1)
 
 
@@ -76,7 +76,7 @@ def _require_new(name: str, extra: Extra, names: Iterable[str]) -> None:
 
 
 def saved_rows(layout: Layout, state: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays of a layout from a saved memory; raises InvalidSetting if it lacks one."""
+    """Return the arrays of a saved memory that a layout names; raises InvalidSetting if one is missing."""
     if missing := sorted(layout.keys() - state.keys()):
         raise InvalidSetting(
             "The saved replay memory lacks data that the learner needs.",
@@ -88,7 +88,7 @@ def saved_rows(layout: Layout, state: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def with_views(spec: EnvironmentSpec, stored: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns the stored arrays, and as views of them "reward" and "action"."""
+    """Return the stored arrays, and "reward" and "action" as views of them."""
     reward, vectors = _reward_column(spec), stored["vectors"]
     views = {} if spec.action.is_discrete else {"action": vectors[:, reward - spec.action.size : reward]}
     return {**stored, **views, "reward": vectors[:, reward]}
@@ -100,12 +100,12 @@ def _reward_column(spec: EnvironmentSpec) -> int:
 
 
 def key_of(name: str) -> str:
-    """Returns the key of an array that keeps its own type; names are snake_case, so none can clash with "action"."""
+    """Return the key of an entry that is stored in its own type; the dot keeps it apart from names such as "action"."""
     return f"observation.{name}"
 
 
 def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
-    """Returns the T + 1 rows of a recorded episode, and none of one without steps; pictures are not copied."""
+    """Return the T + 1 rows of a recorded episode of T steps, or no rows if it has no steps; pictures are not copied."""
     steps, columns, layout = len(episode), columns_of(spec), layout_of(spec)
     count = steps + 1 if steps else 0
     observed = {name: values[:count] for name, values in spec.observation.newest(episode.observations).items()}
@@ -129,9 +129,14 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
 
 
 def restricted_rows(spec: EnvironmentSpec, read: EnvironmentSpec, rows: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return rows of whole episodes of `spec` as rows of `read`, which has some of its entries, with or without a history.
+    """Return rows of whole episodes for a learner that reads only some of the entries, with or without a history.
 
-    Vectors are copied if one is left out.
+    The matrix of vectors is copied if an entry is left out.
+
+    Args:
+        spec: Spec of the rows.
+        read: Spec with the entries that the learner reads.
+        rows: Name -> (rows, ...) stored arrays.
     """
     columns, reward = columns_of(spec), _reward_column(spec)
     if history_of(read) > 1 and "begins" not in rows:
@@ -143,9 +148,10 @@ def restricted_rows(spec: EnvironmentSpec, read: EnvironmentSpec, rows: Mapping[
 
 
 def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], labels: Labels) -> dict[str, Array]:
-    """Returns the rows with other rewards (rows,), floats in RAM, other arrays mapped as before.
+    """Return the rows with the rewards of labels (rows,) in place of their own.
 
-    A row without a label starts no step: neither a transition nor a sum of rewards can then hold one that is missing.
+    The float matrix is copied into memory; other arrays stay mapped from their files. A row without a label starts no step, so
+    that no transition and no sum of rewards holds a missing reward.
     """
     vectors = np.array(rows["vectors"])
     vectors[:, _reward_column(spec)] = np.where(labels.valid, labels.values, 0)
@@ -153,7 +159,7 @@ def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], labels: Label
 
 
 def spread(size: int, fraction: float) -> npt.NDArray[np.bool_]:
-    """Returns which of `size` positions are marked, as evenly as integers allow."""
+    """Return a mask (size,) in which a share `fraction` of the positions is True, spread as evenly as possible."""
     reached = np.floor(np.arange(size + 1) * fraction + 1e-9)  # 1e-9: 0.29 * 100 is 28.999... in floating point
     is_marked: npt.NDArray[np.bool_] = np.diff(reached) > 0
     return is_marked
@@ -169,14 +175,14 @@ class RowReader:
     def __init__(
         self, spec: EnvironmentSpec, stored: Mapping[str, Array], extras: Sequence[Extra] = (), stride: int = 1
     ) -> None:
-        """stride: from a row to that of the next step."""
+        """stride: number of rows from a step to the next step of the same environment."""
         self._stored, self._reward, self._extras, self._stride = stored, _reward_column(spec), extras, stride
         self._action = None if spec.action.is_discrete else slice(self._reward - spec.action.size, self._reward)
         columns, self._history = columns_of(spec), history_of(spec)
         self._observed = [(name, array, columns.get(name)) for name, array in spec.observation.items()]
 
     def draw(self, generator: np.random.Generator, used: int, size: int) -> RowNumbers:
-        """Draws from the first `used` rows uniformly and redraws those that start no transition, at worst two of three."""
+        """Draw `size` of the first `used` rows uniformly; rows that start no transition, at worst two of three, are redrawn."""
         rows = generator.integers(used, size=size)
         starts = self._stored["starts"]
         while np.count_nonzero(is_fit := starts.take(rows)) < size:
@@ -222,7 +228,7 @@ class RowReader:
                 self._stored[name][steps] = values
 
     def after(self, rows: RowNumbers, steps: int | RowNumbers = 1) -> RowNumbers:
-        """Return the rows so many steps later; beyond the last row they go on at the first."""
+        """Return the rows that lie `steps` steps later in the same environment; numbers beyond the last row wrap around."""
         return rows + steps * self._stride
 
     def column(self, name: str, rows: RowNumbers) -> Array:
@@ -236,10 +242,16 @@ class RowReader:
         return self._observations(rows, self._take("vectors", rows))
 
     def windows(self, first: RowNumbers, last: RowNumbers, start: RowNumbers, length: int) -> Windows:
-        """Returns `length` steps from each row of `start` on (B,); beyond `first` and `last` these steps are repeated.
+        """Return `length` steps from each row of `start` on; beyond the ends of an episode its first or last step is repeated.
 
-        Needs the first and last row of each episode, known at once for whole recordings but not for a ring: `Chunks`, for
-        batches of both, walks on row by row and reads actions only.
+        The first and last row of an episode are known at once for whole recordings, but not for a ring. The extra `Chunks`
+        works for both; it goes on row by row and reads actions only.
+
+        Args:
+            first: (B,) first row of each episode.
+            last: (B,) row of its last step.
+            start: (B,) row of the first step of each window.
+            length: Number of steps.
         """
         wanted = start[:, None] + np.arange(length)
         rows = np.minimum(np.maximum(wanted, first[:, None]), last[:, None])
@@ -273,7 +285,7 @@ class RowReader:
         return found
 
     def _older(self, rows: RowNumbers) -> list[RowNumbers]:
-        """Return the rows of the history of some rows, oldest first; the first row of an episode is repeated."""
+        """Return the rows that make up the history of `rows`, oldest first; the first row of an episode is repeated."""
         found = [rows]
         for _ in range(1, self._history):
             found.append(self.after(found[-1], -(~self._take("begins", found[-1])).astype(np.int64)))
@@ -292,7 +304,7 @@ class RowReader:
     def _sum_rewards(
         self, first: RowNumbers, rewards: npt.NDArray[np.float32], n_step: int, discount: float
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], RowNumbers]:
-        """Returns (B,) discounted sums, (B,) discount ** number of rewards in each, (B,) rows of the last one."""
+        """Return discounted sums (B,), discount ** number of rewards in each sum (B,), and the row of its last reward (B,)."""
         steps, last = np.ones(len(first), np.int64), first
         for power in range(1, n_step):
             after = self.after(last)

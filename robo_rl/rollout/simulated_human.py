@@ -25,15 +25,15 @@ class Habits:
     """Habits of a simulated person."""
 
     patience: int = 8
-    """Steps astray, since the policy has been acting, after which the person takes over."""
+    """Number of steps astray after which the person takes over, counted since the policy began to act."""
     trust: int = 3
-    """Proposals in a row that the person agrees with, after which it gives back."""
+    """Number of the policy's proposals in a row that the person must agree with before it gives back."""
     noise: float = 0.0
     """Standard deviation of the noise on each element of a command, in [-1, 1] units."""
     delay: int = 0
-    """Reaction time in steps: it takes over, gives back and commands by observations of that many steps ago."""
+    """[steps] Reaction time: the person acts on the observation of that many steps ago."""
     attention: float = 1.0
-    """Share of episodes that the person watches at all."""
+    """Share of the episodes that the person watches; in the others it never takes over."""
     mistakes: float = 0.0
     """Share of interventions in which the person commands the opposite of the helpful action."""
 
@@ -51,11 +51,11 @@ KINDS: Mapping[str, Habits] = {
     "lazy": Habits(patience=12, trust=2, attention=0.3),
     "wrong": Habits(mistakes=1.0),
 }
-"""Kinds of people, as a recipe names them."""
+"""Name of a kind in a recipe -> its habits."""
 
 
 def habits_of(kind: str) -> Habits:
-    """Returns the habits of a kind; raises UnknownName."""
+    """Return the habits of a kind of person; raises UnknownName."""
     if kind not in KINDS:
         raise UnknownName("kind of simulated human", kind, KINDS)
     return KINDS[kind]
@@ -67,7 +67,7 @@ class SimulatedHuman(Stateful):
     source = ActionSource.HUMAN
 
     def __init__(self, expert_for: Callable[[int], Policy], habits: Habits, seed: int) -> None:
-        """expert_for: makes an expert from a seed; raises InvalidSetting for one that cannot be saved."""
+        """expert_for: function that makes an expert from a seed. Raises InvalidSetting if the expert cannot be saved."""
         expert = expert_for(seed)
         if not isinstance(expert, Stateful):
             raise InvalidSetting(

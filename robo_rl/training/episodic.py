@@ -1,4 +1,4 @@
-"""Training from whole episodes: play some, learn from all of them, forget them. A resume begins with new ones."""
+"""Training from whole episodes: play some, learn from all of them, and forget them. A resume begins with new episodes."""
 
 from __future__ import annotations
 
@@ -21,31 +21,34 @@ Environment = gymnasium.Env[Any, Any]
 
 
 class EpisodeLearner(Stateful, Protocol):
-    """Learns from episodes that its policy has played."""
+    """Learner that updates its policy with whole episodes that the policy has played."""
 
     @property
     def policy(self) -> Policy:
         """The policy being trained."""
 
     def standardise(self, episodes: Sequence[Episode]) -> None:
-        """Take the observations of new episodes into the mean and deviation of the input."""
+        """Update the mean and deviation that standardise the input with the observations of new episodes."""
 
     def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
-        """Learn from recorded episodes before the first of its own."""
+        """Learn from recorded episodes, before the first episode of the training; returns metrics for the log."""
 
     def learn(self, episodes: Sequence[Episode]) -> Metrics:
-        """Learn from the newest episodes, those of a group side by side; returns metrics under train/."""
+        """Update the policy with the newest episodes; returns metrics for the log, with names under train/.
+
+        episodes: all since the last update; those of a group, which begin in the same state, follow each other.
+        """
 
 
 class Player(Protocol):
     """Plays the episodes of a training."""
 
     def play(self, number: int) -> Episode:
-        """Return the episode of a number, counted from 0."""
+        """Play and return one episode; number: that of the episode in the training, from 0."""
 
 
 class EpisodicSettings(Protocol):
-    """What a training needs of settings."""
+    """Settings of a learner, as this training loop needs them."""
 
     @property
     def episodes(self) -> int:
@@ -55,22 +58,25 @@ class EpisodicSettings(Protocol):
         """Return a fresh learner."""
 
     def player(self, environment: Environment, learner: Any, seed: int) -> Player:
-        """Return what plays the episodes of a learner that was built."""
+        """Return the player of the training episodes; learner: what `build` returned."""
 
 
 class Plays:
-    """Plays episodes by a policy; those of a group begin by the same seed."""
+    """Plays episodes with a policy. `group` episodes in a row have the same seed, and so begin in the same state."""
 
     def __init__(self, environment: Environment, policy: Policy, seed: int, group: int) -> None:
         self.environment, self.policy, self.seed, self.group = environment, policy, seed, group
 
     def play(self, number: int, policy: Policy | None = None) -> Episode:
-        """Return the episode of a number, possibly by another policy."""
+        """Play and return one episode; number: that of the episode, from 0. policy: another policy than the usual one."""
         return rollout(self.environment, policy or self.policy, seed=episode_seed(self.seed, number // self.group))
 
 
 class EpisodicTraining(Progress):
-    """Plays `episodes` episodes and learns from them, as long as as many fit into the steps."""
+    """Training loop that plays `episodes` episodes, learns from them, and repeats this.
+
+    It ends when the steps that are left may be too few for as many episodes of full length.
+    """
 
     def __init__(
         self,
@@ -81,7 +87,7 @@ class EpisodicTraining(Progress):
         seed: int,
         demonstrations: Sequence[Episode] = (),
     ) -> None:
-        """Raise InvalidSetting for an environment without a time limit."""
+        """Prepare the training; raises InvalidSetting for an environment without a time limit."""
         super().__init__(steps=steps)
         self.environment, self.config, self.seed = environment, config, seed
         spec = specification(environment)

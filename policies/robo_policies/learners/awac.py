@@ -26,7 +26,7 @@ class AWACConfig(OfflineValueSettings):
     temperature: float = 1.0
     """Lambda, divisor of the advantages in the exponent [reward]: the paper's for locomotion; 0.3 for manipulation."""
     reward_scale: float = 1.0
-    """Multiplies rewards."""
+    """Factor by which rewards are multiplied."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,7 +38,7 @@ class AWACConfig(OfflineValueSettings):
 
 
 class AWAC(Learned):
-    """An actor that imitates the data in proportion to the advantage; its critic is an ordinary one."""
+    """Learner whose actor imitates the actions in the data, weighted by exp(advantage / lambda), with an ordinary critic."""
 
     def __init__(self, spec: EnvironmentSpec, config: AWACConfig, seed: int) -> None:
         require_continuous(spec, "AWAC")
@@ -51,7 +51,7 @@ class AWAC(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of the critics and of the actor."""
+        """Take one gradient step of the critics, then of the actor."""
         data = self.parts.batch(batch)
         values = self.critic(self.parts.encoder(data.observations), data.actions)
         critic_loss = (data.weights * (values - self.critic_target(data)).square()).mean(1).sum()
@@ -64,13 +64,15 @@ class AWAC(Learned):
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch) -> Tensor:
-        """Returns r + gamma min_i Q'_i(s', a'), a' drawn from the policy (B,)."""
+        """Return r + gamma min_i Q'_i(s', a') (B,), with a' drawn from the policy."""
         next_actions = self.actor.draw(self.parts.encoder(data.next_observations), self.parts.generator)
         next_q = self.target_critic(self.parts.target_encoder(data.next_observations), next_actions).amin(0)
         return self.config.reward_scale * data.rewards + data.discounts * data.masks * next_q
 
     def actor_loss(self, data: TensorBatch) -> Tensor:
-        """Eq. 13: -exp((Q(s, a) - V(s)) / lambda) log pi(a|s), V(s) = Q(s, a') for one a' drawn from the policy.
+        """Return the mean of -exp((Q(s, a) - V(s)) / lambda) log pi(a|s) (eq. 13).
+
+        V(s) is Q(s, a') for one a' drawn from the policy.
 
         Differs from the paper: the weights are limited to 100, as in later implementations, because one large advantage
         would otherwise outweigh the batch.

@@ -22,9 +22,10 @@ class FDVLConfig(ImplicitSettings):
     divergence: Literal["chi-square", "total-variation"] = "chi-square"
     """Divergence; its conjugate is the loss of V. The third of the paper, reverse KL, is XQL: `algorithm: xql`."""
     level: float = 0.8
-    """Lambda in (0.5, 1): how far V(s) lies above the middle of Q(s, a). At 0.5 or below the loss has no lower bound."""
+    """Lambda in (0.5, 1): the larger, the farther V(s) lies above the middle of Q(s, a). At 0.5 or below the loss has no lower
+    bound."""
     batch_size: int = 1024
-    """The authors'; the other methods here take 256."""
+    """Recorded steps of one update, as many as the authors'; the other methods here take 256."""
     value_layer_norm: bool = True
     """LayerNorm in the value network, as in the authors' commands."""
 
@@ -40,14 +41,15 @@ class FDVLConfig(ImplicitSettings):
 
 
 def total_variation_loss(differences: Tensor, level: float) -> Tensor:
-    """Lambda max(d, 0) - (1 - lambda) d, whose minimum over V is the quantile (2 lambda - 1) / lambda of Q."""
+    """Return lambda max(d, 0) - (1 - lambda) d; the V with the least loss is the quantile (2 lambda - 1) / lambda of Q."""
     return level * differences.clamp(min=0.0) - (1.0 - level) * differences
 
 
 def chi_square_loss(differences: Tensor, level: float) -> Tensor:
-    """Lambda max(d + d^2/4, 0) - (1 - lambda) d.
+    """Return lambda max(d + d^2/4, 0) - (1 - lambda) d.
 
-    Differs from the conjugate itself, which is constant for d < -2: the authors' form, zero from -4 to 0, rises again below -4.
+    This is the authors' form. max(d + d^2/4, 0) is 0 from -4 to 0 and rises again below -4, while the conjugate of the
+    divergence is constant for d < -2.
     """
     return level * (differences + 0.25 * differences.square()).clamp(min=0.0) - (1.0 - level) * differences
 

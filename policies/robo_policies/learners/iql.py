@@ -42,7 +42,7 @@ Targets = Callable[[Tensor, TensorBatch], Tensor]
 
 @dataclass(frozen=True)
 class ImplicitSettings(OfflineValueSettings):
-    """Settings common to IQL, XQL, f-DVL and ReCOIL; defaults are IQL's for locomotion."""
+    """Settings that IQL, XQL, f-DVL and ReCOIL share; the defaults are IQL's for locomotion."""
 
     inverse_temperature: float = 3.0
     """Beta, weight of the advantage in the policy's exponent [1/reward]: 0 clones, larger is greedier. 10 for mazes, 0.5 for
@@ -72,7 +72,8 @@ class IQLConfig(ImplicitSettings):
     """Settings of IQL."""
 
     expectile: float = 0.7
-    """Of Q(s, a) over the actions in the data, that V(s) follows: 0.5 is the mean, near 1 the maximum. 0.9 for mazes."""
+    """tau: V(s) follows this expectile of Q(s, a) over the actions in the data. 0.5 is the mean, near 1 the maximum. 0.9 for
+    mazes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,7 +85,7 @@ class IQLConfig(ImplicitSettings):
 
 
 class IQL(Learned):
-    """Implicit Q-learning by a loss of V, a loss of Q, and the targets of Q."""
+    """Implicit Q-learning with a given loss of V, loss of Q, and targets of Q: IQL, XQL, f-DVL and ReCOIL."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class IQL(Learned):
         bellman_loss: BellmanLoss,
         targets: Targets | None = None,
     ) -> None:
-        """targets: by default r + gamma V(s'), of scaled and shifted rewards."""
+        """targets: function for the targets of Q; by default r + gamma V(s'), with r shifted and scaled."""
         require_continuous(spec, type(config).__name__.removesuffix("Config"))
         self.config, self.value_loss, self.bellman_loss = config, value_loss, bellman_loss
         self.targets = targets or ScaledRewards(config.reward_scale, config.reward_shift)
@@ -110,7 +111,7 @@ class IQL(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of V, of the actor and of Q."""
+        """Take one gradient step of V, then of the actor, then of Q."""
         config, parts = self.config, self.parts
         data = parts.batch(batch)
         with torch.no_grad():
@@ -140,20 +141,20 @@ class IQL(Learned):
         )
 
     def actor_loss(self, observations: Tensor, data: TensorBatch, advantages: Tensor) -> Tensor:
-        """Advantage-weighted regression: -min(exp(beta A), 100) log pi(a|s)."""
+        """Return the loss of advantage-weighted regression: the mean of -min(exp(beta A), 100) log pi(a|s)."""
         weights = torch.exp(self.config.inverse_temperature * advantages).clamp(max=LARGEST_WEIGHT)
         log_densities = self.actor.log_density(observations, data.actions, self.parts.generator)
         return -(data.weights * weights * log_densities).mean()
 
     def critic_loss(self, values: Tensor, next_v: Tensor, data: TensorBatch) -> Tensor:
-        """Loss of the Bellman residuals of Q (N, B), summed over the critics and averaged over the batch."""
+        """Return the loss of the Bellman residuals of Q (N, B), summed over the critics and averaged over the batch."""
         targets = self.targets(next_v, data)
         return (data.weights * self.bellman_loss(values, targets.expand_as(values))).mean(1).sum()
 
 
 @dataclass(frozen=True)
 class ScaledRewards:
-    """r + gamma V(s') of rewards that are shifted, then scaled."""
+    """Targets r + gamma V(s') of Q, with rewards that are first shifted, then scaled."""
 
     scale: float
     shift: float
@@ -164,12 +165,12 @@ class ScaledRewards:
 
 
 def expectile_loss(differences: Tensor, expectile: float) -> Tensor:
-    """Eq. 5: |tau - 1(d < 0)| d^2, whose minimum over V is the expectile tau of Q."""
+    """Return |tau - 1(d < 0)| d^2 (eq. 5); the V with the least loss is the expectile tau of Q."""
     return torch.abs(expectile - (differences < 0).float()) * differences.square()
 
 
 def squared(values: Tensor, targets: Tensor) -> Tensor:
-    """Returns squared residuals: IQL's Bellman loss."""
+    """Return the squared residuals, the Bellman loss of IQL."""
     return functional.mse_loss(values, targets, reduction="none")
 
 

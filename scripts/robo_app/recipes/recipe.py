@@ -1,6 +1,6 @@
 """Recipe: all settings of a training, as YAML over frozen dataclasses.
 
-Strict: the error of an unknown key names the nearest known one, that of a wrong type the right one.
+Reading is strict: the error for an unknown key names the nearest known key, and the error for a wrong type the right type.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ def require_at_least(settings: Any, least: Mapping[str, float]) -> None:
 
 @dataclass(frozen=True)
 class EnvironmentSettings:
-    """Environment by name, and its arguments."""
+    """Name of an environment, its arguments and its wrappers."""
 
     name: str = ""
     """"family/task" (`robo-rl envs` lists them), "package.module:Class" of your own, or an id of Gymnasium (CartPole-v1).
-    Empty for that in which the dataset was recorded."""
+    Empty for the environment in which the dataset was recorded."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment."""
     wrappers: tyro.conf.Fixed[tuple[dict[str, Any], ...]] = ()
-    """Wrappers, the first one next to the environment: [{name: frame_stack, count: 3}, ...] (docs/wrappers.md); an option sets
-    a setting of one: --environment.wrappers.NAME.KEY VALUE."""
+    """Wrappers, the first one next to the environment: [{name: frame_stack, count: 3}, ...] (docs/wrappers.md). To set one of
+    their settings: --environment.wrappers.NAME.KEY VALUE."""
 
     @property
     def everything(self) -> dict[str, Any]:
@@ -54,31 +54,34 @@ class EnvironmentSettings:
         return {**self.arguments, **({"wrappers": [*self.wrappers]} if self.wrappers else {})}
 
     def with_more(self, arguments: Mapping[str, Any]) -> EnvironmentSettings:
-        """Return the settings with more arguments, the key `wrappers` changing the settings of wrappers (`changed`)."""
+        """Return the settings with further arguments; their key `wrappers` changes settings of wrappers (`changed`)."""
         own, around = {**self.arguments, **arguments}, [*self.wrappers]
         if "wrappers" in own:
             around = changed(around, own.pop("wrappers"))
         return replace(self, arguments=own, wrappers=tuple(around))
 
     def in_evaluation(self, arguments: Mapping[str, Any], wrappers: Sequence[Mapping[str, Any]]) -> EnvironmentSettings:
-        """Return the settings with those of evaluations that differ, without the wrappers of trainings alone."""
+        """Return the settings of the environment in evaluations, without the wrappers that only trainings have.
+
+        arguments, wrappers: those that differ in evaluations.
+        """
         there = self.with_more({**arguments, **({"wrappers": wrappers} if wrappers else {})})
         return replace(there, wrappers=tuple(map(dict, in_evaluations(there.wrappers))))
 
 
 @dataclass(frozen=True)
 class DemonstrationSettings:
-    """Episodes that learning starts from: of a dataset, or recorded by the environment's scripted expert before training."""
+    """Demonstrations: episodes of a dataset, or of the environment's scripted expert, who records them before the training."""
 
     dataset: str = ""
-    """Folder of a dataset (`robo-rl record`), used whole or up to `episodes`; empty for the expert."""
+    """Folder of a dataset (`robo-rl record`), of which `episodes` are used, or all; empty for the scripted expert."""
     labels: str = ""
-    """Label set of the dataset (`robo-rl label`) that replaces the recorded rewards; empty for these."""
+    """Label set of the dataset (`robo-rl label`) in place of the recorded rewards; empty for the recorded ones."""
     episodes: int = 0
-    """Number of episodes; 0 for none of the expert, or all of the dataset. Only the expert's successes are kept; the log has
-    the number of attempts."""
+    """Number of episodes; 0 for all of the dataset, or for none of the expert. Only successful episodes of the expert are kept;
+    the log has the number of attempts."""
     seed: int = 500_000
-    """Reset seed of the first one; the others follow."""
+    """Reset seed of the expert's first episode; each further one has the next seed."""
     noise: float = 0.0
     """Standard deviation of the noise on the expert's action, in [-1, 1] units."""
 
@@ -90,24 +93,24 @@ class DemonstrationSettings:
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """Evaluation of the policy. Seeds are the same for every run, so that runs can be compared in pairs."""
+    """Evaluation of the policy. Every run has the same seeds, so that runs can be compared episode by episode."""
 
     episodes: int = 50
     """Episodes of the final evaluation."""
     before: bool = False
-    """Evaluate before the first step, too; the final evaluation is compared with it."""
+    """Also evaluate before the first step; the final evaluation is then compared with this one."""
     every: int = 0
     """Steps between evaluations during training; 0 for none."""
     episodes_during: int = 20
-    """Episodes of each of those, and of that before."""
+    """Episodes of each evaluation during training, and of the one before the first step."""
     videos: int = 4
     """Episodes of the final evaluation that are filmed, half of them failures if there are both; 0 for none."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the environment that differ from those of the training, such as routes: test."""
+    """Keyword arguments of the environment that differ in evaluations, such as routes: test."""
     wrappers: tyro.conf.Fixed[tuple[dict[str, Any], ...]] = ()
-    """Wrappers whose settings differ from those of the training, by name, and further ones."""
+    """Wrappers whose settings differ in evaluations, by name, and further wrappers."""
     seed: int = FIRST_SEED
-    """Reset seed of the first episode; apart from all training and demonstration seeds."""
+    """Reset seed of the first episode; by default no training or demonstration has this seed or those that follow."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely ones. A policy without memory that sees only a part of its world may
     repeat the same few steps endlessly; published results on MiniGrid are of sampled actions."""
@@ -118,15 +121,15 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class OnlineSettings:
-    """Online phase of a learner after recorded episodes."""
+    """Second phase of a training from recorded episodes, in which the policy acts in the environment."""
 
     steps: int = 0
-    """Environment steps after the updates, with one update each; 0 for none. `--then online` takes as many as there were
-    updates."""
+    """Environment steps after the updates from recorded episodes, with one update each; 0 for no such phase. `--then online`
+    takes as many steps as there were updates."""
     offline_fraction: float = 0.5
-    """Share of every batch that stays recorded: half and half, as in RLPD (Ball et al. 2023)."""
+    """Share of every batch that comes from the recorded episodes; a half, as in RLPD (Ball et al. 2023)."""
     replay_capacity: int = 1_000_000
-    """Rows of the replay memory of its own steps."""
+    """Largest number of steps in the replay memory of this phase."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"steps": 0, "replay_capacity": 2})
@@ -135,12 +138,13 @@ class OnlineSettings:
 
 @dataclass(frozen=True)
 class CurriculumSettings(CurriculumRule):
-    """Tasks of the training's episodes; evaluations have the task itself, on other levels."""
+    """Curriculum: the tasks of the training episodes. Evaluations have the recipe's task, on levels that no training has."""
 
     variants: tuple[EnvironmentSettings, ...] = ()
-    """Easier environments, from the easiest on, before the recipe's own; a name or arguments that are left out are its."""
+    """Environments that are easier than the recipe's, the easiest first. A name or arguments that are left out are the
+    recipe's."""
     dataset: str = ""
-    """Folder of a teacher's successful episodes (`robo-rl record`), for hints."""
+    """Folder of a teacher's successful episodes (`robo-rl record`), which `hints` are taken from."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,7 +160,7 @@ class CurriculumSettings(CurriculumRule):
 
 @dataclass(frozen=True)
 class HumanSettings:
-    """Person who corrects the policy while it is trained; inactive in evaluations."""
+    """Person who corrects the policy in training; in evaluations the policy acts alone."""
 
     kind: str = ""
     """Kind of simulated person: perfect, noisy, delayed, lazy or wrong (docs/human-in-the-loop.md); "console" for a real one at
@@ -187,11 +191,11 @@ class InitialSettings:
     """Initial policy of a training."""
 
     run: str = ""
-    """Run with the initial learner, networks and optimisers, and with the policy of the first steps; empty for a
+    """Run whose learner (networks, optimisers) the training starts from, and whose policy takes the first steps; empty for a
     fresh learner."""
     reads: tuple[str, ...] = ()
-    """Entries of the observation that the learner reads, by default those of the run's policy; the environment may offer more,
-    such as cameras for a person, which the recorded episodes keep."""
+    """Entries of the observation that the learner reads; by default those that the run's policy reads. Others, such as cameras
+    for a person, are still recorded."""
 
     def __post_init__(self) -> None:
         if self.reads and not self.run:
@@ -201,40 +205,40 @@ class InitialSettings:
 
 @dataclass(frozen=True)
 class CompletionSettings:
-    """Bonus for completion as detected by a model instead of the simulator."""
+    """Bonus for completion of the task, which a model detects in place of the simulator."""
 
     name: str = ""
-    """A reward that looks at pictures and says how sure it is (`robo-rl reward list`), or a YAML file; empty for no bonus."""
+    """Reward that scores pictures and states its certainty (`robo-rl reward list`), or a YAML file; empty for no bonus."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the completion's reward model."""
     threshold: float = 0.5
-    """Score from which the task counts as completed."""
+    """Least score at which the task counts as completed."""
     bonus: float = 1.0
-    """Paid in the step in which the model first sees the task completed, with which it ends for the learner."""
+    """Reward of the step in which the model first sees the task completed; for the learner the episode ends with it."""
 
 
 @dataclass(frozen=True)
 class RewardSettings:
-    """A reward of a model in the place of the environment's, which is then only reported."""
+    """Reward of a model in place of the environment's reward, which is then only logged."""
 
     name: str = ""
-    """A reward that looks at pictures or at steps (`robo-rl reward list`), program:PATH, or a YAML file; empty for the
-    environment's own reward."""
+    """Reward that scores pictures or steps (`robo-rl reward list`), program:PATH, or a YAML file; empty for the environment's
+    own reward."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the reward, such as mode: delta."""
     weight: float = 1.0
-    """Factor of its rewards."""
+    """Factor by which its rewards are multiplied."""
     every: int = 64
-    """Pictures that it is shown in one call; steps wait for it, at most until their episode ends."""
+    """Pictures that the model scores in one call; steps wait for their rewards, at most until their episode ends."""
     hold: int = 1
-    """Steps from one picture that is scored to the next; in between the score holds. 1 scores each."""
+    """Only the picture of every `hold`-th step is scored; in between the score stays the same. 1 scores all."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments that make the environment render its inputs, such as cameras: [front]; the policy does not observe
-    them. Empty if the environment's own arguments render them and the policy observes them."""
+    """Keyword arguments with which the environment renders what the model needs, such as cameras: [front]; the policy does not
+    observe it. Empty if the environment's own arguments render it for the policy, too."""
     completion: CompletionSettings = CompletionSettings()
     probation: bool = True
-    """Try its programs before the first step, as `robo-rl reward check` does, on the recorded demonstrations or on a few fresh
-    episodes, and refuse to train with one that fails."""
+    """Check its reward programs before the first step, as `robo-rl reward check` does, on the demonstrations or on a few fresh
+    episodes; a program that fails is refused."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"every": 1, "hold": 1})
@@ -246,17 +250,17 @@ class RewardSettings:
 
 @dataclass(frozen=True)
 class Recipe(Generic[Learner]):
-    """A training, completely."""
+    """All settings of a training."""
 
     name: str
-    """Names the run folder."""
+    """Name of the recipe, and part of the name of the run folder."""
     environment: EnvironmentSettings
     algorithm: tyro.conf.Fixed[str]
-    """Entry point of `robo_rl.learners`."""
+    """Name of the learner: an entry point in `robo_rl.learners`."""
     learner: Learner
     """Settings of the algorithm."""
     steps: int
-    """Environment steps to train for; updates if the learner uses no environment."""
+    """Environment steps of the training; updates if the learner does not use an environment."""
     demonstrations: DemonstrationSettings = DemonstrationSettings()
     initial: InitialSettings = InitialSettings()
     online: OnlineSettings = OnlineSettings()
@@ -265,24 +269,24 @@ class Recipe(Generic[Learner]):
     reward: RewardSettings = RewardSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     seed: int = 0
-    """Determines training completely: networks, exploration, sampling, resets."""
+    """Seed of everything random in the training: networks, exploration, sampling and resets."""
     threads: int = 1
-    """Threads of one tensor operation; resume is exact only with the same number."""
+    """Threads of one tensor operation; a resume is exact only with the same number."""
     log_every: int = 1000
-    """Steps between lines of metrics.jsonl; 0 for the last one only."""
+    """Steps between two lines of metrics.jsonl; 0 for one line at the end."""
     checkpoint_every: int = 10_000
-    """Steps between checkpoints; 0 for the last one only, which is always written."""
+    """Steps between two checkpoints; 0 for one at the end only, which is always written."""
     learner_process: Literal["auto", "on", "off"] = "auto"
-    """Run the learner in a separate process, so that no update delays an action and either process may die; "auto": on
-    robots (robot:URL), if the learner acts step by step. Resuming is then warm, and no executed step is lost."""
+    """Run the learner in a separate process: updates then never delay an action, and either process may die. "auto": only on
+    robots (robot:URL), if the learner acts step by step. A resume is then warm (not bit for bit); no executed step is lost."""
     environments: int = 0
-    """Environments that step together in this process (docs/many-environments.md); 0 for the learner's own number, which is 1
-    for those that learn from a replay memory. Steps are counted over all of them."""
+    """Number of environments that step together in this process (docs/many-environments.md); steps are counted over all. 0 for
+    the learner's own number, which is 1 for learners with a replay memory."""
     record_episodes: bool = False
-    """Keep every training episode in RUN/episodes, a dataset, and the policy of every evaluation in RUN/policies, which
-    `robo-rl record --family` uses. Only for our learners that act step by step, such as SAC and RLPD."""
+    """Keep all training episodes in the dataset RUN/episodes, and the policy of every evaluation in RUN/policies, for
+    `robo-rl record --family`. Only for our learners that act step by step, such as SAC and RLPD."""
     summary: tyro.conf.Fixed[str] = ""
-    """One sentence for `robo-rl recipes`."""
+    """Sentence about the recipe that `robo-rl recipes` shows."""
     needs: tyro.conf.Fixed[dict[str, str]] = field(default_factory=dict)
     """File or folder that the reward reads -> the command that makes it."""
 
@@ -297,12 +301,12 @@ class Recipe(Generic[Learner]):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of the environment, its wrappers among them, but for those of trainings alone."""
+        """Arguments of the environment, with its wrappers, except the wrappers that only trainings have."""
         return self.environment.in_evaluation({}, ()).everything
 
     @property
     def total_steps(self) -> int:
-        """Steps of both phases."""
+        """Steps of the training and of its online phase together."""
         return self.steps + self.online.steps
 
 
@@ -339,7 +343,10 @@ def read_recipe(name: str) -> Recipe[Any]:
 
 
 def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
-    """Return the recipe of a mapping; raises UnknownName or InvalidSetting with the key."""
+    """Return the recipe that a mapping describes; source: its file or name, for messages.
+
+    Raises UnknownName or InvalidSetting, with the key that is wrong.
+    """
     if "algorithm" not in data:
         raise InvalidSetting(f"{source} names no algorithm.", got=sorted(data), allowed="a key `algorithm`, such as rlpd")
     config = load("learners", str(data["algorithm"]))
@@ -349,7 +356,7 @@ def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
 
 
 def _with_own_number(data: Mapping[str, Any], config: Any) -> Mapping[str, Any]:
-    """Return a recipe whose number of environments is that of its learner, if that has a setting for it."""
+    """Return the mapping with `environments` moved to the learner's own setting for it, if the learner has one."""
     own, count = own_number(config), data.get("environments")
     if not own or not isinstance(count, int) or isinstance(count, bool) or count < 1:
         return data
@@ -357,7 +364,7 @@ def _with_own_number(data: Mapping[str, Any], config: Any) -> Mapping[str, Any]:
 
 
 def to_yaml(recipe: Recipe[Any]) -> str:
-    """Returns the resolved recipe, every default written out; `parse_recipe` reads it back."""
+    """Return the recipe as YAML, with every default written out; `parse_recipe` reads it back."""
     written = {key: value for key, value in plain(recipe).items() if key != "needs" or value}
     return str(yaml.safe_dump(written, sort_keys=False, width=120))
 

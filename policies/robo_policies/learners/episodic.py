@@ -27,24 +27,24 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Metrics, StateDict
 
 Advantages = npt.NDArray[np.floating]
-"""(B,)"""
+"""(B,) How much better each action was than others in its state."""
 Figures = dict[str, float | Tensor]
-"""Scalars for the log."""
+"""Name -> scalar for the log."""
 
 
 class EpisodeActor(Stateful):
-    """A policy that is learned from episodes."""
+    """Policy that is learned from whole episodes, with its networks, input scaling and random draws."""
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int, make: Callable[..., Any]) -> None:
-        """make: returns an actor, given a NetworkFactory, the number of features and that of actions."""
+        """make: function that returns an actor network for a NetworkFactory, a number of features and a number of actions."""
         self.parts = parts = LearnerParts(spec, settings, seed)
         self.network: Any = parts.add("actor", make(parts.networks, parts.encoder.size, spec.action.size), settings.lr)
         self.policy: ActorPolicy = parts.act_with(self.network)
         self.random = np.random.default_rng(seed)
-        """Of minibatches, and of all that a learner draws."""
+        """Generator of minibatches, and of everything else that a learner draws."""
 
     def standardise(self, episodes: Sequence[Episode]) -> None:
-        """Take the observations of new episodes into the mean and deviation of the input; those that are not finite not."""
+        """Update mean and deviation of the input with new episodes; an episode with a number that is not finite is left out."""
         encoder = self.parts.encoder
         for each in episodes:
             stacked = encoder.stack({name: each.observations[name][:-1] for name in encoder.reads})
@@ -52,7 +52,7 @@ class EpisodeActor(Stateful):
                 encoder.fit(torch.from_numpy(stacked))
 
     def inputs(self, episodes: Sequence[Episode]) -> tuple[Tensor, Tensor]:
-        """Return features (B, F) and actions (B, ...) of all steps; raises NonFiniteUpdate."""
+        """Return features (B, F) and actions (B, ...) of all steps; raises NonFiniteUpdate for NaN or infinite observations."""
         encoder, parts = self.parts.encoder, self.parts
         seen = {name: np.concatenate([each.observations[name][:-1] for each in episodes]) for name in encoder.reads}
         stacked = encoder.stack(seen)
@@ -70,14 +70,14 @@ class EpisodeActor(Stateful):
         return found
 
     def log_densities(self, features: Tensor, actions: Tensor, network: nn.Module | None = None) -> Tensor:
-        """Return log pi(a|s), (B,), of the policy or of another network of its kind."""
+        """Return log pi(a|s), (B,), of the policy, or of `network`, another network of its kind."""
         of: Any = network or self.network
         is_discrete, generator = self.parts.spec.action.is_discrete, self.parts.generator
         found: Tensor = -of.loss(features, actions) if is_discrete else of.log_density(features, actions, generator)
         return found
 
     def clone(self, demonstrations: Sequence[Episode], cloning: Cloning) -> Metrics:
-        """Clone recorded episodes, rows drawn at random."""
+        """Clone recorded episodes, on steps that are drawn at random; returns metrics."""
         if not cloning.updates:
             return {}
         features, actions = self.inputs([each for each in demonstrations if len(each)])
@@ -108,7 +108,7 @@ class Cloning:
     updates: int = 2000
     """Gradient steps, if there are demonstrations."""
     initial_std: float = 0.3
-    """Deviation of continuous actions after them, to explore with."""
+    """Deviation of continuous actions after the cloning, for exploration."""
 
     def __post_init__(self) -> None:
         allowed = {"updates": (self.updates >= 0, "0 or more"), "initial_std": (self.initial_std > 0, "above 0")}
@@ -116,7 +116,7 @@ class Cloning:
 
 
 class LearnsFromEpisodes(Stateful, ABC):
-    """A learner around an actor."""
+    """Learner that improves an actor by its newest episodes."""
 
     actor: EpisodeActor
 
@@ -135,11 +135,11 @@ class LearnsFromEpisodes(Stateful, ABC):
 
     @abstractmethod
     def learn(self, episodes: Sequence[Episode]) -> Metrics:
-        """Learn from the newest episodes, those of a group side by side; returns metrics under train/."""
+        """Learn from the newest episodes; those of a group follow each other. Returns metrics under train/."""
 
 
 class Rule(Stateful):
-    """How much better than others the actions of episodes were."""
+    """Rule that says how much better than others the actions of episodes were."""
 
     @abstractmethod
     def of(self, episodes: Sequence[Episode]) -> tuple[Advantages, Figures]:
@@ -158,23 +158,23 @@ class Rule(Stateful):
 
 
 class Term(Stateful):
-    """A further term of the loss."""
+    """Further term of the loss of a `ClippedLearner`, such as self-imitation; abstract."""
 
     def begin(self, demonstrations: Sequence[Episode]) -> None:
-        """Hear that the first episode comes next, after these were cloned."""
+        """Hear that the first episode comes next, and which demonstrations were cloned before."""
 
     def take(self, episodes: Sequence[Episode], advantages: Advantages) -> Figures:
-        """Take in the episodes of an update; returns figures for the log."""
+        """Hear which episodes, with which advantages, the next update learns from; returns figures for the log."""
         return {}
 
     @property
     def counts(self) -> bool:
-        """True if an update is of use even if no action was better than another."""
+        """True if an update is worth while because of this term, even if all advantages are 0."""
         return False
 
     @abstractmethod
     def loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
-        """Return the term, given the rows of a gradient step (B, ...) and log pi(a|s) (B,)."""
+        """Return the term, a scalar, for features and actions (B, ...) of a minibatch and their log pi(a|s) (B,)."""
 
     @override
     def state_dict(self) -> StateDict:
@@ -186,7 +186,7 @@ class Term(Stateful):
 
 
 class ClippedLearner(LearnsFromEpisodes):
-    """Climbs the clipped surrogate, by advantages of a rule, less further terms."""
+    """Learner that climbs PPO's clipped surrogate minus further terms; a rule gives the advantages."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class ClippedLearner(LearnsFromEpisodes):
         terms: Sequence[Term] = (),
         cloning: Cloning = Cloning(updates=0),
     ) -> None:
-        """settings: with `clip_low`, `clip_high`, `epochs` and `batch_size`."""
+        """settings: those of the learner, of which `clip_low`, `clip_high`, `epochs` and `batch_size` are read."""
         self.actor, self.rule, self.terms = actor, rule, [*terms]
         self._settings, self._cloning = settings, cloning
 
@@ -218,7 +218,7 @@ class ClippedLearner(LearnsFromEpisodes):
         return self.actor.parts.finish_update(figures)
 
     def climb(self, episodes: Sequence[Episode], advantages: Advantages) -> Tensor:
-        """Take some passes over the steps of episodes; return the last mean ratio."""
+        """Take `epochs` passes over the steps of episodes; return the mean probability ratio of the last minibatch."""
         actor, settings = self.actor, self._settings
         features, actions = actor.inputs(episodes)
         gains = torch.from_numpy(np.asarray(advantages, np.float32)).to(features.device)

@@ -22,7 +22,7 @@ from robo_rl.papers import Component, Group, papers
 
 
 def known(group: Group) -> dict[str, EntryPoint]:
-    """Returns name -> entry point of a group, sorted by name; loads nothing."""
+    """Return the entry points of a group by name, sorted by name; no plug-in is imported."""
     return dict(_declared(group, tuple(sys.path), tuple(map(_changed, sys.path))))
 
 
@@ -33,19 +33,19 @@ def _declared(group: Group, path: tuple[str, ...], changed: tuple[int, ...]) -> 
 
 
 def declared(group: Group) -> list[EntryPoint]:
-    """Return what the papers and the distributions declare in a group: names may be there twice."""
+    """Return the entry points that papers and installed packages declare in a group; a name may occur twice."""
     return [point for paper in papers().values() for point in paper.points(group)] + [*entry_points(group=f"robo_rl.{group}")]
 
 
 def _changed(folder: str) -> int:
-    """Return the time of a folder's last change, ns; 0 if there is none."""
+    """Return the time [ns] of a folder's last change; 0 if there is no such folder."""
     with suppress(OSError):
         return os.stat(folder or ".").st_mtime_ns
     return 0
 
 
 def load(group: Group, name: str, *, fix: str | None = None) -> Any:
-    """Returns the object that an entry point names.
+    """Return the object that an entry point names.
 
     Raises UnknownName with the close matches, BrokenPlugin if the package that declares it fails to load.
     """
@@ -80,7 +80,7 @@ def load_named(group: Group, setting: str, name: str) -> Any:
 
 @contextmanager
 def refused_if_it_fails(what: str, *, allowed: str, fix: str) -> Iterator[None]:
-    """Raise InvalidSetting, with the line that failed, for any error of foreign code; errors of the workbench pass."""
+    """Raise InvalidSetting, with the line that failed, for any error of foreign code; the workbench's own errors pass."""
     try:
         yield
     except RoboRLError:
@@ -100,14 +100,14 @@ def operation(name: str) -> Any:
 
 
 def component(group: Group, point: EntryPoint) -> Any:
-    """Loads an entry point of a group; raises BrokenPlugin if it cannot be loaded."""
+    """Load an entry point of a group; raises BrokenPlugin if it cannot be loaded."""
     with plugin_errors(group, point):
         return point.load()
 
 
 @contextmanager
 def plugin_errors(group: Group, point: EntryPoint) -> Iterator[None]:
-    """Turns any error of a plug-in into BrokenPlugin, which names its package; errors of the workbench pass."""
+    """Turn any error of a plug-in into BrokenPlugin, which names its package; the workbench's own errors pass."""
     try:
         yield
     except RoboRLError:
@@ -117,7 +117,7 @@ def plugin_errors(group: Group, point: EntryPoint) -> Iterator[None]:
 
 
 def package_of(point: EntryPoint) -> str:
-    """Returns the name of the package that declares an entry point."""
+    """Return the name of the package that declares an entry point."""
     if isinstance(point, Component):
         return point.distribution
     return point.dist.name if point.dist is not None else point.module

@@ -36,15 +36,17 @@ _KINDS: dict[str, tuple[type, ...]] = {  # SQLite does not enforce column types
 
 @dataclass(frozen=True)
 class Entry:
-    """Facts about an episode, known without reading it."""
+    """Facts about an episode that the catalogue knows without reading the episode's file."""
 
     identity: str
-    """32 hex digits"""
+    """Name of the episode that stays the same, 32 hex digits."""
     file: str
+    """Name of its file."""
     bytes: int
+    """Size of the file."""
     steps: int
     episode_return: float
-    """undiscounted; NaN if a reward is"""
+    """Undiscounted sum of the rewards; NaN if one of them is NaN."""
     success: bool | None
     terminated: bool
     truncated: bool
@@ -52,11 +54,11 @@ class Entry:
     seed: int | None
     instruction: str | None
     source: str
-    """actor: "scripted", the name of a run, ..."""
+    """What acted: "scripted", the name of a run, ..."""
 
     @classmethod
     def of(cls, episode: Episode, file: FileName, size: int) -> Entry:
-        """Returns the entry of an episode in `file` of `size` bytes."""
+        """Return the entry of an episode, given its file and the file's size in bytes."""
         return cls(
             identity=file.identity,
             file=str(file),
@@ -74,7 +76,7 @@ class Entry:
 
 
 class Catalogue:
-    """Entries in the order in which they were added."""
+    """Catalogue of a dataset: an entry for each episode, in the order in which they were added, and remarks on episodes."""
 
     def __init__(self, folder: Path, name: str = NAME) -> None:
         self._database = Database(folder / name)
@@ -86,70 +88,70 @@ class Catalogue:
         return [path for end in ("-wal", "-shm", "") if (path := self.path.with_name(f"{self.path.name}{end}")).exists()]
 
     def create(self) -> None:
-        """Makes an empty catalogue unless one exists."""
+        """Make an empty catalogue unless one exists."""
         with self._database.writing() as connection:
             connection.execute(f"CREATE TABLE IF NOT EXISTS episodes ({_COLUMNS})")
             connection.execute("CREATE TABLE IF NOT EXISTS notes (identity TEXT NOT NULL, note TEXT NOT NULL)")
 
     def add(self, entry: Entry) -> None:
-        """Adds an entry durably: it survives a power cut after this returns."""
+        """Add an entry durably: it survives a power cut after this returns."""
         self.put_back(entry, None)
 
     def put_back(self, entry: Entry, place: int | None) -> None:
-        """Adds an entry at the place where it was, or last if that is taken or None."""
+        """Add an entry at the place in the order where it was; last if `place` is taken, or None."""
         names = ", ".join(field.name for field in fields(Entry))
         free = "CASE WHEN EXISTS (SELECT 1 FROM episodes WHERE rowid = ?1) THEN NULL ELSE ?1 END"
         marks = ", ".join(f"?{number}" for number in range(2, len(fields(Entry)) + 2))
         self._database.change(f"INSERT INTO episodes (rowid, {names}) VALUES ({free}, {marks})", [(place, *astuple(entry))])
 
     def place_of(self, identity: str) -> int | None:
-        """Returns the place of an entry in the order of the catalogue, None without one."""
+        """Return the place of an entry in the order of the catalogue; None if there is no such entry."""
         rows = self._rows("SELECT rowid FROM episodes WHERE identity = ?", identity)
         return rows[0][0] if rows else None
 
     def require_writable(self) -> None:
-        """Raises DatasetBusy while another process writes the file, DatasetError if nothing may be written."""
+        """Raise DatasetBusy while another process writes the file, DatasetError if nothing may be written."""
         with self._database.writing() as connection:
             connection.execute("BEGIN IMMEDIATE")
 
     def correct(self, entry: Entry) -> None:
-        """Replaces the entry of an episode's file; its position stays."""
+        """Replace the entry of the same file; its place in the order stays."""
         settings = ", ".join(f"{field.name} = ?" for field in fields(Entry))
         self._database.change(f"UPDATE episodes SET {settings} WHERE file = ?", [(*astuple(entry), entry.file)])
 
     def remove(self, identity: str) -> None:
-        """Removes an entry; its notes stay, in case the episode comes back."""
+        """Remove an entry; the remarks on the episode stay, in case it comes back."""
         self._database.change("DELETE FROM episodes WHERE identity = ?", [(identity,)])
 
     def note(self, identity: str, text: str) -> None:
-        """Adds a person's remark on an episode."""
+        """Add a remark on an episode, such as a person's."""
         self._database.change("INSERT INTO notes VALUES (?, ?)", [(identity, text)])
 
     def notes(self, identity: str) -> list[str]:
-        """Returns the remarks on an episode, oldest first."""
+        """Return the remarks on an episode, oldest first."""
         return [note for (note,) in self._rows("SELECT note FROM notes WHERE identity = ?", identity)]
 
     def all_notes(self) -> list[Note]:
-        """Returns every remark, oldest first."""
+        """Return every remark as (identity of the episode, text), oldest first."""
         return [(identity, note) for identity, note in self._rows("SELECT identity, note FROM notes ORDER BY rowid")]
 
     def salvaged_notes(self) -> list[Note]:
-        """Returns the remarks that are still readable in a damaged catalogue."""
+        """Return the remarks that are still readable in a damaged catalogue."""
         rows = self._database.salvaged("SELECT identity, note FROM notes")
         return [row for row in rows if all(isinstance(value, str) for value in row)]
 
     def add_notes(self, notes: Iterable[Note]) -> None:
-        """Adds the missing remarks, all or none."""
+        """Add the missing remarks, all or none."""
         present = Counter(self.all_notes())
         missing = [note for note in notes if not _taken(present, note)]
         self._database.change("INSERT INTO notes VALUES (?, ?)", missing)
 
     def noted(self) -> dict[str, int]:
-        """Returns identity -> number of remarks, for episodes with remarks."""
+        """Return identity -> number of remarks, for episodes with remarks."""
         return dict(self._rows("SELECT identity, COUNT(*) FROM notes GROUP BY identity"))
 
     def entries(self) -> list[Entry]:
-        """Returns all entries; raises DatabaseCorrupt if the file is damaged or not a catalogue."""
+        """Return all entries; raises DatabaseCorrupt if the file is damaged or not a catalogue."""
         return [_entry(row) for row in self._rows("SELECT * FROM episodes ORDER BY rowid")]
 
     def require_sound(self) -> None:

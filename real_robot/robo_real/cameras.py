@@ -13,57 +13,62 @@ from robo_rl.errors import CameraChanged, CameraFault, CameraFrozen, CameraStale
 
 Picture = npt.NDArray[np.uint8]
 MOST_AGE = 0.4
-"""[s] largest age of a picture that a policy acts on; the next control period sees that it is exceeded, within 0.5 s"""
+"""[s] Largest age of a picture that a policy acts on. That it is exceeded shows in the next control period, within 0.5 s."""
 FAULTS: Mapping[str, type[CameraFault]] = {
     kind.__name__: kind for kind in (CameraFault, CameraStale, CameraFrozen, CameraChanged)
 }
-"""Errors of a camera by name, as they pass from process to process."""
+"""Name -> class of a camera's errors; the name is what one process sends to another."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One picture."""
+    """One picture, with its time and origin."""
 
     picture: Picture
     """(H, W, 3) RGB"""
     stamp: float
-    """[s] of the robot's clock at the exposure"""
+    """Time [s] of the exposure by the robot's clock"""
     number: int
-    """counted by the camera; equal numbers mean the same picture"""
+    """Number that the camera counts up; equal numbers mean the same picture"""
     identity: str = ""
-    """of the device, such as its serial number; empty if it has none"""
+    """Identity of the device, such as its serial number; empty if it has none"""
 
 
 class Camera(Protocol):
-    """Camera that captures continuously."""
+    """Camera that takes pictures all the time."""
 
     def newest(self) -> Frame:
-        """Return the newest picture, of any age; raises CameraFault if the camera fails, or before the first."""
+        """Return the newest picture, however old; raises CameraFault if the camera fails, or before the first one."""
 
     def close(self) -> None:
         """Release the device."""
 
 
 class CameraDevice(Protocol):
-    """Device that takes pictures: one file, one entry point in `robo_rl.cameras`. A process of its own reads it."""
+    """Device that takes pictures, read by a process of its own. To add one: one file, one entry point in `robo_rl.cameras`."""
 
     options: ClassVar[Any]
-    """Dataclass of its settings, the argument of its constructor."""
+    """Dataclass of the settings; the constructor takes an instance of it."""
 
     def open(self) -> str:
-        """Open the device and return its identity, such as model and serial number, "" if it has none.
+        """Open the device; a constructor must not open it.
 
-        Raises CameraFault if it is not there or refuses a setting, MissingExtra. A constructor opens nothing.
+        Returns:
+            Identity of the device, such as model and serial number; "" if it has none.
+
+        Raises:
+            CameraFault: The device is not there, or refuses a setting.
+            MissingExtra: A package that it needs is not installed.
         """
 
     def read(self) -> tuple[Picture, float]:
-        """Return the next picture (H, W, 3) RGB and the time [s] of its exposure by time.monotonic().
+        """Wait for the next picture; return it, (H, W, 3) RGB, and the time [s] of its exposure by time.monotonic().
 
-        Blocks until there is one; raises CameraFault if none comes.
+        Raises CameraFault if none comes.
         """
 
     def close(self) -> None:
-        """Release the device; harmless if it is closed, or gone."""
+        """Release the device; does nothing if it is closed, or gone."""
 
 
 class ImagingDriver(Protocol):
@@ -74,27 +79,31 @@ class ImagingDriver(Protocol):
         """Names of the cameras, as in the observation."""
 
     def newest(self, camera: str) -> Frame:
-        """Return the newest picture of a camera, of any age; raises RobotUnavailable before the first."""
+        """Return the newest picture of a camera, however old; raises RobotUnavailable before the first one."""
 
 
 @dataclass
 class FreshFrames:
-    """Checks of a camera's pictures: age, order, size and device."""
+    """Check that a camera's pictures are new, in order, of the right size, and from the same device."""
 
     name: str
     shape: tuple[int, ...]
     most_age: float = MOST_AGE
-    """[s]"""
+    """Largest age [s] of a picture."""
     backward: int = 0
-    """number of pictures dropped because they were older than the one before"""
+    """Number of pictures that were dropped because they were older than the one before."""
     ages: list[float] = field(default_factory=list)
-    """[s] of each picture that was returned; negative if it was taken after the measurement that it goes with"""
+    """Age [s] of each picture that was returned; negative if it was taken after the measurement that it goes with."""
 
     def __post_init__(self) -> None:
         self._last: Frame | None = None
 
     def checked(self, frame: Frame, now: float) -> Picture:
-        """Return the picture; raises CameraStale if it is too old, CameraChanged if its size or its device has changed."""
+        """Return the picture of a frame, or the one before if the frame is older than that.
+
+        now: time [s] of the robot's clock. Raises CameraStale for a picture that is too old, CameraChanged for another size or
+        device.
+        """
         if frame.picture.shape != self.shape:
             raise CameraChanged(
                 f"The camera {self.name!r} has changed its pictures.",

@@ -16,7 +16,7 @@ from robo_rl.types import Array, Batch, Episode, StateDict, Windows
 
 
 class RecordedReplay:
-    """Samples transitions and windows of recorded episodes uniformly, with its own random generator.
+    """Replay memory of recorded episodes: samples transitions and windows uniformly, with a random generator of its own.
 
     The same seed gives the same batches as a ReplayBuffer that holds these episodes and nothing else.
     """
@@ -30,9 +30,14 @@ class RecordedReplay:
         content: str | None = None,
         extras: Sequence[Extra] = (),
     ) -> None:
-        """Reads rows in the layout of robo_rl.replay.rows, with the columns of extras as `recorded_columns` returns them.
+        """Read given rows.
 
-        `content` identifies rows that stay on disk: a saved state then holds it instead of the rows.
+        Args:
+            spec: Spec of the environment.
+            rows: Rows in the layout of robo_rl.replay.rows, with the columns of extras as `recorded_columns` returns them.
+            seed: Seed of the random generator.
+            content: Identity of rows that stay on disk, which a saved state holds instead of the rows; None for rows in RAM.
+            extras: Further columns that a learner reads.
         """
         self._spec, self._content, self._extras = spec, content, extras
         self._generator = np.random.default_rng(seed)
@@ -40,7 +45,7 @@ class RecordedReplay:
 
     @classmethod
     def of(cls, spec: EnvironmentSpec, episodes: Sequence[Episode], seed: int, *, extras: Sequence[Extra] = ()) -> Self:
-        """Returns the episodes in RAM; raises InvalidSetting if they do not fit."""
+        """Return a replay memory that holds the episodes in RAM; raises InvalidSetting if they do not fit."""
         lengths = [len(episode) for episode in episodes]
         count = sum(length + 1 for length in lengths if length)
         rows, end = InMemory().allocate(layout_of(spec), count), 0
@@ -55,13 +60,19 @@ class RecordedReplay:
         return self._count
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
-        """Returns `batch_size` transitions drawn uniformly with replacement, as ReplayBuffer.sample does."""
+        """Return transitions that are drawn uniformly with replacement, as ReplayBuffer.sample does.
+
+        Args:
+            batch_size: Number of transitions.
+            n_step: Rewards that are summed in each transition, fewer at the end of an episode.
+            discount: Weight of a reward one step later.
+        """
         return self._reader.batch(self._draw(batch_size), n_step, discount, self._generator)
 
     def sample_windows(self, count: int, length: int, before: int = 0) -> Windows:
-        """Returns `count` windows of `length` steps: `before` of them precede a step that is drawn uniformly.
+        """Return `count` windows of `length` steps, each around a step that is drawn uniformly; `before` steps come before it.
 
-        Steps outside that step's episode repeat the episode's first or last step, and are not `valid`.
+        Steps beyond the ends of its episode repeat the first or last step, and are not `valid`.
         """
         drawn = self._draw(count)
         episode = np.searchsorted(self._ends, drawn)
@@ -69,12 +80,12 @@ class RecordedReplay:
         return self._reader.windows(first, last, drawn - before, length)
 
     def state_dict(self) -> StateDict:
-        """Returns the random generator and the rows, or the identity of rows on disk."""
+        """Return the state of the random generator, with the rows, or with the identity of rows on disk."""
         rows: StateDict = {"rows": dict(self._rows)} if self._content is None else {"content": self._content}
         return {"generator": self._generator.bit_generator.state, **rows}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state returned by `state_dict`; raises InvalidSetting if the rows on disk have changed."""
+        """Restore the state returned by `state_dict`; raises InvalidSetting if the rows on disk have changed."""
         if state.get("content") != self._content:
             raise _changed(str(state.get("content")), str(self._content))
         if self._content is None:
@@ -124,7 +135,7 @@ class RecordedReplay:
 
 
 def _changed(then: str, now: str) -> InvalidSetting:
-    """Returns the error for changed rows on disk; the part after a dash is of their labels."""
+    """Return the error for changed rows on disk; the part after a dash is of their labels."""
     episodes, _, _ = then.partition("-")
     if now.partition("-")[0] == episodes:
         what, fix = "other labels of its episodes", "restore the earlier labels of the label set, or start a new training"

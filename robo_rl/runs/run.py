@@ -41,7 +41,7 @@ from robo_rl.types import Metrics, StateDict
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MESSAGES = "messages.jsonl"
 NO_UPDATE = "no_update"
-"""In run.json: why the policy is as it was at the start, if it is; empty again once it was trained longer."""
+"""Key in run.json: why the policy was never updated, if so; empty again after a longer training."""
 _PACKAGES = (
     "robo-rl",
     "numpy",
@@ -100,7 +100,7 @@ class Run:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """The resolved recipe, every default written out; `robo_rl.train` takes it. Raises RunError if it is damaged."""
+        """Recipe of the run with every default written out; `robo_rl.train` takes it. Raises RunError for a damaged file."""
         found, path = read_yaml(self.path / "recipe.yaml"), self.path / "recipe.yaml"
         if not isinstance(found, dict):
             fix = "take it from a copy, or train again"
@@ -113,11 +113,11 @@ class Run:
         return read_object(self.path / "run.json")
 
     def describe(self, **facts: Any) -> None:
-        """Adds facts to run.json."""
+        """Add facts to run.json."""
         write_text(self.path / "run.json", json.dumps(self.description | facts, indent=1))
 
     def __enter__(self) -> Self:
-        """Begins writing; raises RunError if another process is writing this run."""
+        """Begin writing; raises RunError if another process is writing this run."""
         what, fix = f"Another process is writing the run {self.path.name}.", "wait for it, or stop it, then try again"
         self._lock = exclusive_lock(self.path / LOCK, RunError(what, fix=fix))
         self._status, self._is_announced = RunStatus.here(self.path), False
@@ -151,11 +151,11 @@ class Run:
         self._metrics.flush()
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Returns the complete lines of metrics.jsonl; a torn last line is left out."""
+        """Return the complete lines of metrics.jsonl; a torn last line is left out."""
         return _lines_of(self.path / "metrics.jsonl")
 
     def messages(self) -> list[dict[str, Any]]:
-        """Returns the messages about the training in order, each with `step`, `time` [s since 1970] and `message`."""
+        """Return the messages about the training in order, each with `step`, `time` [s since 1970] and `message`."""
         return _lines_of(self.path / MESSAGES)
 
     def curve(self, tag: str) -> Curve:
@@ -251,7 +251,7 @@ class Run:
         save_checkpoint(self.path / "policies", Checkpoint(step, {"learner": learner}), kept=0)
 
     def load(self, step: int | None = None) -> Checkpoint:
-        """Returns the newest checkpoint that verifies, or that of a step, of which only the learner may be left.
+        """Return the newest checkpoint that verifies, or that of a step, of which only the learner may be left.
 
         Raises CheckpointCorrupt, InvalidSetting naming the steps that there are.
         """
@@ -295,12 +295,12 @@ class Run:
 
 
 def is_run(path: Path) -> bool:
-    """Returns whether a folder is a run; a folder of several trainings has a recipe, too, and no spec."""
+    """Return whether a folder is a run; a folder of several trainings has a recipe, too, and no spec."""
     return (path / "recipe.yaml").is_file() and (path / "spec.json").is_file()
 
 
 def find_run(name: str, root: Path) -> Run:
-    """Returns the run with that path, that folder name under `root`, or for "latest" the newest one there.
+    """Return the run with that path, that folder name under `root`, or for "latest" the newest one there.
 
     Raises RunNotFound if the name is of a folder that is not a run, such as one of several trainings, UnknownName otherwise.
     """
@@ -330,7 +330,7 @@ def _age(path: Path) -> tuple[datetime, float]:
 
 
 def _not_a_run(folder: Path) -> RunNotFound:
-    """Returns the error for a folder that is not a run, with a remedy for one of several trainings."""
+    """Return the error for a folder that is not a run, with a remedy for one of several trainings."""
     trainings = _trainings(folder)
     if not trainings:
         return RunNotFound(
@@ -345,7 +345,7 @@ def _not_a_run(folder: Path) -> RunNotFound:
 
 
 def _trainings(folder: Path) -> list[Path]:
-    """Returns the runs in a folder of seeds, of a sweep, of a race or of a study."""
+    """Return the runs in a folder of seeds, of a sweep, of a race or of a study."""
     return [path.parent for path in sorted(folder.glob("runs/*/recipe.yaml")) if is_run(path.parent)]
 
 
@@ -372,7 +372,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def circumstances() -> dict[str, Any]:
-    """Returns versions, commit, machine and command line of this process."""
+    """Return versions, commit, machine and command line of this process."""
     return {
         "started": datetime.now().astimezone().isoformat(timespec="microseconds"),
         "command": " ".join([_program(sys.argv[0]), *sys.argv[1:]]),

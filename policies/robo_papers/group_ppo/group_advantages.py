@@ -39,7 +39,7 @@ from robo_rl.training.episodic import Player, Plays
 from robo_rl.types import Episode, StateDict
 
 REMEMBERED = 256
-"""Newest episodes that contributions are fitted to."""
+"""Number of the newest episodes that learned contributions and values are fitted to."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class AdvantageSettings:
 
 
 class Advantages(Stateful, ABC):
-    """Advantages of one learner from groups."""
+    """Advantages of steps for one learner, from groups of episodes; abstract."""
 
     least_group = 2
-    """Episodes of a group; 1 if single ones do."""
+    """Fewest episodes of a group; 1 if no comparison within a group is needed."""
 
     def __init__(self, actor: EpisodeActor, settings: Any) -> None:
         """settings: GroupPPOConfig."""
@@ -91,22 +91,28 @@ class Advantages(Stateful, ABC):
 
     @abstractmethod
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
-        """Return the advantages of all steps (B,), and figures for the log; returns: (E,)."""
+        """Return the advantages of all steps (B,), and figures for the log.
+
+        returns: (E,) those of the episodes, with the settings' changes such as variety.
+        """
 
     def begin(self) -> None:
         """Hear that the first episode comes next."""
 
     def player(self, environment: gymnasium.Env[Any, Any], seed: int) -> Player:
-        """Return what plays the episodes."""
+        """Return the player of the episodes."""
         return Plays(environment, self.actor.policy, seed, self.config.group)
 
     def spans(self, episodes: Sequence[Episode]) -> list[slice]:
-        """Return the places of each group."""
+        """Return a slice of the episodes for each group."""
         group = self.config.group
         return [slice(first, first + group) for first in range(0, len(episodes), group)]
 
     def states(self, episodes: Sequence[Episode], names: Sequence[str] = ()) -> list[list[Hashable]]:
-        """Return keys of the states of each episode; names: entries that count, by default all that the policy reads."""
+        """Return a key of each state of each episode; equal states have equal keys.
+
+        names: entries of the observation that are compared, by default all that the policy reads.
+        """
         chosen = names or self.actor.parts.encoder.reads
         return [state_keys(each, chosen, self.settings.resolution) for each in episodes]
 
@@ -120,7 +126,7 @@ class Advantages(Stateful, ABC):
 
 
 class Group(Advantages):
-    """The standardised return of the episode among its group, for all steps."""
+    """Advantage of all steps of an episode: its return, standardised in its group."""
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -128,7 +134,7 @@ class Group(Advantages):
 
 
 class Anchor(Advantages):
-    """The group's, and the return from a state among all visits of it in the group."""
+    """Advantage of the episode, plus the return from a state on, standardised among all visits of the state in the group."""
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -140,7 +146,7 @@ class Anchor(Advantages):
 
 
 class Graph(Advantages):
-    """That of the episodes of the group which take a step, on average."""
+    """Mean advantage of the episodes of the group that take the same action in the same state."""
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -196,7 +202,7 @@ class Critic(Advantages):
 
 
 class Credit(Advantages):
-    """The sum of a learned contribution of each step from there on, which sums to the return."""
+    """Sum of learned contributions from a step on; the contributions of an episode's steps sum to its return."""
 
     least_group = 1
 
@@ -213,7 +219,7 @@ class Credit(Advantages):
         return standardised(credited), {"credit_loss": loss}
 
     def credited(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Tensor]:
-        """Return the sum of contributions from each step on (B,), and the loss of their fit to whole returns."""
+        """Return the discounted sum of contributions from each step on (B,), and the loss of their fit to whole returns."""
         inputs, random = [pairs_of(self.actor, each) for each in episodes], self.actor.random
         self._past.extend((pair, float(value)) for pair, value in zip(inputs, returns, strict=True))
         loss, device = torch.zeros(()), self.actor.parts.device
@@ -244,7 +250,7 @@ class Credit(Advantages):
 
 
 class Sets(Advantages):
-    """The critic's, and those of sets of episodes in the window after the common state; each to its own scale."""
+    """Advantages of sets of episodes in the first steps after their common state, the critic's elsewhere; scaled separately."""
 
     def __init__(self, actor: EpisodeActor, settings: Any) -> None:
         super().__init__(actor, settings)
@@ -275,14 +281,14 @@ class Sets(Advantages):
 
 
 class BranchingPlays:
-    """Plays the first episode of a group from its beginning, and the others from one of the states in it."""
+    """Player that begins the first episode of a group as the task does, and the others in one of that episode's states."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], policy: Policy, seed: int, group: int) -> None:
         self._branching = BranchingEnv(environment)
         self._plays = Plays(self._branching, policy, seed, group)
 
     def play(self, number: int) -> Episode:
-        """Return the episode of a number."""
+        """Play episode `number`, counted from 0, and return it."""
         if number % self._plays.group:
             return self._plays.play(number)
         self._branching.branch = None
@@ -293,17 +299,17 @@ class BranchingPlays:
 
 
 def for_each_step(by_episode: Floats, episodes: Sequence[Episode]) -> Floats:
-    """Return values of episodes (E,) for all of their steps (B,)."""
+    """Return values of episodes (E,) repeated for each of their steps (B,)."""
     return np.repeat(by_episode, [len(each) for each in episodes])
 
 
 def shared_little(states: Sequence[Sequence[Hashable]], spans: Sequence[slice]) -> float:
-    """Return the mean share, over the groups, of steps whose state is visited once."""
+    """Return the share of steps whose state is visited only once in its group, averaged over the groups."""
     return float(np.mean([single_share(states[span]) for span in spans]))
 
 
 def single_share(states: Sequence[Sequence[Hashable]]) -> float:
-    """Return the share of steps of a group whose state is visited once, so that it is compared with no other."""
+    """Return the share of steps of a group whose state is visited only once, so that there is nothing to compare it with."""
     counts = Counter(key for each in states for key in each)
     return sum(count == 1 for count in counts.values()) / max(counts.total(), 1)
 

@@ -38,7 +38,7 @@ def count_words(sentence: str) -> Floats:
 
 
 class SubgoalForm(ABC):
-    """Encoding of subgoals."""
+    """Encoding of subgoals as numbers that the student observes; abstract."""
 
     size: int
     """Length of the observation."""
@@ -79,7 +79,10 @@ class Position(SubgoalForm):
 
 
 class Object(SubgoalForm):
-    """One-hot kind, colour and state. Differs from the paper's three numbers, whose order means nothing."""
+    """Kind, colour and state of the subgoal's object, one-hot.
+
+    Differs from the paper, which has three integers; their order means nothing.
+    """
 
     size = 1 + len(KINDS) + len(COLOURS) + len(DOOR_STATES)
 
@@ -93,7 +96,7 @@ class Object(SubgoalForm):
 
 
 class Language(SubgoalForm):
-    """Embedding of the subgoal's sentence, cached."""
+    """Embedding of the subgoal's sentence; each sentence is embedded once."""
 
     def __init__(self, embed: Callable[[str], Floats] = count_words, size: int = len(WORDS)) -> None:
         """embed: deterministic function from a sentence to (size,), such as a sentence transformer."""

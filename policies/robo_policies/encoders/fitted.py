@@ -1,7 +1,7 @@
 """Frozen encoder of pictures, fitted to objects and goals that a simulator knows.
 
-It also reads the vectors of proprioception: the pose of the hand gives meaning to the picture of its camera. B rows, T targets:
-entries of the observation that pictures are to replace, standardised.
+It also reads the vectors of proprioception, because a picture of the hand's camera means little without the pose of the hand.
+B rows; T targets, the standardised entries of the observation that pictures are to replace.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from robo_rl.system.durable_files import write_durably
 
 FORMAT = 1
 HALVING = (16, 32)
-"""Channels of the convolutions that halve each side."""
+"""Channels of the first convolutions, each of which halves the sides of the picture."""
 KEEPING = (32, 32)
-"""Channels of the convolutions after them."""
+"""Channels of the convolutions after them, which keep the size."""
 HIDDEN = 128
 FEATURES = 64
 WEIGHTS = "weights.safetensors"
@@ -94,7 +94,7 @@ class _Keypoints(nn.Module):
 
 
 class FittedEncoder:
-    """Encoder of an environment's cameras, read from the folder of `robo-rl fit-encoder`."""
+    """Frozen encoder of an environment's cameras, loaded from the folder that `robo-rl fit-encoder` wrote."""
 
     def __init__(self, folder: str, device: str = "cpu") -> None:
         """Raise InvalidSetting if the folder holds no encoder, or there is no such device."""
@@ -110,7 +110,10 @@ class FittedEncoder:
         self._network = network.requires_grad_(requires_grad=False).to(self._device)
 
     def size(self, spec: EnvironmentSpec) -> int:
-        """Return FEATURES + T; raises InvalidSetting if a camera or vector of the fit is missing or differs."""
+        """Return the number of outputs, FEATURES + T.
+
+        Raises InvalidSetting if a camera or vector of the fit is missing in the spec, or has another shape.
+        """
         wanted = self._arrays("cameras") | self._arrays("vectors")
         found = {name: array.shape for name, array in spec.observation.items() if name in wanted}
         if found != wanted:

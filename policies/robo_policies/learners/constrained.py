@@ -165,27 +165,27 @@ class CostRollout(Stateful):
 
 
 class Costs(Stateful):
-    """Costs of a policy: their rollout, their critics, and J_C."""
+    """Constraint costs of a policy: those of the rollout, their critics, and the mean cost of an episode, J_C."""
 
     def __init__(self, spec: EnvironmentSpec, config: ConstrainedSettings, seed: int) -> None:
         self.config, self.limits, self.device = config, config.limits_of(spec), resolve_device(config.device)
         self.names = cost_names(spec.costs)
         self.bounds = np.array([self.limits[name] for name in self.names])
-        """(C,) d"""
+        """(C,) d, the limits of the costs of an episode."""
         self._random = np.random.default_rng(np.random.SeedSequence(seed).spawn(5)[4])
         self.rollout = CostRollout(config, len(self.names))
         inputs = critic_vectors(spec.observation, privileged=config.privileged_critic).size
         self.critic = CostCritic(inputs, config.network.hidden, len(self.names), self._random).to(self.device)
         self._optimizer = ClippedAdam(self.critic.parameters(), config.cost_lr, max_norm=config.max_gradient_norm)
         self.per_episode = np.full(len(self.names), np.nan)
-        """(C,) mean over the episodes that ended in the last rollout in which one did, J_C."""
+        """(C,) J_C, mean over the episodes that ended in the newest rollout in which any did; NaN before."""
 
     def observe(self, step: VectorStep, buffer: RolloutBuffer) -> None:
         """Store the costs of the newest step of a buffer."""
         self.rollout.add(step, buffer, lambda scaled: self.values(torch.from_numpy(scaled)).numpy())
 
     def count(self) -> Array:
-        """Take the episodes that ended in the rollout into J_C; returns their costs (E, C), possibly none."""
+        """Set J_C to the mean of the episodes that ended in the rollout, if there are any; returns their costs (E, C)."""
         finished, self.rollout.finished = self.rollout.finished, self.rollout.finished[:0]
         if len(finished):
             self.per_episode = finished.mean(0)
@@ -193,12 +193,15 @@ class Costs(Stateful):
 
     @torch.no_grad()
     def values(self, vectors: Tensor) -> Tensor:
-        """Return V_C (K, C), on the CPU, of scaled vectors (K, D)."""
+        """Return the critics' values V_C (K, C), on the CPU, for scaled vectors (K, D)."""
         found: Tensor = self.critic(vectors.to(self.device))
         return found.cpu()
 
     def advantages(self, vectors: Tensor, buffer: RolloutBuffer) -> Tensor:
-        """Return those of scaled costs (T N, C), and fit the critics; vectors: scaled ((T + 1) N, D)."""
+        """Return the advantages (T N, C) of the scaled costs, and fit the critics to the rollout.
+
+        vectors: ((T + 1) N, D), scaled.
+        """
         steps = buffer.length
         values = self.values(vectors).view(steps + 1, -1, len(self.names)).numpy()
         found = self.rollout.advantages(values, buffer.ended[:steps])
@@ -215,7 +218,7 @@ class Costs(Stateful):
                 self._optimizer.descend((self.critic(vectors[rows]) - targets[rows]).square().mean())
 
     def metrics(self) -> Metrics:
-        """Return the cost per step of the whole training."""
+        """Return the mean of each cost per step, over the whole training so far."""
         rates = self.rollout.total / self.rollout.taken
         return {f"train/cost_rate_{name}": rate for name, rate in zip(self.names, rates.tolist(), strict=True)}
 

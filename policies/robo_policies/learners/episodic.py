@@ -27,16 +27,16 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Metrics, StateDict
 
 Advantages = npt.NDArray[np.floating]
-"""(B,)"""
+"""(B,) How much better each action was than others in its state."""
 Figures = dict[str, float | Tensor]
-"""Scalars for the log."""
+"""Name -> scalar for the log."""
 
 
 class EpisodeActor(Stateful):
     """Actor network that learns from whole episodes, with its encoder, policy and random generator."""
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int, make: Callable[..., Any]) -> None:
-        """make: returns an actor, given a NetworkFactory, the number of features and that of actions."""
+        """make: function that returns an actor network for a NetworkFactory, a number of features and a number of actions."""
         self.parts = parts = LearnerParts(spec, settings, seed)
         self.network: Any = parts.add("actor", make(parts.networks, parts.encoder.size, spec.action.size), settings.lr)
         self.policy: ActorPolicy = parts.act_with(self.network)
@@ -52,7 +52,7 @@ class EpisodeActor(Stateful):
                 encoder.fit(torch.from_numpy(stacked))
 
     def inputs(self, episodes: Sequence[Episode]) -> tuple[Tensor, Tensor]:
-        """Return features (B, F) and actions (B, ...) of all steps; raises NonFiniteUpdate."""
+        """Return features (B, F) and actions (B, ...) of all steps; raises NonFiniteUpdate for NaN or infinite observations."""
         encoder, parts = self.parts.encoder, self.parts
         seen = {name: np.concatenate([each.observations[name][:-1] for each in episodes]) for name in encoder.reads}
         stacked = encoder.stack(seen)
@@ -70,7 +70,7 @@ class EpisodeActor(Stateful):
         return found
 
     def log_densities(self, features: Tensor, actions: Tensor, network: nn.Module | None = None) -> Tensor:
-        """Return log pi(a|s), (B,), of the policy or of another network of its kind."""
+        """Return log pi(a|s), (B,), of the policy, or of `network`, another network of its kind."""
         of: Any = network or self.network
         is_discrete, generator = self.parts.spec.action.is_discrete, self.parts.generator
         found: Tensor = -of.loss(features, actions) if is_discrete else of.log_density(features, actions, generator)
@@ -181,7 +181,7 @@ class Term(Stateful):
 
     @abstractmethod
     def loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
-        """Return the term, given the rows of a gradient step (B, ...) and log pi(a|s) (B,)."""
+        """Return the term, a scalar, for features and actions (B, ...) of a minibatch and their log pi(a|s) (B,)."""
 
     @override
     def state_dict(self) -> StateDict:
@@ -203,7 +203,7 @@ class ClippedLearner(LearnsFromEpisodes):
         terms: Sequence[Term] = (),
         cloning: Cloning = Cloning(updates=0),
     ) -> None:
-        """settings: with `clip_low`, `clip_high`, `epochs` and `batch_size`."""
+        """settings: those of the learner, of which `clip_low`, `clip_high`, `epochs` and `batch_size` are read."""
         self.actor, self.rule, self.terms = actor, rule, [*terms]
         self._settings, self._cloning = settings, cloning
 

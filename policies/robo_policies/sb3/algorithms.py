@@ -44,7 +44,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True)
 class SB3Normalization:
-    """Scaling by SB3's VecNormalize: the group `normalize` of settings."""
+    """Scaling of observations and rewards by SB3's VecNormalize: the group `normalize` of settings."""
 
     observations: bool = False
     """Scale vectors to mean 0 and variance 1 by running statistics."""
@@ -57,12 +57,12 @@ class NoiseSettings:
     """Noise on the actions of training: the group `noise` of settings."""
 
     type: Literal["normal", "ornstein-uhlenbeck"] | None = None
-    """Kind of it; None for none."""
+    """Kind of noise; None for no noise."""
     std: float = 0.1
     """Its standard deviation, in [-1, 1] units."""
 
     def of(self, size: int) -> ActionNoise | None:
-        """Return SB3's noise for actions of this many elements."""
+        """Return SB3's noise object for actions of `size` numbers; None for no noise."""
         if self.type is None:
             return None
         kind = NormalActionNoise if self.type == "normal" else OrnsteinUhlenbeckActionNoise
@@ -114,7 +114,7 @@ class SB3Config(ABC):
         initial_policy: Policy | None = None,
         reward: OnlineRewards | None = None,
     ) -> SB3Training:
-        """Returns a training at step 0; raises InvalidSetting if the algorithm does not fit the actions or the steps."""
+        """Return a training at step 0; raises InvalidSetting if the algorithm does not fit the actions or the steps."""
         rewards = None if reward is None else reward.running(self.n_envs)
         model, spec = self._model(environment_factory, seed, reward, rewards)
         require_rollout(model, steps)
@@ -127,7 +127,7 @@ class SB3Config(ABC):
         return SB3Training(model, self._acting(model, spec, seed), steps=steps, rewards=rewards)
 
     def restored_policy(self, environment_factory: Callable[[], Environment], *, seed: int, state: StateDict) -> SB3Policy:
-        """Returns the policy of a saved training; needs no demonstrations."""
+        """Return the policy of a saved training; needs no demonstrations."""
         model, spec = self._model(environment_factory, seed)
         training = SB3Training(model, self._acting(model, spec, seed), steps=0)
         training.load_state_dict(state)
@@ -177,7 +177,7 @@ class SB3Config(ABC):
         )
 
     def _arguments(self, action: ActionSpec) -> dict[str, Any]:
-        """Returns those settings that the algorithm's constructor takes, as it takes them."""
+        """Return those settings that the algorithm's constructor takes, as it takes them."""
         accepted = inspect.signature(self.algorithm.__init__).parameters
         settings = {item.name: getattr(self, item.name) for item in fields(self) if item.name in accepted}
         return {name: _READERS[name](value) if name in _READERS else value for name, value in settings.items()}

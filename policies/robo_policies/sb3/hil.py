@@ -89,12 +89,12 @@ class SB3SACHILConfig:
         )
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SB3SACHIL:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return SB3SACHIL(spec, self, seed)
 
 
 class SACPolicy(SB3Policy):
-    """Policy of SB3's SAC, which acts in many environments at once, too."""
+    """Policy of SB3's SAC that can also act in many environments at once."""
 
     def act_all(self, observations: Mapping[str, Array]) -> Array:
         """Return sampled actions (N, A) for observations name -> (N, ...)."""
@@ -102,7 +102,7 @@ class SACPolicy(SB3Policy):
 
 
 class SB3SACHIL(Stateful):
-    """Calls SB3's `train` on the batches that it is given; the process-wide generators are left as they were."""
+    """Learner that calls SB3's `train` on given batches; it leaves the process-wide random generators as they were."""
 
     def __init__(self, spec: EnvironmentSpec, config: SB3SACHILConfig, seed: int) -> None:
         require_continuous(spec, "SB3's SAC")
@@ -128,7 +128,7 @@ class SB3SACHIL(Stateful):
         self._metrics = MetricsWindow()
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes `gradient_steps` updates of critics, actor and temperature; raises NonFiniteUpdate for NaN in a batch."""
+        """Take `gradient_steps` updates of critics, actor and temperature; raises NonFiniteUpdate for NaN in a batch."""
         given = {name: getattr(batch, name) for name in ("actions", "rewards", "masks", "discounts")}
         seen = {f"observations {name}": value for name, value in batch.observations.items()}
         following = {f"next observations {name}": value for name, value in batch.next_observations.items()}
@@ -142,7 +142,7 @@ class SB3SACHIL(Stateful):
         return self._metrics.add(self._logged())
 
     def _logged(self) -> dict[str, float]:
-        """Returns SB3's logged metrics; raises NonFiniteUpdate if a loss is not finite."""
+        """Return SB3's logged metrics; raises NonFiniteUpdate if a loss is not finite."""
         logger = self.model.logger
         logged = {tag: float(value) for tag, value in logger.name_to_value.items() if tag != "train/n_updates"}
         logger.name_to_value.clear()
@@ -176,22 +176,22 @@ class SB3SACHIL(Stateful):
 
 
 class Spaces(gymnasium.Env[Any, Any]):
-    """Spaces that SB3 needs before it learns; no step is ever taken in it."""
+    """Environment that only holds the spaces that SB3 wants to see at the start; no step is ever taken in it."""
 
     def __init__(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
         self.observation_space, self.action_space = observation, action
 
     def reset(self, **arguments: Any) -> NoReturn:
-        """Never called."""
+        """Raise NotImplementedError; it is never called."""
         raise NotImplementedError
 
     def step(self, action: Any) -> NoReturn:
-        """Never called."""
+        """Raise NotImplementedError; it is never called."""
         raise NotImplementedError
 
 
 class _SingleBatch:
-    """Stands for SB3's replay: one batch, handed out in equal slices."""
+    """Stand-in for SB3's replay buffer: one batch, handed out in equal slices."""
 
     def __init__(self, model: sb3.SAC, view: PolicyInput, batch: Batch) -> None:
         self._device, self._start = model.device, 0
@@ -206,7 +206,7 @@ class _SingleBatch:
         }
 
     def sample(self, batch_size: int, env: object = None) -> SimpleNamespace:
-        """Returns the next slice."""
+        """Return the next slice of the batch."""
         rows = slice(self._start, self._start + batch_size)
         self._start += batch_size
 

@@ -1,7 +1,8 @@
-"""A reward of pictures while a policy learns: pictures are scored many at once, and scores become rewards.
+"""Reward from pictures while a policy learns: a model scores many pictures in one call, and scores become rewards.
 
-reward of a step = weight * (level, delta or potential of the model's scores)
-+ bonus if the model sees the task completed, which then ends for the learner
+    reward of a step = weight * (level, delta or potential of the model's scores) + bonus if the model sees the task completed
+
+A task that the model sees completed ends there for the learner.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from robo_rl.types import Labels
 
 @dataclass(frozen=True)
 class Completion:
-    """A bonus if the model, not the simulator, sees the task completed."""
+    """Bonus that is paid if a model, not the simulator, sees the task completed."""
 
     model: PictureReward
-    """Model of the completion's score; its mode is "level"."""
+    """Model that scores how completed the task is; its mode is "level"."""
     threshold: float = 0.5
     """Score from which the task counts as completed."""
     bonus: float = 1.0
@@ -42,17 +43,17 @@ class Completion:
 
 @dataclass(frozen=True)
 class PictureScoring(StepReward):
-    """Online reward that looks at pictures."""
+    """Online reward that scores pictures with a model."""
 
     is_weighted: ClassVar[bool] = True
     model: PictureReward
     every: int = 64
     """Pictures that are scored in one call."""
     hold: int = 1
-    """Steps between two scored pictures, for models that are slow or cost money; in between the score holds."""
+    """Steps from one scored picture to the next, for models that are slow or cost money; in between the last score counts."""
     completion: Completion | None = None
     alone: Sequence[str] = ()
-    """Entries of the observation for the reward alone."""
+    """Entries of the observation that the reward reads and the policy does not see."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {name: (getattr(self, name) >= 1, "1 or more") for name in ("every", "hold")})
@@ -70,7 +71,7 @@ class PictureScoring(StepReward):
         return self.model.identity
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return hashes of the words, and the completion's model and settings."""
+        """Return what identifies the reward: a hash of the words, and the model and settings of the completion."""
         facts: dict[str, str | float] = {"prompt": self.model.prompt_hash, "hold": self.hold}
         if (completion := self.completion) is not None:
             name, weights = completion.model.identity
@@ -101,11 +102,11 @@ class PictureScoring(StepReward):
 
     @property
     def _asks_firsts(self) -> bool:
-        """True unless there is a level of every step, which needs no score of the first picture."""
+        """True if first pictures of episodes are scored, too; not needed if each step is paid the level of its own picture."""
         return self.hold > 1 or self.model.mode != "level"
 
     def _asks(self, steps: Steps) -> npt.NDArray[np.bool_]:
-        """Return (K,) True for the steps whose pictures are scored; else the score before holds."""
+        """Return (K,) True for the steps whose pictures are scored; for others the last score counts."""
         asks: npt.NDArray[np.bool_] = steps.ended | (steps.number % self.hold == 0)
         return asks
 
@@ -115,7 +116,7 @@ class PictureScoring(StepReward):
         return pictures + waiting.started * self._asks_firsts >= self.every
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the rewards; the task ends with a step in which the model sees it completed."""
+        """Return the rewards of K steps; the task ends with a step in which the completion's model sees it completed."""
         asks, completion = self._asks(steps), self.completion
         now, before = self._scores(steps, asks, place)
         valid, ends, bonus = np.ones(len(steps), np.bool_), np.zeros(len(steps), np.bool_), 0.0
@@ -132,7 +133,10 @@ class PictureScoring(StepReward):
         return StepScores(labels, terms if completion is None else {**terms, "completed": ends.astype(np.float64)}, ends)
 
     def _paid(self, now: Labels, before: Labels, ends: npt.NDArray[np.bool_]) -> Labels:
-        """Return the rewards of K steps that led from one score to another."""
+        """Return the rewards (K,) of steps, given the scores before and after them.
+
+        ends: (K,) True where the episode terminated.
+        """
         if self.model.mode == "level":
             return self.model.rewards(now)
         pairs = [np.stack(both, axis=1) for both in ((before.values, now.values), (before.valid, now.valid))]
@@ -143,7 +147,7 @@ class PictureScoring(StepReward):
         return Labels.joined([*found])
 
     def _scores(self, steps: Steps, asks: npt.NDArray[np.bool_], place: Place) -> tuple[Labels, Labels]:
-        """Return the scores after and before each step; a picture is scored once, and the score of the newest one is kept."""
+        """Return the scores after and before each step. A picture is scored once; the newest score is kept for later."""
         is_first = steps.begins & self._asks_firsts
         wanted = []
         for row, shown in enumerate(_shown(steps, self.model, place.memory, "firsts")):
@@ -162,7 +166,7 @@ class PictureScoring(StepReward):
         return Labels(values, valid), Labels(values_before, valid_before)
 
     def _called(self, model: PictureReward, shown: Sequence[ModelInput]) -> Labels:
-        """Return the scores of pictures, `every` of them in a call; those of another instruction are another call."""
+        """Return the scores of pictures, at most `every` in one call of the model; each instruction is a call of its own."""
         values, valid = np.zeros(len(shown), np.float32), np.zeros(len(shown), np.bool_)
         for start in range(0, len(shown), self.every):
             part = range(start, min(start + self.every, len(shown)))
@@ -175,17 +179,17 @@ class PictureScoring(StepReward):
 
 
 class ModelInput(NamedTuple):
-    """Input of a model."""
+    """Input of a model for one score."""
 
     picture: Pictures
     """(H, W, 3)"""
     first: Pictures
-    """(H, W, 3) of its episode; the same array for all pictures of an episode"""
+    """(H, W, 3) first picture of the episode; the same array for all pictures of an episode"""
     instruction: str | None
 
 
 def _shown(steps: Steps, model: PictureReward, memory: Memory, key: str) -> list[ModelInput]:
-    """Return a model's input after each step; the first pictures of running episodes are kept by a key."""
+    """Return a model's input after each step; `memory[key]` keeps the first pictures of running episodes."""
     pictures, began = (pictures_of(side, model.eye) for side in (steps.after, steps.before))
     firsts, shown = memory.setdefault(key, {}), []
     for row, index in enumerate(map(str, steps.index.tolist())):
@@ -196,6 +200,6 @@ def _shown(steps: Steps, model: PictureReward, memory: Memory, key: str) -> list
 
 
 def _stacked(firsts: Sequence[Pictures]) -> Pictures:
-    """Return (N, H, W, 3); of one episode without copies, so that a model can encode it once."""
+    """Return the pictures as (N, H, W, 3); if all are the same array it is not copied, so that a model can encode it once."""
     same = all(first is firsts[0] for first in firsts)
     return np.broadcast_to(firsts[0], (len(firsts), *firsts[0].shape)) if same else np.stack(firsts)

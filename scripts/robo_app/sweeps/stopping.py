@@ -1,11 +1,12 @@
 """Rule that stops a trial early if an interval over seeds shows that it is behind the best.
 
-At a step, each trial of which two seeds or more were evaluated has a mean over seeds with an interval that covers training
-(`statistics.pooled_intervals`). A trial is stopped if the upper end of its interval lies below the lower end of
-another's. The intervals of all looks together leave out a mean with the chance `risk`, by the union bound, so that the best
-trial of a step is stopped with that chance at most (successive elimination: Even-Dar, Mannor and Mansour 2006, "Action
-elimination and stopping conditions for the multi-armed bandit and reinforcement learning problems"; races of models: Maron and
-Moore 1994).
+A trial is judged at a step if two of its seeds or more were evaluated there. It has a mean over seeds, with an interval that
+covers the chance of training (`statistics.pooled_intervals`). It is stopped if the upper end of its interval lies below the
+lower end of another trial's. By the union bound, the intervals of all looks together mislead with the chance `risk` at most. So
+the best trial of a step is stopped with that chance at most.
+
+Successive elimination: Even-Dar, Mannor and Mansour 2006, "Action elimination and stopping conditions for the multi-armed
+bandit and reinforcement learning problems". Races of models: Maron and Moore 1994.
 """
 
 from __future__ import annotations
@@ -20,30 +21,32 @@ from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.statistics import Interval, pooled_intervals, rate_error
 
 FEWEST = 2
-"""Seeds of a trial that is judged: one alone does not show how far its seeds lie apart."""
+"""Fewest seeds of a trial that is judged: one seed does not show how far seeds differ."""
 
 
 class Score(NamedTuple):
-    """Outcome of one evaluation of one seed."""
+    """Result of one evaluation of one seed of a trial."""
 
     value: float
     """Success rate, or mean return if the environment declares no success."""
     error: float
-    """Standard error over its episodes."""
+    """Standard error of the value over the episodes of the evaluation."""
     is_rate: bool
+    """True if the value is a success rate."""
 
 
 Course = Mapping[int, Mapping[int, Score]]
-"""Scores of a trial by step, then by seed."""
+"""Scores of a trial: step -> seed -> score."""
 
 
 class Verdict(NamedTuple):
-    """Why a trial is stopped."""
+    """Reason why a trial is stopped."""
 
     step: int
     interval: Interval
+    """Interval of the stopped trial."""
     better: int
-    """Number of the trial that is better for certain."""
+    """Number of the trial whose interval lies above."""
     better_interval: Interval
 
     def __str__(self) -> str:
@@ -53,10 +56,10 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Stopping:
-    """The rule, with the number of its looks."""
+    """The rule, for a sweep of this many trials, seeds and evaluations."""
 
     risk: float
-    """Chance that the best trial is stopped, over the whole sweep; 0 never stops any."""
+    """Largest chance that the best trial is stopped, over the whole sweep; 0 stops no trial."""
     trials: int
     seeds: int
     steps: int
@@ -64,7 +67,7 @@ class Stopping:
     every: int
     """Steps between evaluations; 0 for none."""
     grace: float
-    """Share of the steps in which no trial is stopped."""
+    """Share of the steps, from the beginning, in which no trial is stopped."""
 
     @property
     def places(self) -> list[int]:
@@ -75,7 +78,7 @@ class Stopping:
 
     @property
     def why_never(self) -> str:
-        """Return the reason why no trial can be stopped early, "" if one can."""
+        """Reason why no trial can be stopped early; "" if one can."""
         reasons = {
             "evaluation.every is 0": not self.every,
             "--risk is 0": not self.risk,
@@ -87,12 +90,15 @@ class Stopping:
 
     @property
     def confidence(self) -> float:
-        """Confidence of one interval: its ends are crossed with the chance risk / looks each."""
+        """Confidence of one interval; each of its two ends is wrong with the chance risk / looks."""
         looks = self.trials * len(self.places) * (self.seeds - FEWEST + 1)
         return 1.0 - 2.0 * self.risk / max(looks, 1)
 
     def verdict(self, trial: int, courses: Mapping[int, Course]) -> Verdict | None:
-        """Return the reason to stop a trial at its newest comparable step, None to go on."""
+        """Return the reason to stop a trial, judged at its newest step with enough seeds; None to go on.
+
+        courses: number of a trial -> its scores.
+        """
         steps = [step for step in self.places if len(courses[trial].get(step, ())) >= FEWEST]
         if not steps:
             return None
@@ -101,7 +107,7 @@ class Stopping:
         return Verdict(steps[-1], found[trial], other, best) if found[trial].high < best.low else None
 
     def intervals(self, step: int, courses: Mapping[int, Course]) -> dict[int, Interval]:
-        """Returns the interval of each trial that has enough seeds at a step."""
+        """Return the interval of each trial that has enough seeds at a step."""
         scores = {trial: [*course[step].values()] for trial, course in courses.items() if len(course.get(step, ())) >= FEWEST}
         groups = [[score.value for score in each] for each in scores.values()]
         errors = [float(np.sqrt(np.mean([score.error**2 for score in each]))) for each in scores.values()]

@@ -1,7 +1,7 @@
 """Simulated arm that runs tick by tick like a real machine: the basis of a robot's twin.
 
-Its controller follows a hand pose as that of a real arm does. An action of the simulated task and the same displacement sent to
-the controller move the hand alike (a test compares them).
+Its controller follows a pose of the hand, as that of a real arm does. An action of the simulated task moves the hand just as
+the same displacement does when it is sent to the controller (a test compares them).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RealtimeArm:
         self.clip = np.array([0.02, 0.02, 0.02, 0.2, 0.2, 0.2])
         """[m] and [rad] maximum lead of the controller's target, along and about each axis"""
         self.succeeded = False
-        """True if the task has succeeded since the reset"""
+        """True if the task succeeded at any time since the reset"""
         self.reset(0)
 
     def reset(self, seed: int) -> None:
@@ -77,7 +77,10 @@ class RealtimeArm:
         self._joints, self._is_held = np.array(joints, np.float64), False
 
     def hold(self) -> None:
-        """Hold the present joint angles, the elbow's too; once, since a load would push the arm a little further each time."""
+        """Hold the present joint angles, the elbow's too.
+
+        Further calls keep the angles of the first; with new ones a load would push the arm a little further at each call.
+        """
         if not self._is_held:
             self.follow_joints(self._physics.joint_position)
             self._is_held = True
@@ -100,7 +103,7 @@ class RealtimeArm:
             self.succeeded |= bool(self._environment.task.is_success())
 
     def measure(self) -> dict[str, Any]:
-        """Return the measured state by the names of robo_real.arm.ArmState, frame base."""
+        """Return the measured state in the base frame, with the names and units of the fields of robo_real.arm.ArmState."""
         physics = self._physics
         jacobian = physics.jacobian()
         force = self._force(jacobian)
@@ -117,7 +120,7 @@ class RealtimeArm:
         }
 
     def things(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the task's observations of its objects."""
+        """Return the task's observations of its objects, name -> float32 array."""
         return {name: values.astype(np.float32) for name, values in self._environment.task.observe().items()}
 
     def copy_state(self, data: mujoco.MjData) -> None:

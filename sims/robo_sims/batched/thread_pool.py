@@ -19,7 +19,7 @@ def choose_threads(threads: int | None, num_envs: int) -> int:
 
 
 class ThreadPool:
-    """Calling thread and `threads - 1` helper threads, which run until `close`."""
+    """Pool of `threads` threads: the one that calls `run`, and `threads - 1` helpers, which live until `close`."""
 
     def __init__(self, threads: int) -> None:
         self._calls: Iterator[Call] = iter(())
@@ -27,10 +27,10 @@ class ThreadPool:
         self._helpers = [_Helper(self._work, f"simulation-{index}") for index in range(1, threads)]
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Run every call, in any order; raise the first error after all threads are idle.
+        """Run every call once, in any order; if calls fail, raise the first error after all threads are idle.
 
-        A free thread takes the next call, which balances calls of different length. `next` of a list iterator is atomic under
-        the GIL, so no call runs twice.
+        A free thread takes the next call, so that long and short calls balance. `next` of a list iterator is atomic under the
+        GIL, so no call runs twice.
         """
         self._calls = iter(calls)
         for helper in self._helpers:
@@ -75,7 +75,7 @@ class _Helper:
         self._go.release()
 
     def wait(self) -> None:
-        """Wait until it is done; a thread that has not woken up had nothing left to do."""
+        """Wait until the thread is done; one that has not woken up yet has nothing left to do."""
         if not self._go.acquire(blocking=False):
             self._done.acquire()
         self._is_out = False

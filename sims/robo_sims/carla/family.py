@@ -26,7 +26,7 @@ ROUTES = {f"{name.lower()}-{routes}": f"{name}{suffix}-v0" for suffix, routes in
 
 
 class DrivingFamily(EnvironmentFamily):
-    """Makes driving tasks by name, and captioned pictures for image-text models."""
+    """Family of driving tasks: makes them by name, and makes captioned pictures for image-text models."""
 
     routes = ROUTES
 
@@ -48,7 +48,7 @@ class DrivingFamily(EnvironmentFamily):
         return DrivingEnv(name, **{"map": map, "routes": routes} | arguments)
 
     def captioned_pictures(self, name: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
-        """Return captioned bird's-eye pictures."""
+        """Return `count` bird's-eye pictures of `size` pixels a side, with captions."""
         from robo_sims.carla.captioned_pictures import captioned_pictures
 
         with closing(self.make(name, birdseye=0)) as environment:

@@ -83,8 +83,9 @@ def train(
         robo_rl.train("sac", environment=MyEnv, steps=20_000)
 
     recipe: a learner's name, such as "sac", goes with `environment`: a name, a class, or a function that returns a new
-    environment (docs/own-environments.md). overrides: values of the recipe by key, nested as in its YAML, checked as strictly
-    as on the command line. dataset, labels: short for demonstrations={"dataset": ..., "labels": ...}. collectors: processes
+    environment (docs/simulators/own-environments.md). overrides: values of the recipe by key, nested as in its YAML, checked
+    as strictly as on the command line. dataset, labels: short for demonstrations={"dataset": ..., "labels": ...}. collectors:
+    processes
     that act for the learner, or a mapping with `count`, `ray`, `patience`, `most_stale`. progress: True shows a bar or lines, a
     Display gets them; by default nothing is printed. Ctrl-C, or SIGTERM, saves a checkpoint and raises KeyboardInterrupt;
     `resume` goes on.

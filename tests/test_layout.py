@@ -367,7 +367,6 @@ MAY_STEP = {
     "robo_rl/evaluation/video.py": "replays an evaluated episode for a film",
     "scripts/robo_app/watching/filming.py": "replays a training episode for a film",
     "policies/robo_policies/encoders/fitting.py": "pictures for an encoder, of no episode that is kept",
-    "policies/robo_papers/mfrl/study.py": "flights of given plans, of no episode that is kept",
     "sims/robo_sims/shield.py": "looks ahead in a copy",
 }
 """Modules of the product that step an environment, each with its reason; simulators step their own physics."""

@@ -151,7 +151,7 @@ def recognized(source: Path) -> Format:
             f"{source} is an HDF5 file that cannot be read.", got=damage, fix="copy it again: it is cut or changed"
         )
     if len(found) != 1:
-        convert_first = "convert it to one of these first, with its own tools; a format of yours: docs/dataset-formats.md"
+        convert_first = "convert it to one of these first, with its own tools; a format of yours: docs/data/dataset-formats.md"
         raise DatasetError(
             f"{source} is {'of no known format' if not found else 'of several formats'}.",
             got=", ".join(form.name for form in found) or None,

@@ -116,7 +116,7 @@ def _limits(settings: ServerSettings, kind: Any) -> Limits:
             f"No limits are given for {settings.driver}.",
             got="none",
             allowed="a YAML file with every limit, finite",
-            fix="--limits FILE; docs/robot-guard.md has one to start from",
+            fix="--limits FILE; docs/robots/robot-guard.md has one to start from",
         )
     return own
 

@@ -71,7 +71,10 @@ def with_spec(environment: gymnasium.Env[Any, Any], name: str, *, better: str = 
     if environment.has_wrapper_attr("environment_spec"):
         return environment
     found = ForeignEnv(environment, name)
-    remarks = [f"{name} says nothing about units and frames; its spec is derived from its spaces (docs/own-environments.md)."]
+    remarks = [
+        f"{name} says nothing about units and frames; its spec is derived from its spaces "
+        "(docs/simulators/own-environments.md)."
+    ]
     if better:
         remarks.append(f"{better} is the same task with units.")
     if not found.environment_spec.max_steps:

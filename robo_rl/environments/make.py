@@ -38,8 +38,8 @@ def make_environment(
     """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
     Anybody's own: "package.module:Class" (or a function there, or the class itself), and an id of Gymnasium's registry, such as
-    "CartPole-v1" or "package:MyEnv-v0" (docs/own-environments.md).
-    wrappers: [{"name": "frame_stack", "count": 3}, ...], the first one next to the environment (docs/wrappers.md).
+    "CartPole-v1" or "package:MyEnv-v0" (docs/simulators/own-environments.md).
+    wrappers: [{"name": "frame_stack", "count": 3}, ...], the first one next to the environment (docs/simulators/wrappers.md).
     Raises UnknownName with the close matches (of the family if that is known), MissingExtra if a package is not
     installed, BrokenPlugin if the family's package fails.
     """

@@ -1,6 +1,6 @@
 """The wrappers of an environment as a list, {name: NAME, SETTING: VALUE, ...} each, the first one next to the environment.
 
-Names are entry points of `robo_rl.wrappers`, each of a frozen dataclass of settings (docs/wrappers.md).
+Names are entry points of `robo_rl.wrappers`, each of a frozen dataclass of settings (docs/simulators/wrappers.md).
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def listed(entries: Iterable[Entry]) -> list[Entry]:
 
 def _read(entry: Entry) -> EnvironmentWrapper:
     name = str(entry["name"])
-    kind = load("wrappers", name, fix="a wrapper of your own is an entry point of robo_rl.wrappers (docs/wrappers.md)")
+    fix = "a wrapper of your own is an entry point of robo_rl.wrappers (docs/simulators/wrappers.md)"
+    kind = load("wrappers", name, fix=fix)
     settings = {key: value for key, value in entry.items() if key != "name"}
     wrapper: EnvironmentWrapper = settings_as(kind, settings, source=f"the wrapper {name}")
     return wrapper

@@ -272,7 +272,7 @@ def costs_in(infos: Mapping[str, Any], names: Sequence[str], count: int) -> npt.
             "The learner needs constraint costs of each step, and a step has not all of them.",
             got=f"infos with {', '.join(sorted(key for key in infos if not key.startswith('_'))) or 'no entries'}",
             allowed=f'info["costs"] with {", ".join(names)}',
-            fix="take an environment with costs (docs/constraints.md), or another learner",
+            fix="take an environment with costs (docs/safety/constraints.md), or another learner",
         )
     if not (np.isfinite(costs) & (costs >= 0)).all():
         raise InvalidEpisode("A step has a cost that is none.", got=costs.tolist(), allowed="finite numbers, 0 or more")

@@ -221,7 +221,7 @@ class Run:
         the training. videos: by default 2 in another environment, and 0 in that of the training, which has films already.
         stochastic: sample actions, as always if the recipe says so. mixture: of all policies that the run has kept, one drawn
         for each episode. attempts: episodes at each seed, with sampled actions: how likely one of several succeeds. split:
-        levels of the training, of the validation or of the test, instead of `seed` (docs/curricula.md). step: of the
+        levels of the training, of the validation or of the test, instead of `seed` (docs/training/curricula.md). step: of the
         policy, by default the newest one. Such evaluations, and those in other environments, are kept in the run.
         """
         found: Evaluation = operation("evaluate")(

@@ -12,5 +12,5 @@ Start one in a test and use it like any CARLA server:
 Rules: if a test may break the client, run it in a subprocess with a time limit (a broken map ends the client's process with a
 segmentation fault); use `synchronous_mode` with `fixed_delta_seconds`; for traffic, use the blueprint attribute
 `driver=traffic` (absent on a real server), not the client's Traffic Manager, which may hang at high tick rates.
-Page: docs/carla.md.
+Page: docs/driving/carla.md.
 """

@@ -1,7 +1,7 @@
 """Rendering of MuJoCo models with shared OpenGL contexts, and camera pictures as observations.
 
 Without a graphics card most of the time goes into shadows and reflections, which draw the scene again, and into multisampling.
-They are off unless a `Detail` enables them; docs/rendering.md has the measurements.
+They are off unless a `Detail` enables them; docs/simulators/rendering.md has the measurements.
 """
 
 from __future__ import annotations

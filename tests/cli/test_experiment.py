@@ -17,7 +17,7 @@ from robo_cli.main import dispatch
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.runs.run import find_run
 
-PLANS = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[2] / "docs/experiments.md").read_text(), re.DOTALL)
+PLANS = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[2] / "docs/training/experiments.md").read_text(), re.DOTALL)
 TINY: dict[str, Any] = {
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 10}},
     "algorithm": "sac",
@@ -65,7 +65,7 @@ def test_a_race_is_refused_if_any_seed_began_otherwise(in_this_process: list[Any
         ("methods: {a: {recipe: arm-reach-sac, program: b}}", UnknownName, "program of the experiment plan 'b'"),
         ("methods: {a: {recipe: arm-reach-sac}}\ntaks: {}", InvalidSetting, "is not an experiment(.|\\n)*taks"),
         ("[1]", InvalidSetting, "is not an experiment"),
-        ("methods: {a: {}}\ntasks: {}", InvalidSetting, "recipe_of_all: Field required(.|\\n)*docs/experiments.md"),
+        ("methods: {a: {}}\ntasks: {}", InvalidSetting, "recipe_of_all: Field required(.|\\n)*docs/training/experiments.md"),
     ],
 )
 def test_plans_are_strict(text: str, error: type[Exception], words: str) -> None:

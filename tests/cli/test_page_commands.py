@@ -26,7 +26,12 @@ from robo_rl.runs.checkpoints import checkpoint_steps
 from robo_rl.runs.run import find_run
 
 COMMANDS = [page for page in map(Page, PAGES) if page.commands]
-CHEAP = {"docs/first-hour.md": 1, "docs/learners/sac.md": 1, "docs/learners/hil-serl.md": 1, "docs/language-models.md": 2}
+CHEAP = {
+    "docs/first-hour.md": 1,
+    "docs/learners/sac.md": 1,
+    "docs/learners/hil-serl.md": 1,
+    "docs/rewards/language-models.md": 2,
+}
 """Page -> number of its blocks, from the first, that run with every test; 20 s in all on two slow cores."""
 TWIN = "http://127.0.0.1:5000"
 EXAMPLE_RUN = (

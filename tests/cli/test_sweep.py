@@ -265,7 +265,7 @@ def test_real_trainings_and_their_confirmation(in_this_process, space, capsys):
     assert len(in_this_process) == 6, "nothing is trained twice"
 
 
-SPACES = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[2] / "docs/sweeps.md").read_text(), re.DOTALL)
+SPACES = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[2] / "docs/training/sweeps.md").read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize(("told", "recipe"), [*zip(SPACES, ["arm-reach-sac", "halfcheetah-ppo"], strict=True)])

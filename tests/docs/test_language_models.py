@@ -7,7 +7,7 @@ from typing import get_args
 from robo_rl.rewards.chat.packs import read_pack
 from robo_rl.rewards.chat.question import Status
 
-PAGE = (Path(__file__).parents[2] / "docs/language-models.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/rewards/language-models.md").read_text()
 
 
 def blocks(language):

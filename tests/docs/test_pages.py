@@ -64,7 +64,7 @@ def batch(rewards) -> Batch:
 
 
 def test_the_learner_imitates_what_was_rewarded(module_of):
-    learner = module_of("adding-a-learner.md").RWRConfig(lr=1e-3, temperature=0.01).build(SPEC, seed=0)
+    learner = module_of("extending/adding-a-learner.md").RWRConfig(lr=1e-3, temperature=0.01).build(SPEC, seed=0)
     assert isinstance(learner, Learner)
     data = batch([1.0, 0.0, 0.0, 0.0])
     for _ in range(200):
@@ -74,7 +74,7 @@ def test_the_learner_imitates_what_was_rewarded(module_of):
 
 
 def test_the_learner_goes_on_from_its_saved_state(module_of):
-    config = module_of("adding-a-learner.md").RWRConfig()
+    config = module_of("extending/adding-a-learner.md").RWRConfig()
     first, second = config.build(SPEC, seed=0), config.build(SPEC, seed=1)
     data = batch([1.0, 0.5, 0.0, 0.2])
     first.update(data)
@@ -85,7 +85,7 @@ def test_the_learner_goes_on_from_its_saved_state(module_of):
 
 
 def test_the_extra_sums_costs_until_the_episode_ends(module_of):
-    extra = module_of("adding-a-learner.md", 1).CostsToGo()
+    extra = module_of("extending/adding-a-learner.md", 1).CostsToGo()
     replay = ReplayBuffer(SPEC, 10, 0, extras=Sampling(extras=(extra, NextActions())).extras)
     action = np.zeros(1, np.float32)
     for number in range(8):  # two episodes of three steps, and two steps of a running one
@@ -100,7 +100,7 @@ def test_the_extra_sums_costs_until_the_episode_ends(module_of):
 
 
 def test_the_reward_labels_progress_and_leaves_gaps(module_of):
-    reward: RewardModel = module_of("adding-a-reward.md").GoalProgress("position", "target")
+    reward: RewardModel = module_of("extending/adding-a-reward.md").GoalProgress("position", "target")
     positions = np.zeros((4, 3), np.float32)
     positions[:, 0] = [3, 2, np.nan, 0]
     episode = Episode(
@@ -154,7 +154,7 @@ def test_example_driver_gets_guard_and_returns_executed_action(module_of):
     link = Link()
     patient = replace(TWIN, command_age=5.0, state_age=5.0, late_in_a_row=1000, stop_after=60.0)  # a busy machine is late
     limits = replace(patient, joint_low=(-3.0,) * 6, joint_high=(3.0,) * 6, joint_speed=(2.0,) * 6, box_high=(0.47, 0.3, 0.4))
-    robot: Robot = GuardedArm(module_of("adding-a-robot.md").VendorArm(link=link), limits)
+    robot: Robot = GuardedArm(module_of("extending/adding-a-robot.md").VendorArm(link=link), limits)
     robot.connect()
     robot.arm()
     robot.spec.observation.validate(robot.observe())
@@ -175,14 +175,14 @@ def test_example_driver_gets_guard_and_returns_executed_action(module_of):
 
 
 def test_the_limits_on_the_page_are_complete(tmp_path):
-    page = (DOCS / "robot-guard.md").read_text()
+    page = (DOCS / "robots/robot-guard.md").read_text()
     (tmp_path / "lab.yaml").write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
     assert limits_from(tmp_path / "lab.yaml").dead_man == 0.3
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("adding-a-*.md")))
+@pytest.mark.parametrize("page", sorted(path.name for path in (DOCS / "extending").glob("adding-a-*.md")))
 def test_a_page_names_a_group_that_is_looked_up(page):
-    groups = re.findall(r'entry-points\."robo_rl\.(\w+)"', (DOCS / page).read_text())
+    groups = re.findall(r'entry-points\."robo_rl\.(\w+)"', (DOCS / "extending" / page).read_text())
     assert groups
     for group in groups:
         with pytest.raises(Exception, match="Unknown"):

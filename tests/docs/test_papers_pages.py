@@ -38,7 +38,12 @@ def test_each_paper_is_in_the_navigation_once(hook: ModuleType) -> None:
     [
         ("docs/index.md", "index.md", "[a](../policies/robo_papers/oer/page.md)", "[a](papers/oer.md)"),
         ("docs/learners/iql.md", "learners/iql.md", "[a](sac.md#x)", "[a](sac.md#x)"),
-        ("policies/robo_papers/oer/page.md", "papers/oer.md", "[a](../../../docs/offline.md#b)", "[a](../offline.md#b)"),
+        (
+            "policies/robo_papers/oer/page.md",
+            "papers/oer.md",
+            "[a](../../../docs/training/offline.md#b)",
+            "[a](../training/offline.md#b)",
+        ),
         ("policies/robo_papers/oer/page.md", "papers/oer.md", "[a](https://b.c/d.md)", "[a](https://b.c/d.md)"),
     ],
 )

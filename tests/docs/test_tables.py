@@ -12,14 +12,18 @@ from robo_cli.experiments.compare import Compare
 from robo_cli.experiments.compare import run as compare
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {"offline": "offline.md", "labels": "rewards.md"}
+PAGES = {"offline": "training/offline.md", "labels": "rewards/rewards.md"}
 ONLINE = {
-    "pictures": "online-rewards.md",
-    "lare": "return-decomposition.md",
-    "driving": "carla.md",
-    "driving-large-batch": "carla.md",
+    "pictures": "rewards/online-rewards.md",
+    "lare": "rewards/return-decomposition.md",
+    "driving": "driving/carla.md",
+    "driving-large-batch": "driving/carla.md",
 }
-RACES = {"oni": "oni.md", "beacons": "../policies/robo_papers/words_as_beacons/page.md", "hil": "human-in-the-loop.md"}
+RACES = {
+    "oni": "rewards/oni.md",
+    "beacons": "../policies/robo_papers/words_as_beacons/page.md",
+    "hil": "people/human-in-the-loop.md",
+}
 
 
 def facts_of(study: str):
@@ -45,7 +49,7 @@ def test_the_page_shows_the_table_of_the_race(race):
 
 
 def test_the_page_shows_what_the_searches_by_preferences_found():
-    page = (DOCS / "icpl.md").read_text()
+    page = (DOCS / "rewards/icpl.md").read_text()
     for each in facts_of("icpl"):
         confirmed, chance = each["confirmed"], each["chosen by chance"].values()
         cells = [f"{each['score']:.0%}", ", ".join(f"{rate:.0%}" for rate in confirmed)]
@@ -54,7 +58,7 @@ def test_the_page_shows_what_the_searches_by_preferences_found():
 
 
 def test_the_page_shows_what_the_comparison_of_rewards_wrote():
-    assert (DOCS / "benchmarks" / "text2reward.md").read_text().strip() in (DOCS / "text2reward.md").read_text()
+    assert (DOCS / "benchmarks" / "text2reward.md").read_text().strip() in (DOCS / "rewards/text2reward.md").read_text()
 
 
 @pytest.mark.slow
@@ -62,7 +66,7 @@ def test_contrasting_goals_figures_match_evaluations(capsys):
     sides = [str(DOCS / "benchmarks" / "driving-evaluations.zip" / f"driving-{method}-*.json") for method in ("speed", "clg")]
     assert compare(Compare(*sides, json=True)) == 0
     found = json.loads(capsys.readouterr().out)["comparisons"]
-    page = (DOCS / "carla.md").read_text()
+    page = (DOCS / "driving/carla.md").read_text()
     fewer = found["collision_vehicle"]["mean_difference"]
     low, high = (-100 * fewer[end] for end in ("high", "low"))
     assert f"{-100 * fewer['estimate']:.1f} of a hundred episodes fewer [{low:.1f}, {high:.1f}]" in page

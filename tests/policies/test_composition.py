@@ -28,12 +28,17 @@ def inheriting(learners: Iterator[type]) -> list[str]:
     return found
 
 
+CONTROLS = {"RewardAlone"}
+"""Learners without a part, which studies of papers compare with."""
+
+
 def own_learners() -> list[type]:
     for module in pkgutil.iter_modules(robo_policies.learners.__path__, "robo_policies.learners."):
         import_module(module.name)
     for point in known("learners").values():  # those of papers
         point.load()
-    return [each for each in subclasses(Learned) if each.__module__.startswith(("robo_policies.", "robo_papers."))]
+    found = [each for each in subclasses(Learned) if each.__module__.startswith(("robo_policies.", "robo_papers."))]
+    return [each for each in found if each.__name__ not in CONTROLS]
 
 
 def test_no_learner_inherits_from_a_concrete_one():

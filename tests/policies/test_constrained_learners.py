@@ -143,7 +143,7 @@ def test_episode_costs_are_undiscounted_sums_of_ended_episodes():
 def test_lagrangian_weighs_advantages():
     constraint = CONFIGS["adam"].constraint(SPEC, 0)
     for multiplier, value in zip(constraint.multipliers, (0.5, 1.0), strict=True):
-        multiplier.load_state_dict({"value": value})
+        multiplier.load_state_dict(multiplier.state_dict() | {"value": value})
     weighed = constraint.weighed(torch.tensor([1.0, 2.0]), torch.tensor([[2.0, 0.0], [0.0, 3.0]]))
     np.testing.assert_allclose(weighed, [0.0, -0.4], atol=1e-6)
 

@@ -1,4 +1,4 @@
-"""The package on docs/networks.md, installed as any external package, trains through the command line."""
+"""The package on docs/training/networks.md, installed as any external package, trains through the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_cli.main import dispatch
 from robo_policies.networks.conformance import check_encoder
 from robo_rl.environments.make import make_environment
 
-PAGE = (Path(__file__).parents[2] / "docs" / "networks.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "training/networks.md").read_text()
 TINY = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.videos 0"
 TRAININGS = {
     "sac": "arm-reach-sac --steps 60 --learner.replay.learning-starts 20 --learner.batch-size 8 --learner.network.hidden 16 "

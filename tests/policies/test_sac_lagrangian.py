@@ -105,7 +105,7 @@ def test_cost_target_by_hand():
 def test_actor_loss_weighs_costs_and_keeps_its_scale():
     learner = SMALL.build(SPEC, 0)
     for multiplier, value in zip(learner.multipliers, (0.5, 1.5), strict=True):
-        multiplier.load_state_dict({"value": value})
+        multiplier.load_state_dict(multiplier.state_dict() | {"value": value})
     states, actions, densities = torch.zeros(4, 1), torch.zeros(4, 1), torch.full((4,), -2.0)
     alpha = torch.tensor(0.1)
     with torch.no_grad():

@@ -1,6 +1,6 @@
 """What the simulated arm itself did while it was commanded: read from the physics at each of its steps, not from the guard.
 
-python tests/real_robot/plant_truth.py 20000        prints the table of docs/robot-guard.md
+python tests/real_robot/plant_truth.py 20000        prints the table of docs/robots/robot-guard.md
 python tests/real_robot/plant_truth.py press        prints how far the hand gets outside that presses at a side of its box
 """
 

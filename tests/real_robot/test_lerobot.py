@@ -41,7 +41,7 @@ LIMITS = replace(LIMITS, state_age=0.6, command_age=0.6)  # for a busy machine
 def python(request):
     """Interpreter of the device: ours with a stand-in of LeRobot's classes, or one with LeRobot."""
     if request.param == "lerobot" and LEROBOT is None:
-        pytest.skip("ROBO_RL_PEERS_PYTHON names no interpreter with lerobot: docs/dataset-formats.md makes one")
+        pytest.skip("ROBO_RL_PEERS_PYTHON names no interpreter with lerobot: docs/data/dataset-formats.md makes one")
     return LEROBOT if request.param == "lerobot" else None
 
 

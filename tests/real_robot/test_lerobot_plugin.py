@@ -185,7 +185,7 @@ def test_refusals_are_clear(make, served, tmp_path):
 @pytest.mark.slow
 def test_lerobot_record_makes_a_dataset(served, tmp_path):
     if LEROBOT is None:
-        pytest.skip("ROBO_RL_PEERS_PYTHON names no interpreter with lerobot: docs/dataset-formats.md makes one")
+        pytest.skip("ROBO_RL_PEERS_PYTHON names no interpreter with lerobot: docs/data/dataset-formats.md makes one")
     out = tmp_path / "recorded"
     path = os.pathsep.join([str(DEVICES), str(PLUGIN)])
     words = [

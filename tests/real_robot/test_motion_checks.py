@@ -1,6 +1,6 @@
 """What the arm does is judged against what it was sent: an arm that misbehaves is stopped, one that is well is not.
 
-The table of docs/robot-guard.md: python -m robo_bench.robot_motion
+The table of docs/robots/robot-guard.md: python -m robo_bench.robot_motion
 """
 
 from collections import deque

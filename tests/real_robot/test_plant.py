@@ -1,6 +1,6 @@
 """The simulated arm itself keeps the limits, however it is commanded: what its physics went through, not what the guard says.
 
-The table of docs/robot-guard.md: python tests/real_robot/plant_truth.py 20000
+The table of docs/robots/robot-guard.md: python tests/real_robot/plant_truth.py 20000
 """
 
 import sys

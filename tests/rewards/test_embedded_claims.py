@@ -194,7 +194,7 @@ def values_in_time(arm: Arm, score: Score) -> dict[str, float]:
     }
 
 
-SHORT = "measured just short of it: depth is seen by one camera to about a centimetre (docs/embedded-reward.md)"
+SHORT = "measured just short of it: depth is seen by one camera to about a centimetre (docs/rewards/embedded-reward.md)"
 
 
 def expect_less(request, fitted: Fitted, *tasks: str, surely: bool = True) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
+from robo_papers.words_as_beacons.level import level_of
+from robo_papers.words_as_beacons.teachers import listed, question
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import RewardUnavailable
 from robo_rl.rewards.annotation.criticism import criticised
@@ -29,8 +31,6 @@ from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 from robo_sims.grids.cells import cells_of
-from robo_sims.grids.subgoals.level import level_of
-from robo_sims.grids.subgoals.teachers import listed, question
 from robo_sims.minigrid_captions import MiniGridCaptioner
 
 pytestmark = [

@@ -240,7 +240,7 @@ def test_settings_are_strict(files, changes, error, words):
 
 
 def test_the_page_shows_a_pipeline_and_names_every_stage():
-    page = (Path(__file__).parents[2] / "docs" / "reward-shaping.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "rewards/reward-shaping.md").read_text()
     told = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])["reward"]
     assert told["name"] == "pipeline"
     model = settings_as(RewardPipeline, told["settings"], source="the page")

@@ -1,4 +1,4 @@
-"""The worked example of docs/adding-a-simulator.md runs as it stands there."""
+"""The worked example of docs/extending/adding-a-simulator.md runs as it stands there."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "adding-a-simulator.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "extending/adding-a-simulator.md").read_text()
 BLOCKS = re.findall(r"```(python|toml)\n(.*?)```", PAGE, flags=re.DOTALL)
 LISTING = """
 from robo_rl.environments.make import environment_names, make_environment

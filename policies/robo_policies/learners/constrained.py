@@ -68,7 +68,7 @@ def required(costs: Array | None) -> Array:
             "The learner needs constraint costs of each step, and the environments report none.",
             got="no costs",
             allowed='info["costs"], name -> value, or info["cost"]',
-            fix="take an environment with costs (docs/constraints.md), or another learner",
+            fix="take an environment with costs (docs/safety/constraints.md), or another learner",
         )
     return costs
 

@@ -42,7 +42,7 @@ class PPOSauteConfig(PPOSettings):
                 f"{spec.name} shows no budget.",
                 got=f"observations {', '.join(spec.observation)}",
                 allowed=f"{BUDGET}NAME of a cost",
-                fix="--environment.wrappers.constrained.budgets [COST] (docs/constraints.md)",
+                fix="--environment.wrappers.constrained.budgets [COST] (docs/safety/constraints.md)",
             )
         columns = [cost_names(spec.costs).index(name) for name in limits]
         return SpentBudgets(columns, [*limits.values()], self.unsafe_reward, self.num_envs)

@@ -118,7 +118,7 @@ def own_network(setting: str, name: str, built: str, row: Any, *arguments: Any) 
     """Return the network that a setting names, tried on one row; raises UnknownName, BrokenPlugin, InvalidSetting."""
     make = load_named("networks", setting, name)
     allowed = f"a class of nn.Module, built as {built}, that makes float32 (B, size) of B rows"
-    fix = "mend it; docs/networks.md has the contract, robo_policies.networks.conformance the checks"
+    fix = "mend it; docs/training/networks.md has the contract, robo_policies.networks.conformance the checks"
     with refused_if_it_fails(f"{setting} {name} does not work.", allowed=allowed, fix=fix):
         made = make(*arguments)
         size, features = index(made.size), made(row)

@@ -76,7 +76,7 @@ class LeRobotArm(ArmDriver):
             raise InvalidSetting(
                 "The driver lerobot needs a file that maps the robot to a model of the arm.",
                 allowed="a YAML file",
-                fix="--driver.settings.config FILE; docs/lerobot.md has one to start from",
+                fix="--driver.settings.config FILE; docs/robots/lerobot.md has one to start from",
             )
         config: LeRobotConfig = settings_as(LeRobotConfig, read_yaml(options.config), source=str(options.config))
         self.clock = clock or MonotonicClock()

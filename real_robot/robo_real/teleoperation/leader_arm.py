@@ -96,7 +96,7 @@ class LeaderArm(Teleoperator):
             raise InvalidSetting(
                 "A leader arm needs a file that maps it to a model.",
                 allowed="a YAML file",
-                fix="--teleoperator.settings.config FILE; docs/lerobot.md has one to start from",
+                fix="--teleoperator.settings.config FILE; docs/robots/lerobot.md has one to start from",
             )
         self._poses.clear()
         self._is_open = None

@@ -1,7 +1,7 @@
 """ONI: intrinsic rewards from a language model's opinion of the agent's own steps, requested while it learns.
 
 Zheng, Henaff, Zhang, Grover & Amos 2024, "Online Intrinsic Rewards for Decision Making Agents from Large Language Model
-Feedback", arXiv:2410.23022. Written from the paper's equations; docs/oni.md lists what differs.
+Feedback", arXiv:2410.23022. Written from the paper's equations; docs/rewards/oni.md lists what differs.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def read_pack(name: str) -> PackModel:
             f"{path} is not a pack of replies.",
             got=f"{where}: {first['msg']}",
             allowed=", ".join(Pack.model_fields),
-            fix="see docs/language-models.md",
+            fix="see docs/rewards/language-models.md",
         ) from None
 
 

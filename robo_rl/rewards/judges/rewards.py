@@ -1,7 +1,7 @@
 """Rewards that a judge answers: LRM's heads every few steps, the end of a clip (RoboReward), shuffled frames (GVL).
 
 A judge scores some moments of an episode, and its scores hold in between; a question without an answer is missing. A
-general model replaces LRM's fine-tuned heads; docs/judges.md lists the other differences.
+general model replaces LRM's fine-tuned heads; docs/rewards/judges.md lists the other differences.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def read_plan(name: str) -> Study | Race:
         plan: Study | Race = pydantic.TypeAdapter(kind).validate_python({"name": path.stem, **found})
     except (pydantic.ValidationError, TypeError) as error:
         raise InvalidSetting(
-            f"{path} is not an experiment.", got=_reasons(error), fix="docs/experiments.md shows some"
+            f"{path} is not an experiment.", got=_reasons(error), fix="docs/training/experiments.md shows some"
         ) from None
     return plan
 

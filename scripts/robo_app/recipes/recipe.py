@@ -45,8 +45,8 @@ class EnvironmentSettings:
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment."""
     wrappers: tyro.conf.Fixed[tuple[dict[str, Any], ...]] = ()
-    """Wrappers, the first one next to the environment: [{name: frame_stack, count: 3}, ...] (docs/wrappers.md). To set one of
-    their settings: --environment.wrappers.NAME.KEY VALUE."""
+    """Wrappers, the first one next to the environment: [{name: frame_stack, count: 3}, ...] (docs/simulators/wrappers.md).
+    To set one of their settings: --environment.wrappers.NAME.KEY VALUE."""
 
     @property
     def everything(self) -> dict[str, Any]:
@@ -163,8 +163,8 @@ class HumanSettings:
     """Person who corrects the policy in training; in evaluations the policy acts alone."""
 
     kind: str = ""
-    """Kind of simulated person: perfect, noisy, delayed, lazy or wrong (docs/human-in-the-loop.md); "console" for a real one at
-    a robot, who also starts and labels its episodes (docs/console.md); empty for none."""
+    """Kind of simulated person: perfect, noisy, delayed, lazy or wrong (docs/people/human-in-the-loop.md); "console" for a
+    real one at a robot, who also starts and labels its episodes (docs/robots/console.md); empty for none."""
     address: str = "127.0.0.1"
     """Address of the console's page."""
     port: int = 8644
@@ -172,7 +172,7 @@ class HumanSettings:
     browser: bool = True
     """Open the page in the browser if there is a display."""
     teleoperator: str = ""
-    """Device to drive with beside the console's page: spacemouse, gamepad, ... (docs/console.md); empty for the page alone."""
+    """Device to drive with beside the console's page: spacemouse, gamepad, ... (docs/robots/console.md); empty: none."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the device: axes, linear_speed, angular_speed, dead_band, release."""
 
@@ -280,8 +280,8 @@ class Recipe(Generic[Learner]):
     """Run the learner in a separate process: updates then never delay an action, and either process may die. "auto": only on
     robots (robot:URL), if the learner acts step by step. A resume is then warm (not bit for bit); no executed step is lost."""
     environments: int = 0
-    """Number of environments that step together in this process (docs/many-environments.md); steps are counted over all. 0 for
-    the learner's own number, which is 1 for learners with a replay memory."""
+    """Number of environments that step together in this process (docs/simulators/many-environments.md); steps are counted over
+    all. 0 for the learner's own number, which is 1 for learners with a replay memory."""
     record_episodes: bool = False
     """Keep all training episodes in the dataset RUN/episodes, and the policy of every evaluation in RUN/policies, for
     `robo-rl record --family`. Only for our learners that act step by step, such as SAC and RLPD."""

@@ -1,7 +1,7 @@
 """Families of datasets of one environment, from chance to an expert, after D4RL (Fu et al. 2020, arXiv:2004.07219).
 
 A family is a plan: each of its episodes has an identity and a way to come about, so that a recording that was killed is
-completed by the same command. docs/dataset-families.md defines every family.
+completed by the same command. docs/data/dataset-families.md defines every family.
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ from robo_app.recipes.recipe import Learner, Recipe, read_recipe
 from robo_app.training.collecting import CollectingSettings
 
 EXAMPLES = """robo-rl train arm-pick-rlpd
-robo-rl train sac --environment my_package.envs:MyEnv     (a class or a function of your own: docs/own-environments.md)
+robo-rl train sac --environment my_package.envs:MyEnv     (your own class or function: docs/simulators/own-environments.md)
 robo-rl train dqn --environment CartPole-v1 --steps 20000
 robo-rl train arm-pick-rlpd --seed 1 --evaluation.episodes 100
 robo-rl train arm-pick-rlpd --seeds 0-4     (side by side, one table, one report)
-robo-rl train arm-pick-rlpd --seeds 0-9 --ray 10.0.0.1:6379     (on the machines of a Ray cluster: docs/clusters.md)
+robo-rl train arm-pick-rlpd --seeds 0-9 --ray 10.0.0.1:6379     (on the machines of a Ray cluster: docs/training/clusters.md)
 robo-rl train halfcheetah-ppo --collectors 4     (processes that act for one learner)
 robo-rl train halfcheetah-sac --collectors 4 --ray auto     (the same on a Ray cluster; or HOST:PORT)
 robo-rl train arm-pick-bc --demonstrations.dataset data/pick     (made by `robo-rl record` with the recipe's action_repeat=3)
@@ -57,7 +57,7 @@ class Train(Generic[Learner]):
     """With `--seeds` or `--collectors`: on a Ray cluster, "auto" for one of this machine that ends with the command, or
     HOST:PORT of a head."""
     collectors: int = 0
-    """Processes that act in environments for the learner (docs/collectors.md); 0: it acts itself."""
+    """Processes that act in environments for the learner (docs/training/collectors.md); 0: it acts itself."""
     patience: float = CollectingSettings(1).patience
     """[s] after which a collector (`--collectors`) that has not answered counts as hung, and is replaced."""
     most_stale: int = 0

@@ -32,7 +32,7 @@ class SweepOrder(Train[Learner]):
     """Recipe, search space and budget. Options of the recipe apply to all trials."""
 
     space: Path = tyro.MISSING
-    """YAML file that gives settings of the recipe ranges or choices (docs/sweeps.md)."""
+    """YAML file that gives settings of the recipe ranges or choices (docs/training/sweeps.md)."""
     trials: int = tyro.MISSING
     """Number of trials; with a larger number the sweep continues."""
     seeds: str = "0-2"

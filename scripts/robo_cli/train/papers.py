@@ -27,7 +27,7 @@ def run(arguments: Papers) -> int:
     found = papers()
     if arguments.name:
         if arguments.name not in found:
-            raise UnknownName("paper", arguments.name, found, fix="docs/adding-a-paper.md shows how to add one")
+            raise UnknownName("paper", arguments.name, found, fix="docs/extending/adding-a-paper.md shows how to add one")
         print("\n".join(_description(found[arguments.name])))
         return 0
     for name, paper in found.items():

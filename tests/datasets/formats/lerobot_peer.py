@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-if importlib.util.find_spec("torchvision_without_operators"):  # docs/dataset-formats.md says why
+if importlib.util.find_spec("torchvision_without_operators"):  # docs/data/dataset-formats.md says why
     importlib.import_module("torchvision_without_operators")
 
 import numpy as np

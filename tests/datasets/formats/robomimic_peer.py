@@ -6,7 +6,7 @@ import io
 import json
 import sys
 
-if importlib.util.find_spec("torchvision_without_operators"):  # docs/dataset-formats.md says why
+if importlib.util.find_spec("torchvision_without_operators"):  # docs/data/dataset-formats.md says why
     importlib.import_module("torchvision_without_operators")
 
 with contextlib.redirect_stdout(io.StringIO()):

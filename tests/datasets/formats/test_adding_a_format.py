@@ -1,4 +1,4 @@
-"""A third party adds a format with one file and one entry point; the example is that of docs/dataset-formats.md."""
+"""A third party adds a format with one file and one entry point; the example is that of docs/data/dataset-formats.md."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.formats.recording import Format
 from robo_rl.entry_points import load
 
-PAGE = Path(__file__).parents[3] / "docs" / "dataset-formats.md"
+PAGE = Path(__file__).parents[3] / "docs" / "data/dataset-formats.md"
 
 
 def test_the_example_of_the_page(make, cells, tmp_path, monkeypatch, capsys):

@@ -113,7 +113,9 @@ def peer():
     """Returns a function that runs a script where lerobot and robomimic are installed."""
     python = os.environ.get("ROBO_RL_PEERS_PYTHON")
     if python is None:
-        pytest.skip("ROBO_RL_PEERS_PYTHON names no interpreter with lerobot and robomimic: docs/dataset-formats.md makes one")
+        pytest.skip(
+            "ROBO_RL_PEERS_PYTHON names no interpreter with lerobot and robomimic: docs/data/dataset-formats.md makes one"
+        )
 
     def run(script: str, *arguments: object) -> str:
         plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONWARNINGS")}

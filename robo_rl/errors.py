@@ -109,12 +109,12 @@ _OF_THE_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EN
 
 
 def is_of_disk(error: OSError) -> bool:
-    """Returns whether an error is about files: their disk is full, not there, read-only or closed to this user."""
+    """Return whether an error is about files: their disk is full, not there, read-only or closed to this user."""
     return error.errno in {*_FIXES, errno.EIO}
 
 
 def is_passing(error: BaseException) -> bool:
-    """Returns whether an error says nothing about a file's content: no memory, no right, a full or failing disk, ...
+    """Return whether an error says nothing about a file's content: no memory, no right, a full or failing disk, ...
 
     Such a file must not be called damaged. Errors that a library raises about a format have no number.
     """
@@ -122,7 +122,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def fix_of(error: OSError | MemoryError) -> str:
-    """Returns the remedy for a file that could not be read or written."""
+    """Return the remedy for a file that could not be read or written."""
     if isinstance(error, MemoryError):
         return _FIXES[errno.ENOMEM]
     return _FIXES.get(error.errno or 0, "look at the disk, and at the permissions")
@@ -197,7 +197,7 @@ class InvalidSetting(RoboRLError):
 
 
 def require_allowed(settings: object, allowed: Mapping[str, tuple[bool, str]], *, group: str = "") -> None:
-    """Raises InvalidSetting for the first field whose condition is False; `allowed` maps it to (condition, words).
+    """Raise InvalidSetting for the first field whose condition is False; `allowed` maps it to (condition, words).
 
     A field may be of a group within the settings, such as "replay.n_step". group: name of the settings if they are one.
     """

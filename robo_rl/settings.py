@@ -15,7 +15,7 @@ from robo_rl.errors import LIKENESS, InvalidSetting, UnknownName
 
 
 def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, Any] | None = None, group: str = "") -> Any:
-    """Returns a dataclass with these settings; raises UnknownName or InvalidSetting naming the key, such as network.hidden.
+    """Return a dataclass with these settings; raises UnknownName or InvalidSetting naming the key, such as network.hidden.
 
     source: name of the settings in error messages. types: of fields whose type the dataclass leaves open, by name. group: key
     of the settings within the source.
@@ -74,7 +74,7 @@ def updated(settings: Any, *changes: Mapping[str, Any], **more: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Returns a dataclass as nested dicts and lists of plain values."""
+    """Return a dataclass as nested dicts and lists of plain values."""
     if dataclasses.is_dataclass(value):
         return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -83,7 +83,7 @@ def plain(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Returns text such as 1e5, which YAML reads as a string, as the whole number; any other value unchanged."""
+    """Return text such as 1e5, which YAML reads as a string, as the whole number; any other value unchanged."""
     is_written_so = isinstance(value, str) and re.fullmatch(r"\d+(?:\.\d+)?[eE]\+?\d{1,2}", value)
     return int(float(value)) if is_written_so and float(value).is_integer() else value
 

@@ -30,12 +30,12 @@ class Stopwatch:
         self._mark: float | None = None
 
     def start(self) -> None:
-        """Starts counting, or continues after a resume; `timed` in this thread now charges this stopwatch."""
+        """Start counting, or continues after a resume; `timed` in this thread now charges this stopwatch."""
         self._mark = time.perf_counter()
         _running.stopwatch = self
 
     def switch(self, activity: str) -> str:
-        """Charges the time up to now to the present activity, switches to `activity` and returns the one before."""
+        """Charge the time up to now to the present activity, switches to `activity` and return the one before."""
         if self._mark is not None:
             now = time.perf_counter()
             self._seconds[self._activity] += now - self._mark  # type: ignore[assignment]
@@ -44,7 +44,7 @@ class Stopwatch:
         return before
 
     def time(self, activity: str, function: Callable[[], Result]) -> Result:
-        """Returns the result of `function`, charging its duration to `activity`."""
+        """Return the result of `function`, charging its duration to `activity`."""
         before = self.switch(activity)
         try:
             return function()
@@ -58,17 +58,17 @@ class Stopwatch:
         return {f"time/{activity}_s": float(seconds) for activity, seconds in self._seconds.items()}
 
     def state_dict(self) -> dict[str, float]:
-        """Returns the seconds by activity, up to this moment."""
+        """Return the seconds by activity, up to this moment."""
         self.switch(self._activity)
         return dict(self._seconds)
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Continues from saved seconds."""
+        """Continue from saved seconds."""
         self._seconds = Counter(state)
 
 
 def timed(activity: str, function: Callable[[], Result]) -> Result:
-    """Returns the result of `function`, charging its duration to the stopwatch that runs in this thread, if one does.
+    """Return the result of `function`, charging its duration to the stopwatch that runs in this thread, if one does.
 
     For work that a training cannot time from outside, such as cameras that an environment draws within a step.
     """

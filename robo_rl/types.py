@@ -190,7 +190,7 @@ class Episode:
         return len(self.actions)
 
     def transition(self, step: int) -> Transition:
-        """Returns a step as it was taken; the last one counts as truncated unless it terminated."""
+        """Return a step as it was taken; the last one counts as truncated unless it terminated."""
         is_last = step == len(self) - 1
         costs = {name: float(values[step]) for name, values in self.costs.items()}
         return Transition(

@@ -14,7 +14,7 @@ LOCK = ".robo_rl.lock"
 
 
 def require_free(*paths: Path) -> None:
-    """Raises DatasetError if one of these names is taken."""
+    """Raise DatasetError if one of these names is taken."""
     for path in paths:
         if path.is_symlink() or path.exists():
             raise DatasetError(f"{path} is there already.", fix="name another with --out")
@@ -22,7 +22,7 @@ def require_free(*paths: Path) -> None:
 
 @contextmanager
 def atomic_write(out: Path, *siblings: Path) -> Iterator[Path]:
-    """Yields a temporary path; it and its siblings are renamed into place if the block succeeds.
+    """Yield a temporary path; it and its siblings are renamed into place if the block succeeds.
 
     A killed process leaves `.NAME.partial`, which the next one removes. siblings: further names that the block writes. Raises
     DatasetError if a name is taken, DatasetBusy if another process is writing it.
@@ -51,7 +51,7 @@ def _empty(folder: Path) -> None:
 
 
 def _place(folder: Path, out: Path) -> None:
-    """Renames all files into place, the main one last."""
+    """Rename all files into place, the main one last."""
     made = sorted(path for path in folder.iterdir() if path.name not in (LOCK, out.name))
     for path in [*made, folder / out.name]:
         path.rename(out.parent / path.name)

@@ -99,13 +99,13 @@ class CachedEpisodes(Sequence[Episode]):
         return RecordedReplay(read, {**rows, **columns}, seed, content=content, extras=extras)
 
     def _watched(self) -> Iterator[Episode]:
-        """Yields the episodes; none is read, and nothing shown, before the first is taken."""
+        """Yield the episodes; none is read, and nothing shown, before the first is taken."""
         for entry in self.watch(self.entries):
             yield read_listed(self.dataset, entry)
 
 
 def _whole(labels: LabelSet, entry: Entry) -> Array:
-    """Returns a reward for each step; raises InvalidSetting if one is missing, because missing is not zero."""
+    """Return a reward for each step; raises InvalidSetting if one is missing, because missing is not zero."""
     found = labels.read(entry.identity)
     count = 0 if found is None else int(found.valid.sum())
     if found is None or count < entry.steps:
@@ -127,7 +127,7 @@ def _rewards(labels: LabelSet, entries: Sequence[Entry]) -> Labels:
 
 
 def open_cache(dataset: Dataset, entries: Sequence[Entry], watch: Watch = iter) -> Cache:
-    """Returns the cache of these episodes; builds it if it is missing or damaged.
+    """Return the cache of these episodes; builds it if it is missing or damaged.
 
     Every episode is checked against its hash. Raises EpisodeCorrupt, and DatasetError if there is no room.
     """
@@ -146,20 +146,20 @@ def open_cache(dataset: Dataset, entries: Sequence[Entry], watch: Watch = iter) 
 
 
 def content_of(dataset: Dataset, entries: Iterable[Entry]) -> str:
-    """Returns an identifier of these episodes in this order."""
+    """Return an identifier of these episodes in this order."""
     names = [SCHEMA, dataset.spec.fingerprint, *(entry.file for entry in entries)]
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:32]
 
 
 def cache_folders(dataset: Dataset) -> tuple[Path, Path]:
-    """Returns the possible folders of caches: in the dataset, or in the user's cache."""
+    """Return the possible folders of caches: in the dataset, or in the user's cache."""
     path = dataset.path.absolute()
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return path / "cache", root / "robo_rl" / f"{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
 
 
 def _found(path: Path, dataset: Dataset) -> Cache | None:
-    """Returns the cache at `path`, or None unless every byte is as written; updates its time of use."""
+    """Return the cache at `path`, or None unless every byte is as written; update its time of use."""
     try:
         manifest = _manifest(path)
         rows = map_rows(path, layout_of(dataset.spec), manifest["rows"], manifest["sha256"])
@@ -171,7 +171,7 @@ def _found(path: Path, dataset: Dataset) -> Cache | None:
 
 
 def _build(final: Path, dataset: Dataset, entries: Sequence[Entry], watch: Watch) -> None:
-    """Writes a cache under a temporary name, with one episode at a time in memory, and renames it once it is durable."""
+    """Write a cache under a temporary name, with one episode at a time in memory, and renames it once it is durable."""
     layout = layout_of(dataset.spec)
     count = sum(entry.steps + 1 for entry in entries if entry.steps)
     _require_space(final.parent, size_of(layout, count))
@@ -193,7 +193,7 @@ def _build(final: Path, dataset: Dataset, entries: Sequence[Entry], watch: Watch
 
 
 def read_listed(dataset: Dataset, entry: Entry) -> Episode:
-    """Returns an episode; raises DatasetError if it has not as many steps as the catalogue says."""
+    """Return an episode; raises DatasetError if it has not as many steps as the catalogue says."""
     episode = dataset.read(entry)
     if len(episode) != entry.steps:
         raise DatasetError(
@@ -206,7 +206,7 @@ def read_listed(dataset: Dataset, entry: Entry) -> Episode:
 
 
 def _remove_old(place: Path, dataset: Dataset) -> None:
-    """Removes leftovers of killed processes, caches of missing episodes, and all but the caches used last.
+    """Remove leftovers of killed processes, caches of missing episodes, and all but the caches used last.
 
     A process that uses a removed cache keeps it: a mapped file outlives its name.
     """
@@ -232,7 +232,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _locked(places: Sequence[Path]) -> Iterator[Path]:
-    """Yields the first writable folder, locked against other processes."""
+    """Yield the first writable folder, locked against other processes."""
     problems = []
     for place in places:
         if place.is_symlink():  # in a foreign dataset, it may lead to any folder of the user's

@@ -155,7 +155,7 @@ class Catalogue:
         return [_entry(row) for row in self._rows("SELECT * FROM episodes ORDER BY rowid")]
 
     def require_sound(self) -> None:
-        """Raises DatabaseCorrupt unless the whole file is readable and consistent; DatasetNotFound without a file."""
+        """Raise DatabaseCorrupt unless the whole file is readable and consistent; DatasetNotFound without a file."""
         self.entries()
         self.noted()
         self._database.require_sound()
@@ -168,7 +168,7 @@ class Catalogue:
 
 
 def _taken(present: Counter[Note], note: Note) -> bool:
-    """Removes a note from those present; returns False if it was not among them."""
+    """Remove a note from those present; return False if it was not among them."""
     is_there = present[note] > 0
     present[note] -= is_there
     return is_there

@@ -51,7 +51,7 @@ Progress = Callable[[int], None]
 
 
 def losses(form: Format, dataset: Dataset, remarks: Remarks | None = None) -> list[str]:
-    """Returns one line for each loss of an export, with the number of episodes concerned; remarks: receives the episodes."""
+    """Return one line for each loss of an export, with the number of episodes concerned; remarks: receives the episodes."""
     counts: Counter[str] = Counter()
     last = _LastRewards()
     for episode in dataset:
@@ -71,7 +71,7 @@ def losses(form: Format, dataset: Dataset, remarks: Remarks | None = None) -> li
 def export(
     form: Format, dataset: Dataset, out: Path, *, keep_losses: bool = True, progress: Progress = lambda done: None
 ) -> None:
-    """Writes a dataset in a foreign format, reads it back, and stores the differences in a side file.
+    """Write a dataset in a foreign format, read it back, and store the differences in a side file.
 
     keep_losses: write the side file. progress: receives the number of finished episodes. Raises DatasetError and then leaves
     nothing behind.
@@ -106,7 +106,7 @@ def import_dataset(
     shown: Mapping[str, float] | None = None,
     progress: Progress = lambda done: None,
 ) -> list[str]:
-    """Makes a dataset of foreign data and returns remarks for the user.
+    """Make a dataset of foreign data and return remarks for the user.
 
     spec: of the environment, if the file has none. card: further entries of the dataset's card. adjustments: changes that the
     user asks for. shown: observation -> largest magnitude that the environment shows. Restores everything from the side
@@ -127,13 +127,13 @@ def import_dataset(
 
 
 def with_exact_pictures(form: Format) -> Format:
-    """Returns a format that writes pictures without loss; the format itself if it does so anyway."""
+    """Return a format that writes pictures without loss; the format itself if it does so anyway."""
     exact: Format = getattr(form, "exact", form)
     return exact
 
 
 def formats() -> list[Format]:
-    """Returns the formats that are installed and load."""
+    """Return the formats that are installed and load."""
     found = []
     for name in known("formats"):
         with suppress(BrokenPlugin):  # `robo-rl doctor` names it
@@ -142,7 +142,7 @@ def formats() -> list[Format]:
 
 
 def recognized(source: Path) -> Format:
-    """Returns the format of a file or folder; raises DatasetError if none or several could read it."""
+    """Return the format of a file or folder; raises DatasetError if none or several could read it."""
     if not source.exists():
         raise DatasetError(f"{source} does not exist.", fix="name a file or a folder")
     found = [form for form in formats() if form.recognizes(source)]
@@ -179,7 +179,7 @@ class _Import:
         self.notes: list[str] = []
 
     def restores_all(self) -> bool:
-        """Returns whether the side file fits: the foreign file reads as at its export, and no episode lost its counterpart."""
+        """Return whether the side file fits: the foreign file reads as at its export, and no episode lost its counterpart."""
         assert self._side is not None
         if self._side.read_as != self._importer.spec.fingerprint:
             return False
@@ -189,7 +189,7 @@ class _Import:
         return all(recording.digest in known_digests for recording in self._foreign.recordings())
 
     def run(self, out: Path, card: dict[str, Any], progress: Progress) -> None:
-        """Makes the dataset."""
+        """Make the dataset."""
         side, counts = self._side, Counter[str]()
         waiting: dict[str, list[Kept]] = defaultdict(list)
         for stored in [] if side is None else reversed(side.kept):
@@ -229,7 +229,7 @@ class _Import:
             dataset.describe(dataset.card | {"remarks": [*self._importer.adjustments.lines(), *self.notes]})
 
     def _episode(self, recording: Recording, number: int) -> Episode | None:
-        """Returns the episode of a recording; raises DatasetError with its name."""
+        """Return the episode of a recording; raises DatasetError with its name."""
         try:
             return self._importer.episode(recording)
         except (RoboRLError, ValueError) as error:
@@ -245,13 +245,13 @@ class _LastRewards:
         self._all: list[float] = []
 
     def add(self, rewards: npt.NDArray[Any], kept: int) -> None:
-        """Takes the rewards of an episode of which the first `kept` steps are kept."""
+        """Take the rewards of an episode of which the first `kept` steps are kept."""
         if kept < len(rewards):
             self._left_out.append(float(np.sum(rewards[kept:])))
             self._all.append(float(np.sum(rewards)))
 
     def lines(self) -> list[str]:
-        """Returns a remark on the reward that is lost, none if none is."""
+        """Return a remark on the reward that is lost, none if none is."""
         if not any(self._left_out):
             return []
         lost = f"{fmean(self._left_out):.6g} of {fmean(self._all):.6g} in the mean of {len(self._all)} episodes"
@@ -259,7 +259,7 @@ class _LastRewards:
 
 
 def _restore_labels(dataset: Dataset, side: SideFile) -> None:
-    """Stores the side file's labels of episodes in the dataset."""
+    """Store the side file's labels of episodes in the dataset."""
     present, sets = {entry.identity for entry in dataset.entries()}, dict[str, LabelSet]()
     with ExitStack() as stack:
         for name, identity, labels in side.labels():
@@ -294,7 +294,7 @@ def _remarks(recording: Recording, episode: Episode | None, kept: Kept | None, s
 
 
 def _rounded(recording: Recording, episode: Episode) -> Iterator[str]:
-    """Yields a remark for each array that is kept with fewer digits than in the file."""
+    """Yield a remark for each array that is kept with fewer digits than in the file."""
     found: dict[str, tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]] = {
         f"observation {name}": (values, episode.observations.get(name)) for name, values in recording.observations.items()
     }
@@ -305,7 +305,7 @@ def _rounded(recording: Recording, episode: Episode) -> Iterator[str]:
 
 
 def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str]:
-    """Yields a phrase for each part of an episode that an import would not restore."""
+    """Yield a phrase for each part of an episode that an import would not restore."""
     recording = form.reduced(episode, spec)
     if not recording.has_final_observation:
         yield WORDS["final observation"]
@@ -357,7 +357,7 @@ def _write_side_file(form: Format, dataset: Dataset, draft: Path) -> None:
 
 @contextmanager
 def _reading(form: Format, source: Path) -> Iterator[None]:
-    """Converts the errors that libraries raise on damaged or hostile files into DatasetError."""
+    """Convert the errors that libraries raise on damaged or hostile files into DatasetError."""
     try:
         yield
     except RoboRLError:

@@ -8,7 +8,7 @@ from robo_rl.environments.mirror import Mirror
 
 
 def add_mirrored(source: Dataset, mirror: Mirror, writer: DatasetWriter) -> int:
-    """Adds the mirror image of every episode, with the labels of the original, and returns their number.
+    """Add the mirror image of every episode, with the labels of the original, and return their number.
 
     Labels are as good for the image: a reward that tells left from right is none for a symmetric task.
     """

@@ -35,7 +35,7 @@ class Selection:
     stop_reason: str | None = None
 
     def has(self, entry: Entry) -> bool:
-        """Returns whether an episode meets all criteria."""
+        """Return whether an episode meets all criteria."""
         return (
             (self.success is None or entry.success is self.success)
             and (self.least_return is None or entry.episode_return >= self.least_return)
@@ -47,7 +47,7 @@ class Selection:
 
 
 def make_dataset(out: Path, card: Mapping[str, Any], sources: Mapping[Path, Sequence[Entry]]) -> dict[Path, int]:
-    """Makes a dataset of episodes of others, atomically, and returns the number from each.
+    """Make a dataset of episodes of others, atomically, and return the number from each.
 
     Raises SpecMismatch if they are of different environments, DatasetError; then nothing is left behind.
     """
@@ -82,7 +82,7 @@ def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWrit
 
 
 def inherited(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns environment, arguments and reference for the card of a dataset made from others, if all of them agree."""
+    """Return environment, arguments and reference for the card of a dataset made from others, if all of them agree."""
     origins = [(card.get("environment"), card.get("arguments")) for card in cards]
     if None in origins[0] or any(origin != origins[0] for origin in origins):
         return {}
@@ -92,7 +92,7 @@ def inherited(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def differing_arguments(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Returns a line for each argument of the environment in which datasets differ, though their specs agree.
+    """Return a line for each argument of the environment in which datasets differ, though their specs agree.
 
     cards: path of a dataset -> its card. A spec knows no pose and no field of view of a camera, no light and no mass: two
     datasets of one spec may still show different worlds.
@@ -109,7 +109,7 @@ def differing_arguments(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def shares(entries: list[Entry], fractions: Mapping[str, float], seed: int) -> dict[str, list[Entry]]:
-    """Returns name -> entries, drawn at random without overlap.
+    """Return name -> entries, drawn at random without overlap.
 
     Raises InvalidSetting unless the fractions add up to 1, if a name is no folder's, or if a share is too small for an episode.
     """

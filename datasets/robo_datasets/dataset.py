@@ -42,7 +42,7 @@ class Dataset:
     """Reads a dataset; each episode is checked against its hash."""
 
     def __init__(self, path: Path) -> None:
-        """Opens a dataset; raises DatasetNotFound, DatasetError for another schema."""
+        """Open a dataset; raises DatasetNotFound, DatasetError for another schema."""
         self.path = path
         self._description = _describe(path)
         self.spec = _spec_of(path, self._description)
@@ -52,7 +52,7 @@ class Dataset:
 
     @classmethod
     def create(cls, path: Path, spec: EnvironmentSpec, card: Mapping[str, Any] | None = None) -> Dataset:
-        """Makes an empty dataset; raises DatasetError if the folder is not empty.
+        """Make an empty dataset; raises DatasetError if the folder is not empty.
 
         It gets its name when it is complete, unless the empty folder exists already, for example as a mounted disk.
         """
@@ -72,16 +72,16 @@ class Dataset:
         return card_as_recorded(self._description["card"])
 
     def describe(self, card: Mapping[str, Any]) -> None:
-        """Replaces the card in one step."""
+        """Replace the card in one step."""
         self._description |= {"card": dict(card)}
         _write_description(self.path, self._description)
 
     def entries(self) -> list[Entry]:
-        """Returns the entries of all episodes, in the order of recording."""
+        """Return the entries of all episodes, in the order of recording."""
         return self.catalogue.entries()
 
     def read(self, entry: Entry) -> Episode:
-        """Returns an episode; raises EpisodeCorrupt if its file was changed, SpecMismatch for a foreign one."""
+        """Return an episode; raises EpisodeCorrupt if its file was changed, SpecMismatch for a foreign one."""
         found = read_episode(self.path / "episodes" / entry.file)
         self.spec.require(found.spec, what=f"Episode {entry.file} is of another environment than the dataset")
         return found.episode
@@ -93,7 +93,7 @@ class Dataset:
         return (self.read(entry) for entry in self.entries())
 
     def writer(self) -> DatasetWriter:
-        """Returns a writer of this dataset, for use in a `with` block."""
+        """Return a writer of this dataset, for use in a `with` block."""
         return DatasetWriter(self)
 
 
@@ -113,7 +113,7 @@ class DatasetWriter:
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Takes the lock; raises DatasetBusy while another process has it, DatasetError if nothing may be written."""
+        """Take the lock; raises DatasetBusy while another process has it, DatasetError if nothing may be written."""
         path = self.dataset.path
         require_no_links(path)
         busy = DatasetBusy(f"Another process is writing {path}.", fix="wait for it, or record into another folder")
@@ -126,27 +126,27 @@ class DatasetWriter:
         self._lock = None
 
     def add(self, episode: Episode, identity: str | None = None) -> Entry:
-        """Stores an episode durably, on disk and in the catalogue."""
+        """Store an episode durably, on disk and in the catalogue."""
         with self._written() as folder:
             file = write_episode(folder, identity or new_identity(), episode, self.dataset.spec, self.dataset.packing)
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def copy(self, source: Dataset, entry: Entry) -> Entry:
-        """Stores an episode of another dataset of the same spec, byte for byte: packed pictures are not packed again."""
+        """Store an episode of another dataset of the same spec, byte for byte: packed pictures are not packed again."""
         episode = source.read(entry)
         with self._written() as folder:
             file = copy_episode(source.path / "episodes" / entry.file, folder)
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def store(self, entry: Entry, content: bytes) -> Entry:
-        """Stores an encoded episode; raises EpisodeCorrupt if content and entry disagree."""
+        """Store an encoded episode; raises EpisodeCorrupt if content and entry disagree."""
         with self._written() as folder:
             store_episode(folder, entry.file, content)
         return self.adopt(entry)
 
     @contextmanager
     def _written(self) -> Iterator[Path]:
-        """Yields the folder of episodes; raises DatasetError if an episode cannot be written there."""
+        """Yield the folder of episodes; raises DatasetError if an episode cannot be written there."""
         folder = self.dataset.path / "episodes"
         try:
             yield folder
@@ -156,17 +156,17 @@ class DatasetWriter:
             ) from error
 
     def adopt(self, entry: Entry) -> Entry:
-        """Adds an episode whose file is in place to the catalogue."""
+        """Add an episode whose file is in place to the catalogue."""
         self.dataset.catalogue.add(entry)
         return entry
 
     def journal(self, spec: EnvironmentSpec) -> Journal:
-        """Returns a new journal of an environment; store its episode under the identity in the journal's file name."""
+        """Return a new journal of an environment; store its episode under the identity in the journal's file name."""
         return Journal(self.dataset.path / "journal", new_identity(), spec)
 
 
 def new_identity() -> str:
-    """Returns 32 random hex digits."""
+    """Return 32 random hex digits."""
     return uuid.uuid4().hex
 
 
@@ -195,7 +195,7 @@ def _write_description(path: Path, description: Mapping[str, Any]) -> None:
 
 
 def _require_as_written(path: Path, description: Mapping[str, Any]) -> None:
-    """Raises DatasetError if the checksum of a description is wrong; older versions wrote none."""
+    """Raise DatasetError if the checksum of a description is wrong; older versions wrote none."""
     if description.get(CHECKSUM) not in (None, _checksum(description)):
         raise DatasetError(
             f"{path / DESCRIPTION} was changed after it was written.",
@@ -205,7 +205,7 @@ def _require_as_written(path: Path, description: Mapping[str, Any]) -> None:
 
 
 def _checksum(description: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of a description without its checksum."""
+    """Return the SHA-256 of a description without its checksum."""
     covered = {name: value for name, value in description.items() if name != CHECKSUM}
     return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
 
@@ -226,7 +226,7 @@ def card_as_recorded(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _faults_of_card(card: object) -> str | None:
-    """Returns the first fault in the keys of a card that readers rely on, None if there is none."""
+    """Return the first fault in the keys of a card that readers rely on, None if there is none."""
     if not isinstance(card, dict):
         return f"card: {type(card).__name__}"
     if not isinstance(card.get("arguments", {}), dict):
@@ -239,7 +239,7 @@ def _faults_of_card(card: object) -> str | None:
 
 
 def require_no_links(path: Path) -> None:
-    """Raises DatasetError if writing into a foreign dataset would follow a link out of it, or wait at a pipe for ever."""
+    """Raise DatasetError if writing into a foreign dataset would follow a link out of it, or wait at a pipe for ever."""
     lists = [path / "lock", path / "quarantine" / "entries.jsonl"]
     found = [*path.iterdir(), *(path / "labels").glob("*"), *lists]
     if links := [entry for entry in found if entry.is_symlink()]:

@@ -74,7 +74,7 @@ class FileName:
 
     @classmethod
     def parse(cls, name: str) -> FileName:
-        """Returns the parts of a name; raises EpisodeCorrupt for other names, such as a path out of the folder."""
+        """Return the parts of a name; raises EpisodeCorrupt for other names, such as a path out of the folder."""
         match = NAME.fullmatch(name)
         if match is None:
             raise EpisodeCorrupt(f"{name!r} is no name of an episode's file.", got=name, allowed="<32 hex>.<16 hex>.h5")
@@ -82,7 +82,7 @@ class FileName:
 
 
 def write_episode(folder: Path, identity: str, episode: Episode, spec: EnvironmentSpec, how: Packing | None = None) -> FileName:
-    """Writes an episode durably into a folder and returns its file name; raises OSError if the disk is full.
+    """Write an episode durably into a folder and return its file name; raises OSError if the disk is full.
 
     how: lossy compression of pictures; None keeps them exactly.
     """
@@ -94,7 +94,7 @@ def write_episode(folder: Path, identity: str, episode: Episode, spec: Environme
 def encoded_episode(
     identity: str, episode: Episode, spec: EnvironmentSpec, how: Packing | None = None
 ) -> tuple[FileName, bytes | memoryview]:
-    """Returns name and content of an episode's file; raises InvalidEpisode if it was recorded with another spec."""
+    """Return name and content of an episode's file; raises InvalidEpisode if it was recorded with another spec."""
     if episode.spec_fingerprint != spec.fingerprint:
         raise InvalidEpisode(
             "The episode was not recorded with this spec.", got=episode.spec_fingerprint, allowed=spec.fingerprint
@@ -105,7 +105,7 @@ def encoded_episode(
 
 
 def store_episode(folder: Path, file: str, content: bytes) -> None:
-    """Writes an encoded episode durably; raises EpisodeCorrupt unless name and content agree."""
+    """Write an encoded episode durably; raises EpisodeCorrupt unless name and content agree."""
     name, content = _checked(file, content)
     place_episode(folder, name, content)
 
@@ -118,12 +118,12 @@ def copy_episode(path: Path, folder: Path) -> FileName:
 
 
 def place_episode(folder: Path, name: FileName, content: bytes | memoryview) -> None:
-    """Writes a file durably under its name; raises OSError if the disk is full."""
+    """Write a file durably under its name; raises OSError if the disk is full."""
     write_durably(folder / str(name), content, draft=folder / f"{name.identity}{TEMPORARY}")
 
 
 def read_episode(path: Path, name: str = "") -> EpisodeFile:
-    """Returns an episode and its spec; raises EpisodeCorrupt unless every byte is as written.
+    """Return an episode and its spec; raises EpisodeCorrupt unless every byte is as written.
 
     name: that the file had when it was written, by default its own. Raises DatasetNotFound without a file; any other
     DatasetError says nothing about the episode: disk, rights or memory prevent reading.
@@ -133,7 +133,7 @@ def read_episode(path: Path, name: str = "") -> EpisodeFile:
 
 
 def episode_in(name: str, content: bytes) -> EpisodeFile:
-    """Returns the episode in a file's content, as `read_episode` does."""
+    """Return the episode in a file's content, as `read_episode` does."""
     return _read(name, lambda: _checked(name, content)[1])
 
 
@@ -158,7 +158,7 @@ def _read(name: str, content_of: Callable[[], bytes]) -> EpisodeFile:
 
 
 def unreadable(name: str, error: BaseException) -> DatasetError:
-    """Returns the error of a file that disk, rights or memory prevent from being read."""
+    """Return the error of a file that disk, rights or memory prevent from being read."""
     fix = fix_of(error if isinstance(error, OSError) and error.errno else MemoryError())
     again = "then the same command again; a file that can never be read may be moved away by hand"
     got = " ".join(f"{type(error).__name__}: {error}".split())
@@ -166,7 +166,7 @@ def unreadable(name: str, error: BaseException) -> DatasetError:
 
 
 def _content(path: Path, name: str) -> tuple[FileName, bytes]:
-    """Returns name and content of a file; raises EpisodeCorrupt unless they agree."""
+    """Return name and content of a file; raises EpisodeCorrupt unless they agree."""
     FileName.parse(name)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -185,7 +185,7 @@ def _checked(text: str, content: bytes) -> tuple[FileName, bytes]:
 
 
 def _encode(episode: Episode, spec: EnvironmentSpec, how: Packing | None) -> memoryview:
-    """Returns the file's content; built in memory, because HDF5 does not survive a full disk."""
+    """Return the file's content; built in memory, because HDF5 does not survive a full disk."""
     buffer, cameras = io.BytesIO(), [] if how is None else _cameras(spec)
     with h5py.File(buffer, "w", libver=LAYOUT) as file:
         for path, array in episode_arrays(episode).items():
@@ -201,7 +201,7 @@ def _encode(episode: Episode, spec: EnvironmentSpec, how: Packing | None) -> mem
 
 
 def _cameras(spec: EnvironmentSpec) -> list[str]:
-    """Returns the names of the RGB observations."""
+    """Return the names of the RGB observations."""
     return [name for name, array in spec.observation.items() if array.role == "image" and _is_rgb(array)]
 
 
@@ -210,7 +210,7 @@ def _is_rgb(array: ArraySpec) -> bool:
 
 
 def episode_arrays(episode: Episode) -> dict[str, Array]:
-    """Returns path in the file -> array, for all arrays of an episode."""
+    """Return path in the file -> array, for all arrays of an episode."""
     arrays = {name: getattr(episode, name) for name in _ARRAYS}
     arrays |= {f"costs/{name}": array for name, array in episode.costs.items()}
     arrays |= {f"observations/{name}": array for name, array in episode.observations.items()}
@@ -218,14 +218,14 @@ def episode_arrays(episode: Episode) -> dict[str, Array]:
 
 
 def episode_facts(episode: Episode) -> dict[str, Any]:
-    """Returns the fields that are not arrays, without the metadata."""
+    """Return the fields that are not arrays, without the metadata."""
     return {name: getattr(episode, name) for name in _FACTS}
 
 
 def episode_of(
     arrays: Mapping[str, Array], facts: Mapping[str, Any], metadata: Mapping[str, Any], spec: EnvironmentSpec
 ) -> Episode:
-    """Returns the episode of these parts; raises EpisodeCorrupt if spec and fingerprint disagree."""
+    """Return the episode of these parts; raises EpisodeCorrupt if spec and fingerprint disagree."""
     episode = Episode(
         observations={name: arrays[f"observations/{name}"] for name in spec.observation},
         reward_terms=_under("reward_terms/", arrays),
@@ -269,7 +269,7 @@ def _decode(arrays: Mapping[str, Any]) -> EpisodeFile:
 
 
 def require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
-    """Raises InvalidEpisode unless every array has the shape and type of its spec; NaN is allowed.
+    """Raise InvalidEpisode unless every array has the shape and type of its spec; NaN is allowed.
 
     NumPy would otherwise broadcast: one action a step would be learnt from as if it were all of them.
     """
@@ -301,7 +301,7 @@ def require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
 
 
 def _is_such(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Returns whether a type is acceptable: any float for a float, any integer for a choice, else only itself."""
+    """Return whether a type is acceptable: any float for a float, any integer for a choice, else only itself."""
     return found == wanted or (found.kind == wanted.kind and found.kind in "fi")
 
 

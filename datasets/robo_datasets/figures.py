@@ -13,7 +13,7 @@ from robo_rl.types import ActionSource
 
 
 def figures_of(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Returns episodes, steps, range of undiscounted returns, success rate (None without a criterion), content hash."""
+    """Return episodes, steps, range of undiscounted returns, success rate (None without a criterion), content hash."""
     returns = [entry.episode_return for entry in entries]
     judged = [entry.success for entry in entries if entry.success is not None]
     return {
@@ -26,16 +26,16 @@ def figures_of(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def normalised(episode_return: float, reference: Mapping[str, Any]) -> float:
-    """Returns 100 (R - random) / (expert - random), the score of D4RL (Fu et al. 2020); `reference` is that of a card."""
+    """Return 100 (R - random) / (expert - random), the score of D4RL (Fu et al. 2020); `reference` is that of a card."""
     random, expert = float(reference["random"]), float(reference["expert"])
     return 100 * (episode_return - random) / (expert - random)
 
 
 def actor_name(source: int) -> str:
-    """Returns the name of an ActionSource, "unknown (9)" for other numbers."""
+    """Return the name of an ActionSource, "unknown (9)" for other numbers."""
     return ActionSource(source).name.lower() if source in {*ActionSource} else f"unknown ({source})"
 
 
 def content_hash(entries: Sequence[Entry]) -> str:
-    """Returns the SHA-256 over the digests of the episodes' files: it changes with any byte, or their order."""
+    """Return the SHA-256 over the digests of the episodes' files: it changes with any byte, or their order."""
     return hashlib.sha256("".join(FileName.parse(entry.file).digest for entry in entries).encode()).hexdigest()

@@ -64,7 +64,7 @@ FOREIGN = Allowance(
 
 @contextmanager
 def created_hdf5(path: Path, *, track_order: bool = False) -> Iterator[h5py.File]:
-    """Yields a new file to write to; raises OSError at the end if the disk is full.
+    """Yield a new file to write to; raises OSError at the end if the disk is full.
 
     HDF5 does not survive a failed write (version 2.0 then reads freed memory), so failures are hidden from it.
     """
@@ -130,7 +130,7 @@ class _Sink(io.RawIOBase):
 
 
 def write_array(group: h5py.Group, name: str, array: Array) -> None:
-    """Writes an array with checksums: pictures deflated in chunks of one frame, other arrays raw in large chunks."""
+    """Write an array with checksums: pictures deflated in chunks of one frame, other arrays raw in large chunks."""
     if array.size == 0:
         group.create_dataset(name, data=array)  # nothing to protect, and no chunk may be empty
         return
@@ -141,13 +141,13 @@ def write_array(group: h5py.Group, name: str, array: Array) -> None:
 
 
 def read_arrays(file: h5py.File, file_size: int) -> dict[str, Array]:
-    """Returns path, "group/name" -> array, for an episode's file; raises the errors of `plain_datasets`."""
+    """Return path, "group/name" -> array, for an episode's file; raises the errors of `plain_datasets`."""
     found = plain_datasets(file, file_size).items()
     return {path: _inflated(dataset) if _is_pictures(dataset) else np.asarray(dataset[()]) for path, dataset in found}
 
 
 def _is_pictures(dataset: h5py.Dataset) -> bool:
-    """Returns whether an array is of pictures, deflated by `write_array`, one frame in a chunk."""
+    """Return whether an array is of pictures, deflated by `write_array`, one frame in a chunk."""
     creation = dataset.id.get_create_plist()
     filters = [creation.get_filter(index)[0] for index in range(creation.get_nfilters())]
     whole = math.prod(dataset.shape) > 0 and dataset.id.get_num_chunks() == len(dataset) if dataset.chunks else False
@@ -205,7 +205,7 @@ class PlainDatasets(Mapping[str, h5py.Dataset]):
 
 
 def plain_datasets(file: h5py.File, file_size: int, allowance: Allowance = EPISODE) -> PlainDatasets:
-    """Returns the readable arrays by path, "group/name"; raises EpisodeCorrupt before a large allocation.
+    """Return the readable arrays by path, "group/name"; raises EpisodeCorrupt before a large allocation.
 
     Refuses links out of the file, virtual and external storage, filters that are not allowed, types that are neither plain
     numbers nor allowed texts, and more unpacked bytes than a file of this size can hold.
@@ -230,7 +230,7 @@ class _Search:
         self._allowance, self._count = allowance, 0
 
     def datasets(self, group: h5py.Group, depth: int) -> Iterator[tuple[str, h5py.Dataset]]:
-        """Yields path and array of all arrays below a group."""
+        """Yield path and array of all arrays below a group."""
         most = self._allowance.most_arrays
         self._count += len(group)
         if self._count > most or depth > self._allowance.deepest:

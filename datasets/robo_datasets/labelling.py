@@ -66,7 +66,7 @@ def label(
 
 
 def _answers_here(dataset: Dataset, model: RewardModel) -> Answers:
-    """Returns a function that labels episodes in this process, in their order."""
+    """Return a function that labels episodes in this process, in their order."""
 
     def labelled(missing: Sequence[Entry]) -> Generator[tuple[Entry, RewardLabels], None, None]:
         with closing(prefetched(dataset.read, missing)) as episodes:  # reads ahead of the model
@@ -76,7 +76,7 @@ def _answers_here(dataset: Dataset, model: RewardModel) -> Answers:
 
 
 def _maker_of(model: RewardModel, cache: LabelCache | None, replay: bool) -> tuple[Maker, RoboRLError | None]:
-    """Returns a model's identity and None, or the cached identity and the reason not to use the model."""
+    """Return a model's identity and None, or the cached identity and the reason not to use the model."""
     problem: RoboRLError = InvalidSetting(
         "Labels shall be replayed without asking the model, and the cache does not have them."
     )
@@ -95,7 +95,7 @@ def _maker_of(model: RewardModel, cache: LabelCache | None, replay: bool) -> tup
 
 
 def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:
-    """Writes the labels of a set, permuted over its valid steps, as another set, and returns the number of episodes.
+    """Write the labels of a set, permuted over its valid steps, as another set, and return the number of episodes.
 
     Control of every result with a reward model: a learner that does as well with these has not used the model's judgement.
     Raises UnknownName for a missing source, InvalidSetting if it has no labels of the episodes or the other set is of another
@@ -120,7 +120,7 @@ def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:
 
 
 def write(dataset: Dataset, name: str, found: Mapping[str, RewardLabels]) -> None:
-    """Writes labels, by identity of their episodes, into the set `name`, in one step.
+    """Write labels, by identity of their episodes, into the set `name`, in one step.
 
     Raises InvalidSetting if the set has labels of another maker, DatasetBusy while another process labels it.
     """
@@ -135,7 +135,7 @@ def _write(dataset: Dataset, name: str, found: Mapping[str, RewardLabels]) -> No
 
 
 def _require_same(name: str, there: set[tuple[str, str]], new: set[tuple[str, str]]) -> None:
-    """Raises InvalidSetting if a set that holds labels would get those of another model."""
+    """Raise InvalidSetting if a set that holds labels would get those of another model."""
     if there and there != new:
         raise InvalidSetting(
             f"The label set {name!r} is of another model.",
@@ -151,7 +151,7 @@ def _described(maker: tuple[str, str]) -> str:
 
 @contextmanager
 def _alone(dataset: Dataset, name: str) -> Iterator[None]:
-    """Keeps a second process from labelling the same set."""
+    """Keep a second process from labelling the same set."""
     require_no_links(dataset.path)
     busy = DatasetBusy(f"Another process is labelling {dataset.path} as {name!r}.", fix="wait for it, or give another --name")
     with dataset_lock(dataset.path, f"labels/{name}.lock", busy):

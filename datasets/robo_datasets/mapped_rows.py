@@ -18,7 +18,7 @@ from robo_rl.types import Array, Layout
 
 
 def write_rows(folder: Path, layout: Layout, count: int, parts: Iterable[Mapping[str, Array]]) -> dict[str, str]:
-    """Writes `count` rows durably, part by part, and returns name -> SHA-256; raises OSError if the disk is full.
+    """Write `count` rows durably, part by part, and return name -> SHA-256; raises OSError if the disk is full.
 
     Files are written, not mapped: a write to a mapped file on a full disk kills the process.
     """
@@ -34,7 +34,7 @@ def write_rows(folder: Path, layout: Layout, count: int, parts: Iterable[Mapping
 
 
 def map_rows(folder: Path, layout: Layout, count: int, digests: Mapping[str, str]) -> dict[str, Array]:
-    """Returns name -> (count, ...) read-only; raises OSError, KeyError or ValueError unless every byte is as written."""
+    """Return name -> (count, ...) read-only; raises OSError, KeyError or ValueError unless every byte is as written."""
     for name in layout:
         require_plain(_file(folder, name))
         with _file(folder, name).open("rb") as file:  # also brings the file into the system's memory, if it fits
@@ -78,7 +78,7 @@ class _ArrayFile:
         self._file.write(content)
 
     def finish(self) -> str:
-        """Makes the file durable and returns its SHA-256."""
+        """Make the file durable and return its SHA-256."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._digest.hexdigest()

@@ -41,7 +41,7 @@ class Packing(Protocol):
     name: str
 
     def pack(self, pictures: Pictures) -> list[bytes]:
-        """Returns the encoded parts: one for each frame, or one for all of them."""
+        """Return the encoded parts: one for each frame, or one for all of them."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class AV1(Packing):
 
     @override
     def pack(self, pictures: Pictures) -> list[bytes]:
-        """Returns one part; raises InvalidSetting if PyAV has no encoder."""
+        """Return one part; raises InvalidSetting if PyAV has no encoder."""
         with optional("Pictures packed as AV1", "av", "films"):
             import av
 
@@ -102,7 +102,7 @@ EXACT = "exact"
 
 
 def packing(words: str) -> Packing | None:
-    """Returns the packing of "jpeg", "jpeg:90", "av1" or "av1:35", None for "exact"; raises InvalidSetting."""
+    """Return the packing of "jpeg", "jpeg:90", "av1" or "av1:35", None for "exact"; raises InvalidSetting."""
     name, has_quality, quality = words.partition(":")
     if words == EXACT:
         return None
@@ -114,13 +114,13 @@ def packing(words: str) -> Packing | None:
 
 
 def packed(pictures: Pictures, how: Packing) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """Returns all parts concatenated, and their ends."""
+    """Return all parts concatenated, and their ends."""
     parts = how.pack(pictures)
     return np.frombuffer(b"".join(parts), np.uint8), np.cumsum([len(part) for part in parts])
 
 
 def unpacked(name: str, content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[int, ...]) -> Pictures:
-    """Returns pictures of a shape, (T, H, W, 3); raises EpisodeCorrupt before a large allocation."""
+    """Return pictures of a shape, (T, H, W, 3); raises EpisodeCorrupt before a large allocation."""
     size = math.prod(shape)
     if name not in PACKINGS or len(shape) != 4 or size > min(MOST_BYTES, MOST_UNPACKED[name] * content.size):
         raise EpisodeCorrupt(
@@ -157,7 +157,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
 
 
 def size_of_jpeg(part: bytes) -> tuple[int, int] | None:
-    """Returns height and width in the frame header of a JPEG (ITU T.81, B.2.2), None if there is none."""
+    """Return height and width in the frame header of a JPEG (ITU T.81, B.2.2), None if there is none."""
     place = 2 if part[:2] == b"\xff\xd8" else len(part)
     while place + 9 <= len(part) and part[place] == 0xFF:
         marker, length = part[place + 1], int.from_bytes(part[place + 2 : place + 4], "big")
@@ -168,7 +168,7 @@ def size_of_jpeg(part: bytes) -> tuple[int, int] | None:
 
 
 def most_pixels(height: int, width: int) -> dict[str, str]:
-    """Returns the options of a decoder that refuses frames of another size than their file declares."""
+    """Return the options of a decoder that refuses frames of another size than their file declares."""
     return {"max_pixels": str(PADDED * height * width + MARGIN)}
 
 

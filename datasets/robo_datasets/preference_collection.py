@@ -33,7 +33,7 @@ Watch = Callable[[Sequence[Question]], Iterable[Question]]
 
 
 def draw_questions(entries: Sequence[Entry], pairs: int, length: int, seed: int) -> list[Question]:
-    """Returns pairs of different segments of `length` steps, drawn uniformly over all possible first steps.
+    """Return pairs of different segments of `length` steps, drawn uniformly over all possible first steps.
 
     A larger `pairs` only appends. Raises InvalidSetting if the episodes are too short for two segments.
     """
@@ -63,7 +63,7 @@ class Expecting(Protocol):
 def collect_preferences(
     dataset: Dataset, rater: Rater, drawn: Sequence[Question], length: int, name: str, watch: Watch = iter
 ) -> int:
-    """Stores a rater's answers to the open questions in the set `name` and returns their number.
+    """Store a rater's answers to the open questions in the set `name` and return their number.
 
     A question stays open if the rater is unreachable. Raises InvalidSetting if the set holds segments of another length,
     EpisodeCorrupt if an episode was changed or removed after the rater saw it.
@@ -102,7 +102,7 @@ def collect_preferences(
 
 
 def agreement(dataset: Dataset, preferences: Iterable[Preference]) -> tuple[int, int]:
-    """Returns the number of comparisons that agree with the recorded returns, and of those with different returns."""
+    """Return the number of comparisons that agree with the recorded returns, and of those with different returns."""
     decided = [each for each in preferences if each.label in (0, 1)]
     places = sorted({place for each in decided for place in (each.first, each.second)})
     wanted = {identity: [*group] for identity, group in groupby(places, key=itemgetter(0))}

@@ -32,7 +32,7 @@ class PreferenceSet:
     """Answers of raters on pairs, at most one for each rater and pair."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
-        """Opens a set, created by its first comparison; raises InvalidSetting for a name that no file can have."""
+        """Open a set, created by its first comparison; raises InvalidSetting for a name that no file can have."""
         if not NAME.fullmatch(name):
             raise InvalidSetting("A set of preferences has an impossible name.", got=name, allowed=NAME.pattern)
         self.name, self._dataset = name, dataset.path
@@ -42,13 +42,13 @@ class PreferenceSet:
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> PreferenceSet:
-        """Returns an existing set; raises UnknownName with the close matches."""
+        """Return an existing set; raises UnknownName with the close matches."""
         if name not in (names := preference_sets(dataset)):
             raise UnknownName("set of preferences", name, names)
         return cls(dataset, name)
 
     def add(self, preferences: Iterable[Preference]) -> None:
-        """Stores comparisons durably, all or none; a rater's first answer on a pair stays."""
+        """Store comparisons durably, all or none; a rater's first answer on a pair stays."""
         require_no_links(self._dataset)
         rows = [(*each.first, *each.second, _stored(each.label), each.rater, each.kind) for each in preferences]
         try:
@@ -62,7 +62,7 @@ class PreferenceSet:
             connection.executemany(query, [(*row, _digest(row)) for row in rows])
 
     def __iter__(self) -> Iterator[Preference]:
-        """Yields the comparisons in the order of the answers; raises EpisodeCorrupt if one was changed."""
+        """Yield the comparisons in the order of the answers; raises EpisodeCorrupt if one was changed."""
         column = "sha256" if self._database.rows("preferences", _HASHED) else "NULL"
         for *row, digest in self._database.rows("preferences", f"SELECT {_FACTS}, {column} FROM preferences ORDER BY rowid"):
             if digest not in (None, _digest(row)) or not _is_plain(row):
@@ -75,19 +75,19 @@ class PreferenceSet:
             yield Preference((first, a, b), (second, c, d), "skip" if label == SKIP else label, rater, kind)
 
     def require_sound(self) -> None:
-        """Raises DatasetError unless the file is whole and every comparison unchanged."""
+        """Raise DatasetError unless the file is whole and every comparison unchanged."""
         self._database.require_sound()
         for _ in self:
             pass
 
 
 def preference_sets(dataset: Dataset) -> list[str]:
-    """Returns the names of a dataset's sets."""
+    """Return the names of a dataset's sets."""
     return sorted(path.stem for path in Path(dataset.path / FOLDER).glob(f"*{SUFFIX}"))
 
 
 def _is_plain(row: Sequence[Any]) -> bool:
-    """Returns whether each value is of its column's type, which SQLite does not enforce."""
+    """Return whether each value is of its column's type, which SQLite does not enforce."""
     are_typed = all(isinstance(value, kind) for value, kind in zip(row, _KINDS, strict=True))
     return are_typed and row[6] in (SKIP, 0.0, 0.5, 1.0) and row[8] in ("human", "model", "oracle")
 

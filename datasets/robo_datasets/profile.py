@@ -33,7 +33,7 @@ HISTOGRAM = 10
 
 
 def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
-    """Returns the profile as JSON values; raises EpisodeCorrupt if an episode cannot be read."""
+    """Return the profile as JSON values; raises EpisodeCorrupt if an episode cannot be read."""
     entries = dataset.entries()
     arrays: dict[str, _Moments] = {}
     pairs: dict[str, list[Array]] = {}
@@ -64,7 +64,7 @@ def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
 
 
 def coverage(pairs: npt.NDArray[np.float64]) -> dict[str, Any] | None:
-    """Returns the coverage of pairs (N, D) of state and action; None for fewer than two, or if nothing varies.
+    """Return the coverage of pairs (N, D) of state and action; None for fewer than two, or if nothing varies.
 
     `unique_bins`: number of occupied bins, of BINS ** D, per pair. `nearest`: median distance to the nearest other pair,
     relative to that after shuffling each dimension independently: 1 if no two are related.
@@ -98,7 +98,7 @@ class _Moments:
         self._nan = self._infinite = self._saturated = 0
 
     def add(self, values: Array) -> None:
-        """Takes an episode's values (T, ...), in blocks of rows: pictures need a float for each pixel."""
+        """Take an episode's values (T, ...), in blocks of rows: pictures need a float for each pixel."""
         for start in range(0, len(values), BLOCK):
             part = values[start : start + BLOCK]
             self._add(part.reshape(len(part), -1) if part.ndim < 3 else part.reshape(-1, 1))
@@ -117,7 +117,7 @@ class _Moments:
         self._most = np.maximum(self._most, np.where(is_finite, values, -np.inf).max(0))
 
     def to_json(self, *, is_bounded: bool) -> dict[str, Any]:
-        """Returns the least, greatest, mean and standard deviation of all values and of each dimension, and the faults."""
+        """Return the least, greatest, mean and standard deviation of all values and of each dimension, and the faults."""
         if self._shift is None or not np.all(self._count):
             return {"values": int(np.sum(self._count)), "nan": self._nan, "infinite": self._infinite}
         count, total = self._count, int(np.sum(self._count))
@@ -154,14 +154,14 @@ def _arrays(episode: Episode) -> dict[str, Array]:
 
 
 def _pairs(spec: EnvironmentSpec, episode: Episode) -> npt.NDArray[np.float64]:
-    """Returns (T, D): observations without pictures, concatenated with the actions."""
+    """Return (T, D): observations without pictures, concatenated with the actions."""
     steps = len(episode)
     seen = [episode.observations[name][:steps].reshape(steps, spec.observation[name].size) for name in columns_of(spec)]
     return np.concatenate([*seen, episode.actions.reshape(steps, spec.action.size if not spec.action.is_discrete else 1)], 1)
 
 
 def _drawn(entries: Sequence[Entry]) -> list[npt.NDArray[np.int64]]:
-    """Returns the steps of each episode for coverage: DRAWN of each actor, at random with a fixed seed."""
+    """Return the steps of each episode for coverage: DRAWN of each actor, at random with a fixed seed."""
     drawn: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64) for _ in entries]
     for actor in {entry.source for entry in entries}:
         numbers = [number for number, entry in enumerate(entries) if entry.source == actor]

@@ -32,14 +32,14 @@ class Quarantine:
         self._folder = dataset / FOLDER
 
     def move(self, path: Path) -> None:
-        """Moves a file here; one of the same name stays."""
+        """Move a file here; one of the same name stays."""
         target, number = self._folder / path.name, 1
         while target.exists() or target.is_symlink():
             target, number = target.with_name(f"{path.name}.{number}"), number + 1
         path.rename(target)
 
     def note(self, entry: Entry, place: int | None) -> None:
-        """Writes down the row of an episode durably, the whole line or nothing; raises DatasetError if it cannot."""
+        """Write down the row of an episode durably, the whole line or nothing; raises DatasetError if it cannot."""
         line = (json.dumps({**asdict(entry), "place": place}) + "\n").encode()
         path = self._folder / LIST
         try:
@@ -58,7 +58,7 @@ class Quarantine:
             ) from error
 
     def places(self) -> dict[str, int | None]:
-        """Returns identity -> place in the catalogue, for the episodes that were written down; raises DatasetError."""
+        """Return identity -> place in the catalogue, for the episodes that were written down; raises DatasetError."""
         try:
             lines = content_of(self._folder / LIST).decode(errors="replace").splitlines()
         except FileNotFoundError:
@@ -74,7 +74,7 @@ class Quarantine:
         return found
 
     def files(self) -> dict[Path, str]:
-        """Returns path -> name that the file had, of all files but the list, the oldest of a name first."""
+        """Return path -> name that the file had, of all files but the list, the oldest of a name first."""
         paths = [path for path in self._folder.iterdir() if path.name != LIST]
         return {
             path: _NUMBER.sub("", path.name) for path in sorted(paths, key=lambda path: (path.lstat().st_mtime_ns, path.name))

@@ -64,7 +64,7 @@ def record_episode(
     supervisor: Supervisor | None = None,
     deterministic: bool = False,
 ) -> Entry:
-    """Plays one episode and stores it; `source` names the actor. A journal has every step until then.
+    """Play one episode and store it; `source` names the actor. A journal has every step until then.
 
     Raises SpecMismatch unless the environment is the dataset's.
     """

@@ -48,7 +48,7 @@ class Remarks:
         self._foreign_actions: list[tuple[Array, Array]] = []
 
     def add(self, episode: Episode) -> None:
-        """Takes an episode."""
+        """Take an episode."""
         self.episodes += 1
         self._steps += len(episode)
         if wrong := int((~np.isfinite(episode.rewards)).sum()):
@@ -71,7 +71,7 @@ class Remarks:
             self._counts["clipped"] += int((episode.actions != episode.policy_actions).any(axis=1).sum())
 
     def lines(self) -> list[str]:
-        """Returns the remarks, one a line."""
+        """Return the remarks, one a line."""
         counts = self._counts
         found = [
             *self._lines_of_time(),
@@ -121,7 +121,7 @@ class Remarks:
         return found
 
     def _halves(self) -> list[str]:
-        """Returns a remark on the actions of foreign episodes that use one half of their range."""
+        """Return a remark on the actions of foreign episodes that use one half of their range."""
         if not self._foreign_actions:
             return []
         least = np.min([low for low, _ in self._foreign_actions], axis=0)
@@ -140,13 +140,13 @@ class Remarks:
 
 
 def remarks_for(dataset: Dataset) -> Remarks:
-    """Returns a collector of remarks on a dataset's episodes."""
+    """Return a collector of remarks on a dataset's episodes."""
     made_in = str(dataset.card.get("environment") or NO_CLOCK)
     return Remarks(dataset.spec, is_simulated=not made_in.startswith(NO_CLOCK))
 
 
 def glance(dataset: Dataset) -> list[str]:
-    """Returns the remarks of a dataset's card, or else those on a few episodes; none of those that cannot be read."""
+    """Return the remarks of a dataset's card, or else those on a few episodes; none of those that cannot be read."""
     if isinstance(kept := dataset.card.get("remarks"), list):
         return [str(line) for line in kept]
     remarks, entries = remarks_for(dataset), dataset.entries()
@@ -159,7 +159,7 @@ def glance(dataset: Dataset) -> list[str]:
 
 
 def _digest(episode: Episode) -> bytes:
-    """Returns the SHA-256 of an episode's numbers: actions, rewards, observations but pictures."""
+    """Return the SHA-256 of an episode's numbers: actions, rewards, observations but pictures."""
     content = hashlib.sha256()
     arrays = {name: values for name, values in episode.observations.items() if values.ndim < 4}
     for name, values in {**arrays, "/actions": episode.actions, "/rewards": episode.rewards}.items():

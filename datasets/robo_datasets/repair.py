@@ -44,7 +44,7 @@ class Finding(NamedTuple):
 
 
 def verify(dataset: Dataset, watch: Callable[[Episode], None] = lambda episode: None) -> list[Finding]:
-    """Reads every episode and returns the faults, changing nothing; raises DatasetError if disk or lock prevent reading.
+    """Read every episode and return the faults, changing nothing; raises DatasetError if disk or lock prevent reading.
 
     watch: receives each episode that is readable.
     """
@@ -65,7 +65,7 @@ def verify(dataset: Dataset, watch: Callable[[Episode], None] = lambda episode: 
 
 
 def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
-    """Repairs a dataset and returns the findings; without `thorough` only leftovers of a crashed recorder.
+    """Repair a dataset and return the findings; without `thorough` only leftovers of a crashed recorder.
 
     Everything is read before anything is changed. Only a checksum or a format decides that a file is moved. An error that says
     nothing about a file (a lock, a full disk, a missing right, no memory) is raised as DatasetError; then nothing is changed.
@@ -93,7 +93,7 @@ class _Plan(NamedTuple):
 
     @classmethod
     def of(cls, dataset: Dataset, *, thorough: bool) -> _Plan:
-        """Reads the dataset; raises DatasetError if disk, lock, rights or memory prevent it."""
+        """Read the dataset; raises DatasetError if disk, lock, rights or memory prevent it."""
         is_sound = _damage_of(dataset.catalogue) is None
         entries = dataset.entries() if is_sound else []
         journals = _journals(dataset)
@@ -109,7 +109,7 @@ class _Plan(NamedTuple):
         return cls(wrong, corrections, orphans, found, is_sound and bool(wrong or corrections or adds))
 
     def carried_out(self, writer: DatasetWriter) -> Iterator[Finding]:
-        """Changes the dataset."""
+        """Change the dataset."""
         dataset, quarantine = writer.dataset, Quarantine(writer.dataset.path)
         for entry, fault in self.wrong:
             _quarantine_entry(dataset, entry)
@@ -138,7 +138,7 @@ class _Plan(NamedTuple):
 
 
 def _damage_of(catalogue: Catalogue) -> DatasetError | None:
-    """Returns the damage of the file, or None; raises DatasetError if only disk, lock or permissions prevent reading."""
+    """Return the damage of the file, or None; raises DatasetError if only disk, lock or permissions prevent reading."""
     try:
         catalogue.require_sound()
     except (DatabaseCorrupt, DatasetNotFound, EpisodeCorrupt) as error:
@@ -147,7 +147,7 @@ def _damage_of(catalogue: Catalogue) -> DatasetError | None:
 
 
 def _mend_catalogue(dataset: Dataset) -> Iterator[Finding]:
-    """Rebuilds a damaged catalogue, with its readable notes.
+    """Rebuild a damaged catalogue, with its readable notes.
 
     The new one is complete before the old one moves: a full disk changes nothing, and a killed process loses no note.
     """
@@ -174,7 +174,7 @@ def _sweep(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _judged_orphans(dataset: Dataset, listed: set[str], stored: set[str]) -> Iterator[tuple[Path, Entry | str]]:
-    """Yields the files that are not listed, as they were recorded, with entry or fault; stored: identities of the others."""
+    """Yield the files that are not listed, as they were recorded, with entry or fault; stored: identities of the others."""
     paths = [path for path in _episodes(dataset) if path.name not in listed]
     taken = set(stored)
     for path in sorted(paths, key=lambda path: (path.lstat().st_mtime_ns, path.name)):
@@ -194,7 +194,7 @@ def _journals(dataset: Dataset) -> list[Path]:
 
 
 def fault_of_journal(dataset: Dataset, path: Path, name: str) -> str | None:
-    """Returns the fault of a journal of that name, None if it can be recovered; DatasetError if it cannot be read now."""
+    """Return the fault of a journal of that name, None if it can be recovered; DatasetError if it cannot be read now."""
     try:
         require_fit(_recovered(dataset, path, name), dataset.spec)
     except (
@@ -208,7 +208,7 @@ def fault_of_journal(dataset: Dataset, path: Path, name: str) -> str | None:
 
 
 def _recovered(dataset: Dataset, path: Path, name: str) -> Episode:
-    """Returns the episode of a journal; raises EpisodeCorrupt, SpecMismatch, or other errors of a damaged record."""
+    """Return the episode of a journal; raises EpisodeCorrupt, SpecMismatch, or other errors of a damaged record."""
     FileName.parse(f"{name.removesuffix(SUFFIX)}.{'0' * 16}.h5")  # the name becomes a file's
     if not path.is_file():
         raise EpisodeCorrupt("The journal is not a plain file.")
@@ -223,7 +223,7 @@ def _recovered(dataset: Dataset, path: Path, name: str) -> Episode:
 def _judged(
     dataset: Dataset, entry: Entry, watch: Callable[[Episode], None] = lambda episode: None
 ) -> tuple[str | None, Entry | None]:
-    """Returns the fault of an episode or its entry, and the correct entry if the episode is readable."""
+    """Return the fault of an episode or its entry, and the correct entry if the episode is readable."""
     path = dataset.path / "episodes" / entry.file
     try:
         episode = dataset.read(entry)
@@ -241,7 +241,7 @@ def _judged(
 
 
 def _faults_of_sets(dataset: Dataset) -> Iterator[Finding]:
-    """Yields the damaged sets of labels and preferences."""
+    """Yield the damaged sets of labels and preferences."""
     found: list[tuple[type[LabelSet | PreferenceSet], str, str]] = []
     found += [(LabelSet, name, "none: label it again") for name in label_sets(dataset)]
     found += [(PreferenceSet, name, "none: compare again") for name in preference_sets(dataset)]
@@ -253,7 +253,7 @@ def _faults_of_sets(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _quarantine_entry(dataset: Dataset, entry: Entry) -> None:
-    """Moves an episode and its entry to quarantine/."""
+    """Move an episode and its entry to quarantine/."""
     quarantine, path = Quarantine(dataset.path), dataset.path / "episodes" / entry.file
     quarantine.note(entry, dataset.catalogue.place_of(entry.identity))
     dataset.catalogue.remove(entry.identity)

@@ -23,7 +23,7 @@ class _Return(NamedTuple):
 
 
 def restore(writer: DatasetWriter) -> list[Finding]:
-    """Moves sound episodes and journals back and returns a finding on every file; the others stay.
+    """Move sound episodes and journals back and return a finding on every file; the others stay.
 
     Everything is read before anything is moved. Raises DatasetError if disk, lock, rights or memory prevent it.
     """
@@ -53,7 +53,7 @@ def _order(found: _Return, places: dict[str, int | None]) -> tuple[bool, int, in
 
 
 def _judged(writer: DatasetWriter, path: Path, name: str, stored: set[str]) -> _Return | str:
-    """Returns how a file returns, or why it stays; raises DatasetError if it cannot be read now."""
+    """Return how a file returns, or why it stays; raises DatasetError if it cannot be read now."""
     dataset = writer.dataset
     is_journal = name.endswith(SUFFIX)
     if not is_journal and not NAME.fullmatch(name):

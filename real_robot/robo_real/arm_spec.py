@@ -132,7 +132,7 @@ class ClosedGripper(GripperControl):
     """Gripper closed by every action, which has no element for it: for an object in the hand at the start."""
 
     def __init__(self, robot: ActionSpec) -> None:
-        """Raises InvalidSetting if the robot has no gripper."""
+        """Raise InvalidSetting if the robot has no gripper."""
         if GRIP not in robot.names:
             raise InvalidSetting(
                 "This robot has no fingers to be kept closed.", got=robot.names, allowed=f"names with {GRIP!r}"

@@ -57,7 +57,7 @@ class Cluster:
         return max(self._cores_of_nodes, default=0.0)
 
     def require(self) -> None:
-        """Raises ClusterUnavailable if the node of this machine or the head is gone.
+        """Raise ClusterUnavailable if the node of this machine or the head is gone.
 
         Ray would wait without end, or end this process after a minute.
         """
@@ -95,7 +95,7 @@ class Cluster:
 
 
 def lost_node(again: str) -> ClusterUnavailable:
-    """Returns the error for a lost node on this machine."""
+    """Return the error for a lost node on this machine."""
     return ClusterUnavailable(
         "Ray's node on this machine has ended.",
         got="its process (raylet) was killed, perhaps for want of memory, or crashed",
@@ -105,7 +105,7 @@ def lost_node(again: str) -> ClusterUnavailable:
 
 
 def lost_head(address: str, why: object, again: str) -> ClusterUnavailable:
-    """Returns the error for a lost head."""
+    """Return the error for a lost head."""
     return ClusterUnavailable(
         f"The head of the cluster, {address}, is gone.", got=why, allowed="a head for as long as the command runs", fix=again
     )
@@ -113,7 +113,7 @@ def lost_head(address: str, why: object, again: str) -> ClusterUnavailable:
 
 @contextmanager
 def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Cluster]:
-    """Yields a cluster: a new one on this machine for "auto", else the one at HOST:PORT; leaves it at the end.
+    """Yield a cluster: a new one on this machine for "auto", else the one at HOST:PORT; leaves it at the end.
 
     cores: of a new one, 0 for those of this process. again: remedy if the cluster is lost before the end. A nested block
     yields the same cluster.
@@ -139,7 +139,7 @@ def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Clu
 
 @contextmanager
 def _own_cluster(ray: Any, cores: int) -> Iterator[None]:
-    """Starts a cluster on this machine; at the end stops it and removes its files."""
+    """Start a cluster on this machine; at the end stops it and remove its files."""
     count = cores or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
     folder, lock = locked_folder("ray-", Path("/tmp"))  # a short path: sockets
     with lock:
@@ -154,7 +154,7 @@ def _own_cluster(ray: Any, cores: int) -> Iterator[None]:
 
 @contextmanager
 def _joined_cluster(ray: Any, address: str) -> Iterator[None]:
-    """Joins a cluster, and leaves it at the end."""
+    """Join a cluster, and leaves it at the end."""
     try:
         _init(ray, address)
         yield
@@ -171,7 +171,7 @@ def _init(ray: Any, address: str, **options: Any) -> None:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Restores the handler of SIGTERM at the end: Ray installs its own and leaves it installed."""
+    """Restore the handler of SIGTERM at the end: Ray installs its own and leaves it installed."""
     usual = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -181,7 +181,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def is_connected() -> bool:
-    """Returns whether this process is part of a cluster."""
+    """Return whether this process is part of a cluster."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
 

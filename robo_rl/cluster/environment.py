@@ -19,13 +19,13 @@ TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 def require_library() -> None:
-    """Raises MissingExtra if there is no Ray; does not load it."""
+    """Raise MissingExtra if there is no Ray; does not load it."""
     if importlib.util.find_spec("ray") is None:
         raise MissingExtra("--ray", "ray", "ray")
 
 
 def ray_library() -> Any:
-    """Returns Ray; raises MissingExtra."""
+    """Return Ray; raises MissingExtra."""
     require_library()
     import ray
 
@@ -34,7 +34,7 @@ def ray_library() -> Any:
 
 @contextmanager
 def ray_environment(where: str) -> Iterator[None]:
-    """Sets the environment variables of Ray and its processes, and restores them at the end."""
+    """Set the environment variables of Ray and its processes, and restore them at the end."""
     wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
     if _is_on_loopback(where):
         # the switch that has Ray use 127.0.0.1: it replaces that address by the machine's own wherever it reads it

@@ -53,7 +53,7 @@ def exit_without_head(address: str) -> None:
 
 
 def _loss(address: str, over: threading.Event, look: float, cut: float) -> OSError | None:
-    """Returns the reason of the head's loss, as soon as it counts as lost; None when it is over."""
+    """Return the reason of the head's loss, as soon as it counts as lost; None when it is over."""
     host, _, port = address.rpartition(":")
     seen = time.monotonic()
     while not over.wait(look):

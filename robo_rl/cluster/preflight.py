@@ -22,7 +22,7 @@ DRIVER_TIMEOUT = 60.0
 
 
 def require_open(address: str) -> None:
-    """Raises InvalidSetting for an invalid address, ClusterUnavailable if no cluster accepts the token."""
+    """Raise InvalidSetting for an invalid address, ClusterUnavailable if no cluster accepts the token."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise InvalidSetting("--ray names no cluster.", got=address, allowed=f"{AUTO}, or HOST:PORT of a head: 10.0.0.1:6379")

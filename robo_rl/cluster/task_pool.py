@@ -36,7 +36,7 @@ class TaskPool(Workers):
             self.ask(index)
 
     def results(self, tasks: Iterable[bytes], *, ahead: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yields (number, result) of each task as they arrive; a task is drawn when a worker is free.
+        """Yield (number, result) of each task as they arrive; a task is drawn when a worker is free.
 
         A worker gets its next task when the caller requests the next result, so its answer can depend only on state that the
         caller has stored until then. ahead: number of tasks drawn beyond the oldest one without a result, with results in

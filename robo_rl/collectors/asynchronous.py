@@ -48,7 +48,7 @@ class Pace:
         require_allowed(self, {"most_stale": (self.most_stale == 0 or self.most_stale >= least, f"{least} or more, or 0")})
 
     def ahead(self, collectors: int) -> int:
-        """Returns the largest number of requested steps without an update yet, and the largest age of an open request."""
+        """Return the largest number of requested steps without an update yet, and the largest age of an open request."""
         return (self.most_stale or 2 * self.segment * self.requests * collectors) // 2
 
 
@@ -79,7 +79,7 @@ class CollectedSteps:
         """Largest age so far, in steps, of the parameters behind a step when it was learnt from."""
 
     def step(self, sink: StepSink) -> Transition:
-        """Stores arrived segments, requests more within the limits, and waits if no step is available."""
+        """Store arrived segments, requests more within the limits, and wait if no step is available."""
         self._receive(0.0)
         self._send_requests()
         while not self._steps:
@@ -117,7 +117,7 @@ class CollectedSteps:
         return 0 if self._segment is None else self.taken - 1 - self._segment.version
 
     def _receive(self, timeout: float) -> None:
-        """Writes arrived segments to the log; waits at most `timeout` [s] for the first."""
+        """Write arrived segments to the log; wait at most `timeout` [s] for the first."""
         while (reply := self.pool.next(timeout)) is not None:
             timeout = 0.0
             if reply.content is None:
@@ -134,7 +134,7 @@ class CollectedSteps:
         return sum(map(sum, self._requested)) + len(self._steps) + sum(map(len, self._waiting))
 
     def _send_requests(self) -> None:
-        """Asks those that have the fewest open requests, as long as that is allowed."""
+        """Ask those that have the fewest open requests, as long as that is allowed."""
         pool, limit = self.pool, self._pace.ahead(self.pool.count)
         while pool.oldest is None or self.taken - pool.oldest <= limit:
             index, ahead = min(range(pool.count), key=pool.open), self._ahead
@@ -150,24 +150,24 @@ class CollectedSteps:
             self.pool.publish(self.taken, self._policy.parameters())
 
     def _open(self, segment: Segment, sink: StepSink) -> None:
-        """Begins to learn from a segment."""
+        """Begin to learn from a segment."""
         if segment.begins or segment.birth != self._running:
             sink.begin(segment)  # type: ignore[arg-type]  # rewards of models, which ask for more, do not go with collectors
         self._segment, self._running = segment, segment.birth
         self._steps.extend(segment.transitions())
 
     def state_dict(self) -> StateDict:
-        """Returns counters; steps without an update yet are in the log."""
+        """Return counters; steps without an update yet are in the log."""
         return {"episodes": self.episodes, "births": self.pool.births, "running": self._running, "stalest": self.stalest}
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
-        """Restores the counters; `go_on` follows."""
+        """Restore the counters; `go_on` follows."""
         self.taken, self.episodes = int(state["step"]), int(state["episodes"])
         self._running, self.stalest, self.pool.births = int(state["running"]), int(state["stalest"]), int(state["births"])
         return "warm"
 
     def go_on(self) -> bool:
-        """Reads the log after the present step; returns False if it has no step at all."""
+        """Read the log after the present step; return False if it has no step at all."""
         for before, segment in self._log.since(self.taken):
             self.pool.births = max(self.pool.births, segment.birth + 1)
             if before < self.taken:
@@ -204,12 +204,12 @@ class AsynchronousTraining(OnlineTraining[CollectedSteps]):
             self._log.close()
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
-        """Writes a checkpoint, and removes the log from before the oldest kept checkpoint."""
+        """Write a checkpoint, and remove the log from before the oldest kept checkpoint."""
         save_checkpoint(self._checkpoints, Checkpoint(step, parts))
         self._log.forget(min(checkpoint_steps(self._checkpoints)))
 
     def go_on(self, state: StateDict | None) -> None:
-        """Restores a checkpoint, if there is one, and the log after it.
+        """Restore a checkpoint, if there is one, and the log after it.
 
         Collectors begin new episodes: warm, if there was any step.
         """

@@ -33,7 +33,7 @@ class VectorPolicy(TransferablePolicy, Protocol):
         """
 
     def executed(self, actions: Array) -> Array:
-        """Returns drawn actions as the environments accept them."""
+        """Return drawn actions as the environments accept them."""
 
 
 @runtime_checkable
@@ -45,7 +45,7 @@ class CollectedLearner(OnPolicyLearner, Protocol):
         """The policy being trained."""
 
     def add_rollout(self, rollout: CollectedRollout) -> None:
-        """Stores a whole rollout acted with the present policy; `update` learns from it."""
+        """Store a whole rollout acted with the present policy; `update` learns from it."""
 
 
 class RolloutCollector(Collector):
@@ -61,7 +61,7 @@ class RolloutCollector(Collector):
 
     @override
     def handle(self, request: StateDict) -> StateDict:
-        """Collects a rollout, or saves or restores the environments."""
+        """Collect a rollout, or saves or restores the environments."""
         return {"rollout": self._rollout, "save": self._save, "restore": self._restore}[request["do"]](request)
 
     def _rollout(self, request: StateDict) -> StateDict:
@@ -85,7 +85,7 @@ class RolloutCollector(Collector):
         self._playing.begin([episode_seed(self._seed, step + self._first + index) for index in range(len(self._playing))])
 
     def _save(self, request: StateDict) -> StateDict:
-        """Returns the state of the environments; None if they have none to be restored from."""
+        """Return the state of the environments; None if they have none to be restored from."""
         playing = self._playing.state_dict()
         return {"state": None if playing["state"] is None else {"playing": playing, "reports": self._reports.state_dict()}}
 

@@ -32,7 +32,7 @@ class SegmentLog:
         self._log: FramedLog | None = None
 
     def add(self, segment: bytes, steps: int) -> None:
-        """Writes a packed segment of that many steps; once this has returned, it is not lost. Raises RunError."""
+        """Write a packed segment of that many steps; once this has returned, it is not lost. Raises RunError."""
         try:
             if self._log is None:
                 self._log = FramedLog(self._folder / f"{self.steps:010d}{SUFFIX}")
@@ -44,7 +44,7 @@ class SegmentLog:
         self.steps += steps
 
     def since(self, step: int) -> Iterator[tuple[int, Segment]]:
-        """Yields the segments that end after that step, each with the number of steps before it."""
+        """Yield the segments that end after that step, each with the number of steps before it."""
         for path in self._files():
             before = int(path.stem)
             for segment in _segments(path):
@@ -53,14 +53,14 @@ class SegmentLog:
                 before += len(segment)
 
     def forget(self, step: int) -> None:
-        """Begins a new file, and removes those that end at that step or before: no learner resumes from them."""
+        """Begin a new file, and remove those that end at that step or before: no learner resumes from them."""
         self.close()
         for path, following in pairwise(self._files()):
             if int(following.stem) <= step:
                 path.unlink()
 
     def close(self) -> None:
-        """Ends writing."""
+        """End writing."""
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -70,5 +70,5 @@ class SegmentLog:
 
 
 def _segments(path: Path) -> Iterator[Segment]:
-    """Yields the whole segments of a file, up to the first that is torn."""
+    """Yield the whole segments of a file, up to the first that is torn."""
     return (Segment(unpacked(content)) for content in read_records(path))

@@ -75,7 +75,7 @@ class SegmentCollector(Collector):
         return facts | {"version": request["version"], "birth": self._birth, "begins": begins, "end": self._end()}
 
     def _end(self) -> StateDict | None:
-        """Returns the outcome of the episode; None while it runs."""
+        """Return the outcome of the episode; None while it runs."""
         rollout = self._rollout
         if rollout is None or not rollout.done:
             return None
@@ -151,7 +151,7 @@ class Segment:
         return end
 
     def transitions(self) -> Iterator[Transition]:
-        """Yields the steps."""
+        """Yield the steps."""
         observations, actions = self.content["observations"], self.content["actions"]
         for step, reward in enumerate(self.content["rewards"]):
             end = self.end if step == len(self) - 1 else None

@@ -46,7 +46,7 @@ class SynchronousTraining(Stateful):
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last; the last rollout has the remaining steps."""
+        """Train from the present step to the last; the last rollout has the remaining steps."""
         time = self.stopwatch.time
         self.stopwatch.start()
         while (length := min(self._rollout_steps, (self.steps - self.step) // self._environments)) > 0:
@@ -63,7 +63,7 @@ class SynchronousTraining(Stateful):
         return {"collect/collectors": float(self.pool.count), "collect/lost": float(self.pool.losses), "collect/staleness": 0.0}
 
     def _collect(self, length: int) -> list[StateDict]:
-        """Returns the parts of a rollout of `length` steps of each environment, in the order of the environments."""
+        """Return the parts of a rollout of `length` steps of each environment, in the order of the environments."""
         self.pool.publish(self.step, self.learner.policy.parameters())
         self._restore()
         wanted = {"do": "rollout", "step": self.step, "steps": length}
@@ -77,7 +77,7 @@ class SynchronousTraining(Stateful):
         self._restored = {}
 
     def _request_all(self, request: StateDict) -> dict[int, Any]:
-        """Returns the answers of all collectors to a request; a replacement gets it again."""
+        """Return the answers of all collectors to a request; a replacement gets it again."""
         for index in range(self.pool.count):
             self.pool.ask(index, request)
         return self._answers(set(range(self.pool.count)), request)

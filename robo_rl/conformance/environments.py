@@ -37,7 +37,7 @@ _STEPS = 12
 
 
 def check_environment(make: Make) -> None:
-    """Runs every check on environments that `make` returns; raises ConformanceFailure at the first broken rule."""
+    """Run every check on environments that `make` returns; raises ConformanceFailure at the first broken rule."""
     for check in ENVIRONMENT_CHECKS:
         check(make)
 
@@ -257,7 +257,7 @@ class _Step:
 
 @contextlib.contextmanager
 def _rule(make: Make, check: EnvironmentCheck) -> Iterator[tuple[Environment, EnvironmentSpec, Rule]]:
-    """Makes an environment for one check and closes it afterwards."""
+    """Make an environment for one check and close it afterwards."""
     environment = make()
     try:
         spec = specification(environment)
@@ -267,12 +267,12 @@ def _rule(make: Make, check: EnvironmentCheck) -> Iterator[tuple[Environment, En
 
 
 def _actions(spec: EnvironmentSpec, count: int) -> list[Array]:
-    """Returns at least one action: the same random ones at every call, to compare two episodes."""
+    """Return at least one action: the same random ones at every call, to compare two episodes."""
     return list(spec.action.random(np.random.default_rng(0), max(count, 1)))
 
 
 def _episode(environment: Environment, *, seed: int, steps: int) -> Iterator[_Step]:
-    """Yields the reset, then each step until the episode ends or `steps` are done."""
+    """Yield the reset, then each step until the episode ends or `steps` are done."""
     observation, info = environment.reset(seed=seed)
     yield _Step(observation, 0.0, False, False, info)
     for action in _actions(specification(environment), steps):
@@ -283,7 +283,7 @@ def _episode(environment: Environment, *, seed: int, steps: int) -> Iterator[_St
 
 
 def _mujoco_data(environment: Environment) -> Any:
-    """Returns the environment's MuJoCo state, or None; `data` of itself or of its `physics`."""
+    """Return the environment's MuJoCo state, or None; `data` of itself or of its `physics`."""
     inner = environment.unwrapped
     data = getattr(inner, "data", None) or getattr(getattr(inner, "physics", None), "data", None)
     return data if hasattr(data, "qvel") else None
@@ -294,7 +294,7 @@ def _copy(observation: dict[str, Array]) -> dict[str, Array]:
 
 
 def _unequal(one: dict[str, Array], other: dict[str, Array]) -> list[str]:
-    """Returns the names of the arrays that differ in any bit."""
+    """Return the names of the arrays that differ in any bit."""
     return [name for name in one if one[name].tobytes() != other[name].tobytes()]
 
 

@@ -16,6 +16,6 @@ class Rule:
     name: str
 
     def __call__(self, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
-        """Raises ConformanceFailure unless `holds`; what: the violation in words."""
+        """Raise ConformanceFailure unless `holds`; what: the violation in words."""
         if not holds:
             raise ConformanceFailure(self.subject, self.name, what, got=got, allowed=allowed)

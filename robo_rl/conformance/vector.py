@@ -46,14 +46,14 @@ class Subject:
 
     @contextlib.contextmanager
     def vector(self, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **arguments: Any) -> Iterator[Vector]:
-        """Makes the vector environment for one check and closes it afterwards."""
+        """Make the vector environment for one check and close it afterwards."""
         made = make_vector_environment(self.name, COUNT, autoreset_mode=mode, **self.arguments, **arguments)
         with contextlib.closing(made):
             yield made
 
     @contextlib.contextmanager
     def singles(self, mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> Iterator[SequentialEnvironments]:
-        """Makes the single environments that it is compared with."""
+        """Make the single environments that it is compared with."""
         made = SequentialEnvironments(lambda: make_environment(self.name, **self.arguments), COUNT, autoreset_mode=mode)
         with contextlib.closing(made):
             yield made
@@ -77,7 +77,7 @@ VectorCheck = Callable[[Subject], None]
 
 
 def check_vector_environment(name: str, **arguments: Any) -> None:
-    """Runs every check; raises ConformanceFailure at the first broken rule."""
+    """Run every check; raises ConformanceFailure at the first broken rule."""
     for check in VECTOR_CHECKS:
         check(Subject(name, arguments))
 
@@ -241,13 +241,13 @@ def compare(subject: Subject, rule: str, one: Vector, other: Vector, actions: Ar
 
 
 def require_same(subject: Subject, rule: str, when: str, one: Any, other: Any) -> None:
-    """Raises ConformanceFailure if two nested results differ in any bit."""
+    """Raise ConformanceFailure if two nested results differ in any bit."""
     difference = _difference("", one, other)
     subject.require(rule, difference is None, f"something differs {when}", got=difference)
 
 
 def _difference(path: str, one: Any, other: Any) -> str | None:
-    """Returns the first path at which two nested results differ in any bit, with both values; None if they agree."""
+    """Return the first path at which two nested results differ in any bit, with both values; None if they agree."""
     if isinstance(one, dict) and isinstance(other, dict):
         if one.keys() != other.keys():
             return f"{path or 'keys'}: {sorted(one)} and {sorted(other)}"

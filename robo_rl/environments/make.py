@@ -35,7 +35,7 @@ def environment_names(families: Iterable[str] | None = None) -> dict[str, str | 
 def make_environment(
     name: str | Callable[..., gymnasium.Env[Any, Any]], *, wrappers: Iterable[Mapping[str, Any]] = (), **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
+    """Return a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
     Anybody's own: "package.module:Class" (or a function there, or the class itself), and an id of Gymnasium's registry, such as
     "CartPole-v1" or "package:MyEnv-v0" (docs/simulators/own-environments.md).
@@ -70,7 +70,7 @@ def make_vector_environment(
     wrappers: Iterable[Mapping[str, Any]] = (),
     **arguments: Any,
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """Returns `num_envs` environments in one object that has an `environment_spec` and declares its autoreset mode.
+    """Return `num_envs` environments in one object that has an `environment_spec` and declares its autoreset mode.
 
     threads: of the simulation; None uses the available cores. Without effect if a family has no batched simulation: then
     single environments are stepped one after the other. Raises the errors of `make_environment`.
@@ -122,7 +122,7 @@ def _is_code(name: str) -> bool:
 
 
 def _of_code(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any] | None:
-    """Returns the environment of a class, a function, or an id of Gymnasium; None if the name is none of these."""
+    """Return the environment of a class, a function, or an id of Gymnasium; None if the name is none of these."""
     if not _is_code(name):
         return None
     from robo_rl.environments.foreign import with_spec
@@ -143,7 +143,7 @@ def _is_address(name: str) -> bool:
 
 
 def _at_address(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any] | None:
-    """Returns the environment at an address, such as "robot:http://127.0.0.1:5000"; None if the name is none."""
+    """Return the environment at an address, such as "robot:http://127.0.0.1:5000"; None if the name is none."""
     if not _is_address(name):
         return None
     family, _, address = name.partition(":")
@@ -155,7 +155,7 @@ def _at_address(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]
 
 
 def _find(name: str) -> tuple[Any, str]:
-    """Returns the family of an entry point, and the name of the task: "" for a family of one."""
+    """Return the family of an entry point, and the name of the task: "" for a family of one."""
     family, _, task = name.partition("/")
     if family not in known("environments"):
         raise UnknownName("environment", name, _names_like(name))
@@ -175,7 +175,7 @@ def _names_like(name: str) -> list[str]:
 
 
 def tasks_of(family: str) -> list[str]:
-    """Returns the names of a family's environments; raises MissingExtra, BrokenPlugin."""
+    """Return the names of a family's environments; raises MissingExtra, BrokenPlugin."""
     return _tasks(family, load("environments", family))
 
 

@@ -36,7 +36,7 @@ class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An arm's environment as its hand sees it."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
-        """Raises InvalidSetting if the environment has no hand whose pose is observed in the frame of the base."""
+        """Raise InvalidSetting if the environment has no hand whose pose is observed in the frame of the base."""
         super().__init__(environment)
         self._inner = specification(environment)
         self.environment_spec = _relative(self._inner)
@@ -49,7 +49,7 @@ class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
         """The newest observation in the frame of the base."""
 
     def reset(self, **arguments: Any) -> tuple[Observation, dict[str, Any]]:
-        """Begins an episode; its frame is the present pose of the hand."""
+        """Begin an episode; its frame is the present pose of the hand."""
         self.seen, info = super().reset(**arguments)
         self._start = _rotation(self.seen[ORIENTATION]), np.asarray(self.seen[POSITION], np.float64)
         return self._observed(), info
@@ -63,11 +63,11 @@ class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observed(), reward, terminated, truncated, info
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> Policy:
-        """Returns the task's expert; it observes this environment in the frame of the base."""
+        """Return the task's expert; it observes this environment in the frame of the base."""
         return _Expert(self, self.env.get_wrapper_attr("scripted_policy")(seed=seed, noise=noise))
 
     def commanded(self, action: Any, rotation: Matrix) -> Array:
-        """Returns an action (A,) with displacement and turn rotated, in [-1, 1]."""
+        """Return an action (A,) with displacement and turn rotated, in [-1, 1]."""
         found = np.array(action, np.float64)
         found[self._moved] = rotation @ found[self._moved]
         if self._turned is not None:  # about the hand's z axis, which stands upright in the frame of the base
@@ -136,7 +136,7 @@ def _moved(array: ArraySpec) -> ArraySpec:
 
 
 def _rotation(quaternion: Any) -> Matrix:
-    """Returns the matrix of a quaternion (w, x, y, z)."""
+    """Return the matrix of a quaternion (w, x, y, z)."""
     w, x, y, z = (float(value) for value in quaternion)
     return np.array(
         [
@@ -148,7 +148,7 @@ def _rotation(quaternion: Any) -> Matrix:
 
 
 def _between(start: Matrix, now: Matrix) -> Array:
-    """Returns the quaternion (w, x, y, z), w not negative, of `now` as seen from `start`."""
+    """Return the quaternion (w, x, y, z), w not negative, of `now` as seen from `start`."""
     turn = start.T @ now
     w = np.sqrt(max(0.0, 1 + np.trace(turn))) / 2
     if w > 0.1:

@@ -65,7 +65,7 @@ class TeacherStarts(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(
         self, environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], rule: StartRule, recorded: EnvironmentSpec
     ) -> None:
-        """Raises SpecMismatch for episodes of another environment, InvalidSetting for those of the test or without a state.
+        """Raise SpecMismatch for episodes of another environment, InvalidSetting for those of the test or without a state.
 
         episodes: of the teacher. recorded: spec of their environment.
         """

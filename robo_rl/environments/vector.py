@@ -18,7 +18,7 @@ from robo_rl.types import Metrics
 
 
 def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
-    """Returns the mode that Gymnasium knows by a value such as "SameStep"; raises InvalidSetting."""
+    """Return the mode that Gymnasium knows by a value such as "SameStep"; raises InvalidSetting."""
     try:
         return AutoresetMode(mode)
     except ValueError:

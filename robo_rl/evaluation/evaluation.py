@@ -111,7 +111,7 @@ class Evaluation:
         return stratified_bootstrap([self.returns], partial(tail_mean, share=0.1))
 
     def outcomes(self, metric: str) -> tuple[Any, ...]:
-        """Returns "success", "return" or a measure, a value per episode; raises UnknownName."""
+        """Return "success", "return" or a measure, a value per episode; raises UnknownName."""
         found: dict[str, tuple[Any, ...]] = {**self.measured, "success": self.successes, "return": self.returns}
         if metric not in found:
             raise UnknownName(f"measure of {self.environment}", metric, found)
@@ -164,7 +164,7 @@ class Evaluation:
         return metrics | ({"eval/success_rate": self.success_rate.estimate} if self.success_rate else {})
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON values, the summary included for readers without this package."""
+        """Return plain JSON values, the summary included for readers without this package."""
         summary = {"success_rate": self.success_rate, "mean_return": self.mean_return, "iqm_return": self.iqm_return}
         summary |= {"tail_return": self.tail_return}
         intervals: dict[str, Any] = {name: _plain(interval) for name, interval in summary.items()}
@@ -188,7 +188,7 @@ class Evaluation:
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
-        """Returns the evaluation in a file; raises RunError if it is damaged, FileNotFoundError if there is none."""
+        """Return the evaluation in a file; raises RunError if it is damaged, FileNotFoundError if there is none."""
         found = read_object(path, fix="remove it, and evaluate again")
         try:
             return cls.from_json(found)
@@ -232,7 +232,7 @@ class Evaluation:
 
 
 def evaluation_seeds(episodes: int) -> range:
-    """Returns the fixed seeds of an evaluation of that many episodes."""
+    """Return the fixed seeds of an evaluation of that many episodes."""
     return range(FIRST_SEED, FIRST_SEED + episodes)
 
 
@@ -247,7 +247,7 @@ def evaluate(
     on_episode: Callable[[Episode], None] | None = None,
     video: VideoRequest | None = None,
 ) -> Evaluation:
-    """Plays one episode per seed and returns the outcome; raises SpecMismatch for a policy of another environment.
+    """Play one episode per seed and return the outcome; raises SpecMismatch for a policy of another environment.
 
     seeds: by default the first `episodes` of those on which all evaluations play (`evaluation_seeds`).
 
@@ -290,7 +290,7 @@ def evaluate(
 
 
 def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[dict[str, Comparison], list[int]]:
-    """Compares two sides, each with one evaluation per training run, on the seeds that all of them share.
+    """Compare two sides, each with one evaluation per training run, on the seeds that all of them share.
 
     Returns a comparison of "success", on those seeds of which every run knows it, of "return", and of each measure that all of
     them have for every episode, counts as counts; and the shared seeds.

@@ -34,7 +34,7 @@ class Measure:
     """Largest value that is allowed in an episode, in `unit`; of constraint costs."""
 
     def interval(self, measured: Mapping[str, Sequence[float]]) -> Interval:
-        """Returns the mean with a bootstrap interval, or a rate of events with Garwood's, over episodes with a value."""
+        """Return the mean with a bootstrap interval, or a rate of events with Garwood's, over episodes with a value."""
         values = np.array([measured[name] for name in (self.name, self.per or self.name)], np.float64)
         known = values[:, np.isfinite(values).all(axis=0)]
         if not known.size:
@@ -48,7 +48,7 @@ class Measure:
 
 
 def measures_of(environment: gymnasium.Env[Any, Any]) -> tuple[Measure, ...]:
-    """Returns the measures of an environment, through its wrappers; empty if it declares none."""
+    """Return the measures of an environment, through its wrappers; empty if it declares none."""
     try:
         return tuple(environment.get_wrapper_attr("measures"))
     except AttributeError:
@@ -56,7 +56,7 @@ def measures_of(environment: gymnasium.Env[Any, Any]) -> tuple[Measure, ...]:
 
 
 def measured_in(episodes: Sequence[Episode], measures: Sequence[Measure]) -> dict[str, tuple[float, ...]]:
-    """Returns name -> one value per episode, NaN for an episode without one."""
+    """Return name -> one value per episode, NaN for an episode without one."""
     reported = [{**episode.metadata.get(MEASURES, {}), **_sums(episode)} for episode in episodes]
     return {measure.name: tuple(float(each.get(measure.name, np.nan)) for each in reported) for measure in measures}
 

@@ -53,7 +53,7 @@ class VideoRequest:
     """Makes an environment that draws; None films in the one of the evaluation, which then draws if its mode is a list."""
 
     def choose(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Returns the first successes and failures, as evenly as there are."""
+        """Return the first successes and failures, as evenly as there are."""
         good = [episode for episode in episodes if episode.success]
         bad = [episode for episode in episodes if not episode.success]
         failures = min(len(bad), max(self.episodes // 2, self.episodes - len(good)))
@@ -61,7 +61,7 @@ class VideoRequest:
 
 
 def film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], request: VideoRequest) -> dict[int, Path]:
-    """Writes one mp4 per chosen episode in real time and returns seed -> path; raises RenderingUnavailable."""
+    """Write one mp4 per chosen episode in real time and return seed -> path; raises RenderingUnavailable."""
     if request.stage is None:
         return _film(environment, episodes, request)
     stage = request.stage()
@@ -72,19 +72,19 @@ def film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], requ
 
 
 def render_mode_for_films(environment: gymnasium.Env[Any, Any]) -> str:
-    """Returns the smoothest of RENDER_MODES that an environment offers; "rgb_array" if it does not say."""
+    """Return the smoothest of RENDER_MODES that an environment offers; "rgb_array" if it does not say."""
     offered = environment.metadata.get("render_modes", ())
     return next((mode for mode in RENDER_MODES if mode in offered), "rgb_array")
 
 
 def decisions_per_second(environment: gymnasium.Env[Any, Any]) -> float:
-    """Returns the environment's own rate [1/s], UNTIMED_RATE if it has no control period."""
+    """Return the environment's own rate [1/s], UNTIMED_RATE if it has no control period."""
     period = specification(environment).action.control_period
     return 1.0 / period if period else UNTIMED_RATE
 
 
 def rendered(environment: gymnasium.Env[Any, Any]) -> list[Frame]:
-    """Returns the pictures since the call before, at least one in the mode "rgb_array"; raises RenderingUnavailable."""
+    """Return the pictures since the call before, at least one in the mode "rgb_array"; raises RenderingUnavailable."""
     drawn = environment.render()
     pictures: list[Any] = drawn if isinstance(drawn, list) else [drawn]
     for picture in pictures:
@@ -96,7 +96,7 @@ def rendered(environment: gymnasium.Env[Any, Any]) -> list[Frame]:
 
 
 def replayed_frames(environment: gymnasium.Env[Any, Any], episode: Episode) -> Iterator[list[Frame]]:
-    """Yields T+1 lists of pictures while an episode is replayed: of its start, then since the decision before."""
+    """Yield T+1 lists of pictures while an episode is replayed: of its start, then since the decision before."""
     environment.reset(seed=episode.seed)
     yield rendered(environment)
     for action in episode.actions:
@@ -105,7 +105,7 @@ def replayed_frames(environment: gymnasium.Env[Any, Any], episode: Episode) -> I
 
 
 def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int = 26, hold: float = 0.0) -> None:
-    """Writes H.264 in yuv420p, which every browser plays; an odd last row or column is dropped.
+    """Write H.264 in yuv420p, which every browser plays; an odd last row or column is dropped.
 
     Under its name the film is whole: on a full disk there is none.
 

@@ -18,10 +18,10 @@ class Stateful(Protocol):
     """Object that can be saved, and restored to continue exactly."""
 
     def state_dict(self) -> StateDict:
-        """Returns everything that later behaviour depends on, random generators included."""
+        """Return everything that later behaviour depends on, random generators included."""
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state returned by `state_dict`."""
+        """Restore the state returned by `state_dict`."""
 
 
 @runtime_checkable
@@ -39,7 +39,7 @@ class Policy(Protocol):
         """Forget the episode before."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Returns an action as ActionSpec describes it: (A,) float32 in [-1, 1], or an int64 scalar."""
+        """Return an action as ActionSpec describes it: (A,) float32 in [-1, 1], or an int64 scalar."""
 
 
 @runtime_checkable
@@ -55,10 +55,10 @@ class TransferablePolicy(Policy, Protocol):
     """A policy that another process can act with, as it is after each update."""
 
     def parameters(self) -> StateDict:
-        """Returns copies of all that `act` follows from, random generators excepted."""
+        """Return copies of all that `act` follows from, random generators excepted."""
 
     def load_parameters(self, parameters: StateDict) -> None:
-        """Acts from now on with these parameters of another policy."""
+        """Act from now on with these parameters of another policy."""
 
 
 @runtime_checkable
@@ -70,7 +70,7 @@ class Learner(Stateful, Protocol):
         """The policy being trained; acting with it sees every update at once."""
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes the gradient steps of one training step; returns metrics, empty if they are not due."""
+        """Take the gradient steps of one training step; return metrics, empty if they are not due."""
 
 
 @runtime_checkable
@@ -130,7 +130,7 @@ class Training(Stateful, Protocol):
         """Shares out the time since training began; an observer charges its own to "log", "evaluation", "checkpoint"."""
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last."""
+        """Train from the present step to the last."""
 
 
 @runtime_checkable
@@ -146,10 +146,10 @@ class VectorFactory(Protocol):
     """Makes environments of one task, one by one or many in one object."""
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Returns a fresh environment."""
+        """Return a fresh environment."""
 
     def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """Returns `num_envs` fresh environments with an `environment_spec`, in the mode AutoresetMode.SAME_STEP."""
+        """Return `num_envs` fresh environments with an `environment_spec`, in the mode AutoresetMode.SAME_STEP."""
 
 
 @runtime_checkable
@@ -157,10 +157,10 @@ class EnvironmentFamily(Protocol):
     """Family of environments that share one wrapper; an entry point of `robo_rl.environments` names it."""
 
     def names(self) -> Iterable[str]:
-        """Returns the task names, without making any; raises MissingExtra if the simulator is not installed."""
+        """Return the task names, without making any; raises MissingExtra if the simulator is not installed."""
 
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        """Returns a fresh environment that has an `environment_spec`; raises UnknownName."""
+        """Return a fresh environment that has an `environment_spec`; raises UnknownName."""
 
 
 class FrozenEncoder(Protocol):
@@ -195,7 +195,7 @@ class Supervisor(Protocol):
         """A new episode begins."""
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Returns the action to execute, and its source."""
+        """Return the action to execute, and its source."""
 
 
 class TrainingSupervisor(Supervisor, Stateful, Protocol):
@@ -237,10 +237,10 @@ class Robot(Protocol):
     spec: EnvironmentSpec
 
     def connect(self) -> None:
-        """Opens the link; nothing is opened in a constructor."""
+        """Open the link; nothing is opened in a constructor."""
 
     def observe(self) -> Observation:
-        """Returns the newest measurement."""
+        """Return the newest measurement."""
 
     def apply(self, action: Array) -> Executed:
         """Commands an action that answers the newest `observe`; returns the executed one, and the reasons for any difference.
@@ -249,10 +249,10 @@ class Robot(Protocol):
         """
 
     def pause(self) -> None:
-        """Holds still until the next action, without anything being wrong."""
+        """Hold still until the next action, without anything being wrong."""
 
     def stop(self) -> None:
-        """Stops motion; may be called at any time, from any thread, any number of times; never raises."""
+        """Stop motion; may be called at any time, from any thread, any number of times; never raises."""
 
     def close(self) -> None:
-        """Closes the link."""
+        """Close the link."""

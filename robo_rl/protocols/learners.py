@@ -27,7 +27,7 @@ class LearnerConfig(Protocol):
         """Requirements of its training loop."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> Learner:
-        """Returns a fresh learner for an environment, fully determined by the seed."""
+        """Return a fresh learner for an environment, fully determined by the seed."""
 
 
 class SelfTrainedConfig(Protocol):
@@ -46,7 +46,7 @@ class SelfTrainedConfig(Protocol):
         demonstrations: Sequence[Episode] = (),
         reward: OnlineRewards | None = None,
     ) -> Training:
-        """Returns a training at step 0 that learns from as many environments as it asks the factory for.
+        """Return a training at step 0 that learns from as many environments as it asks the factory for.
 
         With a `reward` the learner never sees that of the environment, which is only reported.
         """
@@ -54,4 +54,4 @@ class SelfTrainedConfig(Protocol):
     def restored_policy(
         self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
     ) -> Policy:
-        """Returns the policy of a saved training; needs no demonstrations, because nothing is learnt."""
+        """Return the policy of a saved training; needs no demonstrations, because nothing is learnt."""

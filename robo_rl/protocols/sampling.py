@@ -64,7 +64,7 @@ class Sampling(Replay):
 
     @classmethod
     def of(cls, settings: object) -> Sampling:
-        """Returns a learner's group `replay`, and those of its settings that have names of the fields above.
+        """Return a learner's group `replay`, and those of its settings that have names of the fields above.
 
         What it has not keeps its default.
         """
@@ -95,7 +95,7 @@ class Sampler(Protocol):
     """Something that batches can be drawn from."""
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
-        """Returns `batch_size` transitions drawn at random, with replacement."""
+        """Return `batch_size` transitions drawn at random, with replacement."""
 
 
 class Memory(Sampler, Stateful, Protocol):

@@ -34,7 +34,7 @@ class ReplayBuffer(Stateful):
         extras: Sequence[Extra] = (),
         environments: int = 1,
     ) -> None:
-        """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, if they cannot fit.
+        """Reserve `capacity` rows in a storage; raises InvalidSetting, before that, if they cannot fit.
 
         environments: N, which share the rows equally; a remainder of the rows is not used.
         """
@@ -56,7 +56,7 @@ class ReplayBuffer(Stateful):
 
     @staticmethod
     def bytes_at_capacity(spec: EnvironmentSpec, capacity: int, extras: Sequence[Extra] = ()) -> int:
-        """Returns the size of a full memory, without making one."""
+        """Return the size of a full memory, without making one."""
         return size_of(layout_of(spec, extras), capacity)
 
     def statement(self, steps: int) -> str:
@@ -143,7 +143,7 @@ class ReplayBuffer(Stateful):
         self._running[place] = False
 
     def add_episode(self, episode: Episode, place: int = 0) -> None:
-        """Stores a whole recorded episode; its last step counts as truncated unless it terminated."""
+        """Store a whole recorded episode; its last step counts as truncated unless it terminated."""
         columns = recorded_columns(self._spec, self._extras, [len(episode)], [episode])
         for step in range(len(episode)):
             values = {name: values[step] for name, values in columns.items()}
@@ -153,7 +153,7 @@ class ReplayBuffer(Stateful):
             self.add(transition, place)
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
-        """Returns `batch_size` transitions drawn uniformly with replacement.
+        """Return `batch_size` transitions drawn uniformly with replacement.
 
         With n_step > 1 the reward is the discounted sum of up to n rewards. The sum stops at the end of the
         episode, or at its newest step, and `discounts` is discount ** (number of rewards in the sum).
@@ -223,7 +223,7 @@ class ReplayBuffer(Stateful):
         return (row + self._environments) % self._capacity
 
     def _write_observation(self, row: int, observation: Observation, *, begins: bool) -> None:
-        """Writes a row that starts no transition (yet); whatever the ring held there is forgotten."""
+        """Write a row that starts no transition (yet); whatever the ring held there is forgotten."""
         self._mark(row, False)
         self._used = max(self._used, row + 1)
         if self._history > 1:

@@ -31,7 +31,7 @@ class CorrectedReplay(Stateful):
         return len(self.recorded) + len(self.corrections)
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
-        """Returns `batch_size` transitions drawn uniformly from both, in random order."""
+        """Return `batch_size` transitions drawn uniformly from both, in random order."""
         is_corrected = self._generator.random(batch_size) * len(self) < len(self.corrections)
         corrected = int(is_corrected.sum())
         if corrected == 0:
@@ -74,7 +74,7 @@ class BothMemories:
         self.online.begin(observation, place)
 
     def add(self, transition: Transition, place: int = 0) -> None:
-        """Stores one step."""
+        """Store one step."""
         self.online.add(transition, place)
         if place == 0:
             self._correct(transition)
@@ -88,7 +88,7 @@ class BothMemories:
             self._correct(steps.transition(0))
 
     def cut(self, place: int = 0) -> None:
-        """Ends the running episode."""
+        """End the running episode."""
         self.online.cut(place)
         if place == 0:
             self.corrections.cut()
@@ -127,7 +127,7 @@ class SymmetricReplay(Stateful):
             )
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
-        """Returns `batch_size` transitions, offline ones spread evenly among online ones."""
+        """Return `batch_size` transitions, offline ones spread evenly among online ones."""
         is_offline = spread(batch_size, self.fraction)
         total = int(is_offline.sum())
         online = self.online.sample(batch_size - total, n_step, discount)

@@ -273,7 +273,7 @@ class RowReader:
         return self._take("action", rows) if self._action is None else vectors[..., self._action]
 
     def _observations(self, rows: RowNumbers, vectors: Array) -> dict[str, Array]:
-        """Returns name -> the observations of these rows, of shape (*rows.shape, ...); those of floats are views."""
+        """Return name -> the observations of these rows, of shape (*rows.shape, ...); those of floats are views."""
         found = {}
         older = self._older(rows) if self._history > 1 else []
         for name, array, column in self._observed:

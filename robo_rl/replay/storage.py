@@ -27,7 +27,7 @@ class Storage(Protocol):
     """Provides the arrays of a replay memory."""
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
-        """Returns name -> zeros (capacity, ...); raises InvalidSetting, before any allocation, if they cannot fit."""
+        """Return name -> zeros (capacity, ...); raises InvalidSetting, before any allocation, if they cannot fit."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class InMemory:
         return "RAM"
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
-        """Returns arrays of zeros; raises InvalidSetting if they exceed the free memory."""
+        """Return arrays of zeros; raises InvalidSetting if they exceed the free memory."""
         _require_room(layout, capacity, available_memory(), "memory of this machine")
         # The pages of large arrays of zeros are handed out by the system one by one, when they are first written.
         return {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in layout.items()}
@@ -58,7 +58,7 @@ class Mapped:
         return f"files mapped from {self.folder}"
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
-        """Returns arrays of zeros; raises InvalidSetting if the folder cannot be written or its disk is too full."""
+        """Return arrays of zeros; raises InvalidSetting if the folder cannot be written or its disk is too full."""
         if not self.folder.is_dir() or not os.access(self.folder, os.W_OK):
             raise InvalidSetting(
                 "The replay memory cannot be mapped there.",
@@ -79,17 +79,17 @@ class Mapped:
 
 
 def storage_in(folder: str | None) -> Storage:
-    """Returns RAM for None, else files in that folder."""
+    """Return RAM for None, else files in that folder."""
     return InMemory() if folder is None else Mapped(Path(folder).expanduser().absolute())
 
 
 def size_of(layout: Layout, rows: int) -> int:
-    """Returns the bytes of that many rows."""
+    """Return the bytes of that many rows."""
     return rows * sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in layout.values())
 
 
 def available_memory() -> int:
-    """Returns the bytes that this process may still allocate: free RAM and reclaimable caches within a container's limit."""
+    """Return the bytes that this process may still allocate: free RAM and reclaimable caches within a container's limit."""
     return min(_free_ram(), _free_of_container())
 
 
@@ -114,7 +114,7 @@ def _free_ram() -> int:
 
 
 def _free_of_container(group: Path = Path("/sys/fs/cgroup")) -> int:
-    """Returns the memory left by a container's limit (cgroup 2); its file cache is reclaimable and does not count as used."""
+    """Return the memory left by a container's limit (cgroup 2); its file cache is reclaimable and does not count as used."""
     limit = group / "memory.max"
     if not limit.exists() or limit.read_text().strip() == "max":
         return 2**63 - 1

@@ -29,7 +29,7 @@ ROBUSTNESS = "robustness.html"
 
 
 def write_report(runs: Sequence[Path], out: Path) -> Path:
-    """Writes the report of run folders to `out` and returns it; raises RunNotFound.
+    """Write the report of run folders to `out` and return it; raises RunNotFound.
 
     Missing or damaged parts of a run are left out, with a note on the page.
     """
@@ -74,7 +74,7 @@ def template(name: str, package: str = __name__) -> jinja2.Template:
 
 
 def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, list[tuple[str, Interval, Interval | None]]]]:
-    """Returns each measure of the environment with its figures, and the share above its limit, by evaluation."""
+    """Return each measure of the environment with its figures, and the share above its limit, by evaluation."""
     known = dict.fromkeys(measure for _, each in judged for measure in each.measures)
     return [
         (
@@ -90,7 +90,7 @@ def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, l
 
 
 def _times(runs: Sequence[RecordedRun]) -> dict[str, Any]:
-    """Returns a bar per run and the legend that they share: (activity, seconds, share of all time, colour)."""
+    """Return a bar per run and the legend that they share: (activity, seconds, share of all time, colour)."""
     timed = [run for run in runs if run.time_split and run.seconds > 0]
     named = [name for name in dict.fromkeys(ACTIVITIES.values()) if name != OTHER]
     colors = dict(zip(named, (color for color in range(len(named) + 1) if color != GREY), strict=True)) | {OTHER: GREY}

@@ -10,7 +10,7 @@ MOST_MISSING = 0.5
 
 
 def annotation_warnings(newest: Mapping[str, Any]) -> list[str]:
-    """Returns warnings about a run, from the newest value of every tag."""
+    """Return warnings about a run, from the newest value of every tag."""
     found, labels = [], f"{newest.get('annotation/labels', 0.0):.0f} labels"
     if "annotation/captions" in newest:
         labels += f" of {newest['annotation/captions']:.0f} captions"

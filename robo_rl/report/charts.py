@@ -65,11 +65,11 @@ class Axes:
         self.y_ticks = ticks(self.y_low, self.y_high)
 
     def x(self, value: float) -> float:
-        """Returns the place from the left."""
+        """Return the place from the left."""
         return round(LEFT + value / self.x_high * (WIDTH - LEFT - RIGHT), 1)
 
     def y(self, value: float) -> float:
-        """Returns the place from the top."""
+        """Return the place from the top."""
         share = (value - self.y_low) / (self.y_high - self.y_low)
         return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
 
@@ -83,7 +83,7 @@ def line_chart(
     across: Across = Across(),
     limit: float | None = None,
 ) -> Markup:
-    """Returns an SVG of lines, over training steps by default, or an empty one if there is nothing to draw.
+    """Return an SVG of lines, over training steps by default, or an empty one if there is nothing to draw.
 
     limit: value that is drawn as a dashed horizontal line.
     """
@@ -101,7 +101,7 @@ def line_chart(
 
 
 def bar_chart(counts: Sequence[int], edges: Sequence[float], *, title: str, across: str) -> Markup:
-    """Returns an SVG of a histogram: counts (n,) between edges (n+1,), or an empty one if there is nothing to draw."""
+    """Return an SVG of a histogram: counts (n,) between edges (n+1,), or an empty one if there is nothing to draw."""
     if not any(counts):
         return Markup("")
     low, high, most = edges[0], edges[-1], max(counts)
@@ -134,7 +134,7 @@ def _axis_title(text: str) -> Markup:
 
 
 def share_bar(shares: Mapping[str, float], colors: Mapping[str, int], *, title: str) -> Markup:
-    """Returns one horizontal bar cut into shares."""
+    """Return one horizontal bar cut into shares."""
     total = sum(shares.values()) or 1.0
     left, parts = 0.0, []
     for name, value in shares.items():
@@ -151,7 +151,7 @@ def share_bar(shares: Mapping[str, float], colors: Mapping[str, int], *, title: 
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Returns about `count` round numbers (1, 2, 2.5 or 5 times a power of ten) within [low, high]; low < high."""
+    """Return about `count` round numbers (1, 2, 2.5 or 5 times a power of ten) within [low, high]; low < high."""
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
@@ -160,7 +160,7 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
 
 
 def short(value: float) -> str:
-    """Returns 20000 as "20k" and 1500000 as "1.5M"."""
+    """Return 20000 as "20k" and 1500000 as "1.5M"."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
@@ -168,7 +168,7 @@ def short(value: float) -> str:
 
 
 def thinned(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Returns at most MOST_POINTS of the finite points, the last one included."""
+    """Return at most MOST_POINTS of the finite points, the last one included."""
     kept = [point for point in points if abs(point[1]) < LARGEST]
     stride = max(1, math.ceil(len(kept) / MOST_POINTS))
     return kept[::-1][::stride][::-1]

@@ -37,7 +37,7 @@ class Film:
 
 
 def embed_films(runs: Sequence[RecordedRun]) -> list[Film]:
-    """Returns the films of all evaluations of finished policies, successes first."""
+    """Return the films of all evaluations of finished policies, successes first."""
     found = []
     room = ROOM
     for run, label, evaluation, seed, path in _listed(runs):

@@ -43,7 +43,7 @@ class Headline:
 
 
 def headline(runs: Sequence[RecordedRun]) -> Headline:
-    """Returns the headline of runs that differ in their training seed only."""
+    """Return the headline of runs that differ in their training seed only."""
     finals = [run.final for run in runs if run.final is not None]
     first = runs[0]
     number, meaning, verdict, color = _result(runs, finals)
@@ -67,7 +67,7 @@ def headline(runs: Sequence[RecordedRun]) -> Headline:
 
 
 def duration(seconds: float) -> str:
-    """Returns 292.4 as "4 min 52 s"."""
+    """Return 292.4 as "4 min 52 s"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -117,7 +117,7 @@ def _verdict_of(final: Evaluation, rate: Interval) -> tuple[str, str]:
 
 
 def _reward_source(run: RecordedRun) -> dict[str, str]:
-    """Returns the source of the training rewards unless it is the environment."""
+    """Return the source of the training rewards unless it is the environment."""
     reward = run.facts.get("reward")
     if not isinstance(reward, dict) or "model" not in reward:
         return {}

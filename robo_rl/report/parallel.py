@@ -28,7 +28,7 @@ class Axis:
     choices: Sequence[Any] = ()
 
     def share(self, value: Any) -> float:
-        """Returns the place of a value, 0 at the lower end and 1 at the upper."""
+        """Return the place of a value, 0 at the lower end and 1 at the upper."""
         if self.choices:
             return self.choices.index(value) / max(len(self.choices) - 1, 1)
         low, high, found = (math.log(each) if self.log else each for each in (self.low, self.high, value))
@@ -43,7 +43,7 @@ class Axis:
 
 
 def parallel_chart(axes: Sequence[Axis], lines: Sequence[tuple[str, str, Mapping[str, Any]]], *, title: str) -> Markup:
-    """Returns an SVG, an empty one without lines; `lines` are (class of the style, label, value by title of an axis)."""
+    """Return an SVG, an empty one without lines; `lines` are (class of the style, label, value by title of an axis)."""
     if not lines:
         return Markup("")
     spacing = max(SPACING, (WIDTH - 2 * SIDE) / max(len(axes) - 1, 1))

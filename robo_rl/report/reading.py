@@ -165,7 +165,7 @@ class RunFiles:
 
 
 def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
-    """Returns the runs with labels that tell them apart; raises RunNotFound, or RunError or InvalidSetting for a bad recipe."""
+    """Return the runs with labels that tell them apart; raises RunNotFound, or RunError or InvalidSetting for a bad recipe."""
     return labelled([RunFiles(Path(path)).recorded() for path in paths])
 
 

@@ -315,7 +315,7 @@ class RecordedRollout:
         return self._episode.instruction
 
     def step(self) -> Transition:
-        """Replays one step."""
+        """Replay one step."""
         transition = self._episode.transition(self._position)
         self._position += 1
         if self._supervisor is not None:
@@ -323,15 +323,15 @@ class RecordedRollout:
         return transition
 
     def episode(self) -> Episode:
-        """Returns the whole episode."""
+        """Return the whole episode."""
         return self._episode
 
     def newest(self, count: int) -> list[Transition]:
-        """Returns the last `count` replayed steps."""
+        """Return the last `count` replayed steps."""
         return [self._episode.transition(step) for step in range(self._position - count, self._position)]
 
     def state_dict(self) -> StateDict:
-        """Returns seed and replayed actions, a part of a Rollout's state."""
+        """Return seed and replayed actions, a part of a Rollout's state."""
         return {"seed": self._episode.seed, "actions": self._episode.actions[: self._position]}
 
 
@@ -343,7 +343,7 @@ def rollout(
     supervisor: Supervisor | None = None,
     deterministic: bool = False,
 ) -> Episode:
-    """Plays one episode to its end and returns it."""
+    """Play one episode to its end and return it."""
     episode = Rollout(environment, policy, seed=seed, supervisor=supervisor, deterministic=deterministic)
     while not episode.done:
         episode.step()
@@ -361,7 +361,7 @@ class RandomPolicy(Stateful):
         """Nothing to forget: the generator runs on from episode to episode."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Returns a uniform sample; "deterministic" changes nothing, since a mean action would not be random."""
+        """Return a uniform sample; "deterministic" changes nothing, since a mean action would not be random."""
         return self.environment_spec.action.random(self._generator)
 
     def act_all(self, observations: Mapping[str, Array]) -> Array:
@@ -382,7 +382,7 @@ def _copy(observation: Observation) -> dict[str, Array]:
 
 
 def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str | None) -> str:
-    """Returns the reason for the end of an episode: the environment's own, else one derived from the flags."""
+    """Return the reason for the end of an episode: the environment's own, else one derived from the flags."""
     if reason is not None:
         return reason
     if terminated and success is not None:
@@ -391,7 +391,7 @@ def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str 
 
 
 def stacked_terms(steps: Sequence[Mapping[str, float]]) -> dict[str, Array]:
-    """Returns name -> (T,) float32; a term that a step did not report is missing (NaN), not zero."""
+    """Return name -> (T,) float32; a term that a step did not report is missing (NaN), not zero."""
     names = dict.fromkeys(name for terms in steps for name in terms)
     return {name: np.asarray([terms.get(name, np.nan) for terms in steps], np.float32) for name in names}
 

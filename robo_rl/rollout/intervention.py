@@ -26,7 +26,7 @@ class Human(Stateful, Protocol):
         """A new episode begins, in which the policy acts until the person takes over."""
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
-        """Returns the action that is executed instead of the proposed one, None if the policy is left to act.
+        """Return the action that is executed instead of the proposed one, None if the policy is left to act.
 
         Called once in every control period. Consecutive actions are one intervention; the first None gives back.
         """
@@ -70,7 +70,7 @@ class PersonInTheLoop:
         self._recent.append([0, 0])
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Returns the action to execute, and its source."""
+        """Return the action to execute, and its source."""
         commanded = self.human.command(observation, proposed)
         source = ActionSource.POLICY if commanded is None else self.human.source
         self.count(source)
@@ -86,7 +86,7 @@ class PersonInTheLoop:
         self._is_acting = acts
 
     def state_dict(self) -> StateDict:
-        """Returns the person's state if it has one, and the counts; also in the middle of an intervention."""
+        """Return the person's state if it has one, and the counts; also in the middle of an intervention."""
         return {
             "human": self.human.state_dict(),
             "steps": self.steps,
@@ -96,7 +96,7 @@ class PersonInTheLoop:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state returned by `state_dict`."""
+        """Restore the state returned by `state_dict`."""
         self.human.load_state_dict(state["human"])
         self.steps, self.interventions = int(state["steps"]), int(state["interventions"])
         self._is_acting = bool(state["is_acting"])

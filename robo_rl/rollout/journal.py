@@ -55,12 +55,12 @@ class Journal:
         self._log = FramedLog(self.path)
 
     def begin(self, observation: Observation, *, seed: int | None, instruction: str | None, source: str) -> None:
-        """Writes the first observation; `source` names the actor."""
+        """Write the first observation; `source` names the actor."""
         facts = {"seed": seed, "instruction": instruction, "source": source, "timestamp": time.monotonic()}
         self._write({"spec": self._spec.single.to_json(), **facts}, self._observed(observation))
 
     def step(self, transition: Transition) -> None:
-        """Writes one step."""
+        """Write one step."""
         info = transition.info
         facts = {
             "reward": float(transition.reward),
@@ -80,7 +80,7 @@ class Journal:
         self._write(facts, actions | self._observed(transition.next_observation) | columns)
 
     def close(self) -> None:
-        """Ends writing; the file stays until `remove`, so that a failed episode can be stored later."""
+        """End writing; the file stays until `remove`, so that a failed episode can be stored later."""
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -90,7 +90,7 @@ class Journal:
         self.close()
 
     def remove(self) -> None:
-        """Removes the file, once its episode is stored or not wanted."""
+        """Remove the file, once its episode is stored or not wanted."""
         self.close()
         self.path.unlink(missing_ok=True)
 
@@ -113,7 +113,7 @@ class Journal:
 
 
 def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
-    """Returns a journal as an episode cut by a crash, or None if it has no whole step.
+    """Return a journal as an episode cut by a crash, or None if it has no whole step.
 
     An episode that had ended keeps its own end.
     """
@@ -148,7 +148,7 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
 
 
 def _times(records: list[Record]) -> Array:
-    """Returns when the observations (T+1,) were measured, by the robot's clock if it tells; else when they arrived."""
+    """Return when the observations (T+1,) were measured, by the robot's clock if it tells; else when they arrived."""
     arrived = _column(records, "timestamp", np.float64)
     if records[1].facts.get(MEASURED_AT) is None:
         return arrived
@@ -161,18 +161,18 @@ def _times(records: list[Record]) -> Array:
 
 
 def _guarded(steps: list[Record]) -> dict[str, Any]:
-    """Returns a guard's reasons by verdict and step, as robo_rl.rollout.episode writes them."""
+    """Return a guard's reasons by verdict and step, as robo_rl.rollout.episode writes them."""
     found = {name: {str(i): step.facts[name] for i, step in enumerate(steps) if name in step.facts} for name in VERDICTS}
     return {name: reasons for name, reasons in found.items() if reasons}
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Yields the whole records of a journal, up to the first that is torn."""
+    """Yield the whole records of a journal, up to the first that is torn."""
     return map(_parse, read_records(path))
 
 
 def read_record(file: BinaryIO) -> Record | None:
-    """Reads the record at a file's position and moves past it; None, without moving, if it is not complete (yet)."""
+    """Read the record at a file's position and move past it; None, without moving, if it is not complete (yet)."""
     content = framed_log.read_record(file)
     return None if content is None else _parse(content)
 

@@ -17,7 +17,7 @@ class MixturePolicy:
     """Policies with equal chances: the average of a run's policies, which self-play makes promises for (SPO)."""
 
     def __init__(self, policies: Sequence[Policy], seed: int = 0) -> None:
-        """Raises InvalidSetting without policies, SpecMismatch if they are of different environments."""
+        """Raise InvalidSetting without policies, SpecMismatch if they are of different environments."""
         if not policies:
             raise InvalidSetting("A mixture has no policies.", got=0, allowed="1 or more")
         self.environment_spec = policies[0].environment_spec

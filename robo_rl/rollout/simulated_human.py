@@ -81,7 +81,7 @@ class SimulatedHuman(Stateful):
         self._begin()
 
     def reset(self) -> None:
-        """Draws whether this episode is watched; the expert takes up the habits of a new episode."""
+        """Draw whether this episode is watched; the expert takes up the habits of a new episode."""
         self._expert.reset()
         self._begin()
         self._watches = bool(self._random.random() < self.habits.attention)
@@ -94,7 +94,7 @@ class SimulatedHuman(Stateful):
         ] = []  # the newest, without a reaction yet: (helpful action, whether an intervention is due)
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
-        """Returns an action (A,) float32 while the person acts, else None."""
+        """Return an action (A,) float32 while the person acts, else None."""
         if not self._watches:
             return None
         helpful = np.asarray(self._expert.act(observation, deterministic=True), np.float32)

@@ -92,7 +92,7 @@ class StepReader:
     """Reader of the log: returns the records since a step, or None until the next one is written."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        """Continues after step number `step`, which must not have been forgotten."""
+        """Continue after step number `step`, which must not have been forgotten."""
         self._folder = folder
         self.step = step
         """Steps that were read, those before the reader began included."""
@@ -114,7 +114,7 @@ class StepReader:
         return self._observation
 
     def following(self) -> EpisodeStart | Transition | None:
-        """Returns the next record, None if it is not written yet."""
+        """Return the next record, None if it is not written yet."""
         record = self._read()
         if record is None:
             after = self._after()
@@ -127,7 +127,7 @@ class StepReader:
         return transition
 
     def newest(self, count: int) -> list[Transition]:
-        """Returns the last `count` steps that were read of the present episode."""
+        """Return the last `count` steps that were read of the present episode."""
         if not count or self._key is None:
             return []
         read = list(itertools.islice(records(_path(self._folder, self._key)), self.step - self._key.step + 1))
@@ -135,13 +135,13 @@ class StepReader:
         return [_transition(before.observation, record) for before, record in pairs]
 
     def forget(self, step: int) -> None:
-        """Removes the episodes that ended before that step; no reader resumes from them."""
+        """Remove the episodes that ended before that step; no reader resumes from them."""
         for key, following in itertools.pairwise(_keys(self._folder)):
             if following.step < step:
                 _path(self._folder, key).unlink()
 
     def close(self) -> None:
-        """Ends reading."""
+        """End reading."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -49,7 +49,7 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
-    """Writes a checkpoint under `folder` and returns its path; all but the last `kept` are removed, none if it is 0.
+    """Write a checkpoint under `folder` and return its path; all but the last `kept` are removed, none if it is 0.
 
     Until the final rename nothing under the visible name exists, so that a kill leaves the previous checkpoint in place.
     """
@@ -74,7 +74,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -
 
 
 def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
-    """Returns the newest checkpoint that verifies, or that of one step; raises CheckpointCorrupt when there is none.
+    """Return the newest checkpoint that verifies, or that of one step; raises CheckpointCorrupt when there is none.
 
     Raises RunError if disk, rights or memory prevent reading: an older checkpoint would silently undo the learning since.
     Arrays come back as numpy, whatever they were when saved: parts of the mapped file, which may be written to without
@@ -99,7 +99,7 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
 
 
 def packed(state: StateDict) -> bytes:
-    """Returns a state as one safetensors file, other values than arrays as JSON; inverse of `unpacked`."""
+    """Return a state as one safetensors file, other values than arrays as JSON; inverse of `unpacked`."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     text = json.dumps(_split(state, "", arrays)).encode()
     return b"".join(_safetensors(arrays | {_JSON: np.frombuffer(text, np.uint8)}))
@@ -113,17 +113,17 @@ def unpacked(content: bytes) -> StateDict:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Returns whether a checkpoint was ever completed under `folder`, sound or not."""
+    """Return whether a checkpoint was ever completed under `folder`, sound or not."""
     return bool(_complete_folders(folder))
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
-    """Returns the steps of the checkpoints that were completed under `folder`, sound or not."""
+    """Return the steps of the checkpoints that were completed under `folder`, sound or not."""
     return [int(path.name) for path in _complete_folders(folder)]
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes half-written folders of processes that were killed."""
+    """Remove half-written folders of processes that were killed."""
     for path in folder.glob("*.tmp-*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -133,7 +133,7 @@ def _complete_folders(folder: Path) -> list[Path]:
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
-    """Writes a file durably and returns its entry in the manifest."""
+    """Write a file durably and return its entry in the manifest."""
     digest, size = hashlib.sha256(), 0
     with path.open("wb") as file:
         for piece in pieces:
@@ -153,7 +153,7 @@ def _files(parts: Mapping[str, StateDict]) -> Iterator[tuple[str, Iterable[bytes
 
 
 def _safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | memoryview]:
-    """Yields the pieces of a file: length of the header (8 bytes), header in JSON, arrays end to end."""
+    """Yield the pieces of a file: length of the header (8 bytes), header in JSON, arrays end to end."""
     ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # the largest elements first: all are aligned
     header, end = {}, 0
     for path, array in ordered:
@@ -181,7 +181,7 @@ def _arrays_of(content: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
 
 
 def _array_in(data: npt.NDArray[np.uint8], entry: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Returns the array of an entry of the header; raises ValueError unless it lies in the file and fills its shape."""
+    """Return the array of an entry of the header; raises ValueError unless it lies in the file and fills its shape."""
     dtype = np.dtype({code: name for name, code in _DTYPES.items()}[entry["dtype"]])
     (start, end), shape = entry["data_offsets"], entry["shape"]
     are_whole = all(type(number) is int and number >= 0 for number in (start, end, *shape))
@@ -191,7 +191,7 @@ def _array_in(data: npt.NDArray[np.uint8], entry: Mapping[str, Any]) -> npt.NDAr
 
 
 def _split(node: Any, path: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    """Returns `node` as JSON with every array moved to `arrays` and replaced by {"$array": its path}."""
+    """Return `node` as JSON with every array moved to `arrays` and replaced by {"$array": its path}."""
     if isinstance(node, Mapping):
         if wrong := [key for key in node if not isinstance(key, str)]:
             raise InvalidSetting(f"State {path or 'root'!r} has keys that JSON cannot hold.", got=wrong, allowed="strings")
@@ -215,7 +215,7 @@ def _join(node: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
 
 
 def _read(path: Path) -> Checkpoint:
-    """Returns a checkpoint; raises one of _DAMAGE unless the manifest agrees with every file."""
+    """Return a checkpoint; raises one of _DAMAGE unless the manifest agrees with every file."""
     manifest = json.loads(content_of(path / MANIFEST))
     step, files = manifest["step"], manifest["files"]
     if type(step) is not int or step != int(path.name):
@@ -232,7 +232,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _require_same(file: Path, name: str, entry: Mapping[str, Any]) -> None:
-    """Raises ValueError unless a file lies in the folder itself and agrees with its entry in the manifest."""
+    """Raise ValueError unless a file lies in the folder itself and agrees with its entry in the manifest."""
     if not _PART.fullmatch(name) or file.is_symlink() or not file.is_file():
         raise ValueError(f"{name!r} is not a plain file of the checkpoint")
     with file.open("rb") as content:

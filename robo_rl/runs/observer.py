@@ -43,7 +43,7 @@ class Display(Protocol):
         """Training reached `step`; `metrics` holds the newest value of every tag."""
 
     def say(self, message: str) -> None:
-        """Shows one line that stays."""
+        """Show one line that stays."""
 
 
 class RunRecord:
@@ -85,7 +85,7 @@ class RunRecord:
         self._failed_saves = 0
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continues a saved record."""
+        """Continue a saved record."""
         self._started -= state["elapsed"]
         self._newest = dict(state["newest"])
         self._unlogged = dict(state["unlogged"])
@@ -97,7 +97,7 @@ class RunRecord:
         self._heard_of, self._environments = set(state["heard_of"]), int(state["environments"])
 
     def state_dict(self) -> StateDict:
-        """Returns seconds so far, the newest metrics and the recent episodes."""
+        """Return seconds so far, the newest metrics and the recent episodes."""
         recent: StateDict = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
         recent |= {"terms": {name: list(values) for name, values in self._terms.items()}}
         recent |= {"costs": {name: list(values) for name, values in self._costs.items()}}
@@ -151,7 +151,7 @@ class RunRecord:
         self._unlogged |= metrics
 
     def evaluate(self, step: int, training: Training) -> None:
-        """Evaluates the policy as it is, and logs that."""
+        """Evaluate the policy as it is, and logs that."""
         self.on_metrics(step, training.stopwatch.time("evaluation", partial(self._evaluation, step, training)))
         self._log(step, training)
 
@@ -187,7 +187,7 @@ class RunRecord:
             raise KeyboardInterrupt
 
     def finish(self, step: int, training: Training) -> None:
-        """Writes the last line and the last checkpoint, unless they were due at this step anyway."""
+        """Write the last line and the last checkpoint, unless they were due at this step anyway."""
         training.stopwatch.time("log", partial(self._finish, step, training))
 
     def _finish(self, step: int, training: Training) -> None:
@@ -203,7 +203,7 @@ class RunRecord:
             self._board.close()
 
     def save(self, step: int, training: Training) -> None:
-        """Saves a checkpoint; a full disk is a warning twice and an error the third time."""
+        """Save a checkpoint; a full disk is a warning twice and an error the third time."""
         training.stopwatch.time("checkpoint", partial(self._save, step, training))
 
     def _save(self, step: int, training: Training) -> None:
@@ -283,5 +283,5 @@ class RunRecord:
 
 
 def _due(before: int, step: int, every: int) -> bool:
-    """Returns whether a multiple of `every` was reached since `before`; several environments take several steps at once."""
+    """Return whether a multiple of `every` was reached since `before`; several environments take several steps at once."""
     return every > 0 and step // every > before // every

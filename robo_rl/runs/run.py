@@ -79,7 +79,7 @@ class Run:
 
     @classmethod
     def create(cls, root: Path, *, recipe_name: str, seed: int, recipe: str, spec: EnvironmentSpec) -> Run:
-        """Makes `<time>-<recipe>-<seed>` under `root` with the resolved recipe, the versions and the spec."""
+        """Make `<time>-<recipe>-<seed>` under `root` with the resolved recipe, the versions and the spec."""
         if not _NAME.fullmatch(recipe_name):
             raise InvalidSetting("The name of the recipe cannot name a folder.", got=recipe_name, allowed=_NAME.pattern)
         run = cls(_new_folder(root / f"{datetime.now():%Y%m%d-%H%M%S}-{recipe_name}-{seed}"))
@@ -142,7 +142,7 @@ class Run:
             file.write(json.dumps({"step": step, "time": round(time.time(), 3), "message": message}) + "\n")
 
     def log(self, step: int, metrics: Metrics, *, elapsed: float) -> None:
-        """Appends one line to metrics.jsonl; `elapsed` [s] since the start of training."""
+        """Append one line to metrics.jsonl; `elapsed` [s] since the start of training."""
         if not self._is_announced:
             self.announce(step, "training")
         if self._metrics is None:
@@ -241,13 +241,13 @@ class Run:
         return found
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Writes a checkpoint that a kill cannot damage; the metrics until then are made durable first."""
+        """Write a checkpoint that a kill cannot damage; the metrics until then are made durable first."""
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
         return save_checkpoint(self.path / "checkpoints", checkpoint)
 
     def keep_policy(self, step: int, learner: StateDict) -> None:
-        """Keeps the learner of a step permanently, without the parts needed only to resume, such as the replay memory."""
+        """Keep the learner of a step permanently, without the parts needed only to resume, such as the replay memory."""
         save_checkpoint(self.path / "policies", Checkpoint(step, {"learner": learner}), kept=0)
 
     def load(self, step: int | None = None) -> Checkpoint:
@@ -274,7 +274,7 @@ class Run:
         return has_checkpoint(self.path / "checkpoints")
 
     def rewind(self, step: int) -> None:
-        """Removes metrics, messages, evaluations and kept policies later than `step`: a resumed run will write them again."""
+        """Remove metrics, messages, evaluations and kept policies later than `step`: a resumed run will write them again."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_text(self.path / "metrics.jsonl", "".join(kept))
         messages = [json.dumps(each) + "\n" for each in self.messages() if each["step"] <= step]
@@ -367,7 +367,7 @@ def _line_in(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a file in one step, durably."""
+    """Replace a file in one step, durably."""
     write_durably(path, text.encode())
 
 

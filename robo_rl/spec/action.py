@@ -90,14 +90,14 @@ class ActionSpec:
         return gymnasium.spaces.Box(-1.0, 1.0, (self.size,), np.float32)
 
     def random(self, generator: np.random.Generator, *leading: int) -> npt.NDArray[Any]:
-        """Returns uniformly random actions: (*leading, A) float32 in [-1, 1], or (*leading,) int64 choices."""
+        """Return uniformly random actions: (*leading, A) float32 in [-1, 1], or (*leading,) int64 choices."""
         shape = (*leading, *self.shape)
         if self.is_discrete:
             return generator.integers(self.size, size=shape)
         return generator.uniform(-1.0, 1.0, shape).astype(np.float32)
 
     def validate(self, action: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Returns the action as an array; raises InvalidAction on a wrong shape, NaN, infinity or unknown choice."""
+        """Return the action as an array; raises InvalidAction on a wrong shape, NaN, infinity or unknown choice."""
         value = np.asarray(action)
         if value.shape != self.shape:
             raise InvalidAction(
@@ -118,7 +118,7 @@ class ActionSpec:
         return value
 
     def validate_batch(self, actions: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
-        """Returns the actions of `count` environments, a row each; raises InvalidAction that says which rows are wrong."""
+        """Return the actions of `count` environments, a row each; raises InvalidAction that says which rows are wrong."""
         value = np.asarray(actions)
         if value.shape != (count, *self.shape):
             raise InvalidAction(
@@ -150,7 +150,7 @@ class ActionSpec:
         return self._scale(value)
 
     def _scale(self, value: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Returns the physical values of finite actions whose last axis is A; in place, because batches come every step."""
+        """Return the physical values of finite actions whose last axis is A; in place, because batches come every step."""
         physical = value.astype(np.float64)
         np.maximum(physical, -1.0, out=physical)
         np.minimum(physical, 1.0, out=physical)

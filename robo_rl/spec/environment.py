@@ -58,7 +58,7 @@ class EnvironmentSpec:
     """Constraint costs, which every step reports in `info["costs"]`; no policy depends on them."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON values; infinities become the strings "inf" and "-inf"."""
+        """Return plain JSON values; infinities become the strings "inf" and "-inf"."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
@@ -77,11 +77,11 @@ class EnvironmentSpec:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def differences(self, other: EnvironmentSpec) -> list[str]:
-        """Returns one line per field that differs, `self` first."""
+        """Return one line per field that differs, `self` first."""
         return _differences("", _contract(self, is_whole=True), _contract(other, is_whole=True))
 
     def require(self, other: EnvironmentSpec, *, what: str, fix: str | None = None) -> None:
-        """Raises SpecMismatch with a field-by-field difference unless `other` has the same contract; `fix` is the remedy."""
+        """Raise SpecMismatch with a field-by-field difference unless `other` has the same contract; `fix` is the remedy."""
         if lines := self.differences(other):
             raise SpecMismatch(what, lines, fix=fix)
 
@@ -101,7 +101,7 @@ class EnvironmentSpec:
         return replace(self, observation=ObservationSpec(tuple(array.with_history(1) for array in self.observation.arrays)))
 
     def require_interface(self, other: EnvironmentSpec, *, what: str, exactly: bool = False) -> None:
-        """Raises SpecMismatch unless a policy of this spec can act in `other`.
+        """Raise SpecMismatch unless a policy of this spec can act in `other`.
 
         Actions, and the entries of this spec, must agree in everything, rate included; name, version and time limit may differ,
         so that a policy can be tried on another task or on a replica. So may privileged entries, which no policy sees, and
@@ -126,7 +126,7 @@ def _fix_of_rate(wanted: float | None, found: float | None) -> str | None:
 
 
 def specification(environment: gymnasium.Env[Any, Any]) -> EnvironmentSpec:
-    """Returns the `environment_spec` of an environment, looking through its wrappers."""
+    """Return the `environment_spec` of an environment, looking through its wrappers."""
     try:
         spec = environment.get_wrapper_attr("environment_spec")
     except AttributeError:
@@ -167,7 +167,7 @@ def _plain(value: Any) -> Any:
 
 
 def _parse(value: Any, *, is_limit: bool = False) -> Any:
-    """Turns lists into tuples, and the strings of infinite limits (but no other word "inf") into numbers."""
+    """Turn lists into tuples, and the strings of infinite limits (but no other word "inf") into numbers."""
     if isinstance(value, dict):
         return {key: _parse(item, is_limit=key in ("low", "high")) for key, item in value.items()}
     if isinstance(value, list):

@@ -127,7 +127,7 @@ class ObservationSpec(Mapping[str, ArraySpec]):
         return sum(array.size for array in self.arrays)
 
     def subset(self, *roles: Role) -> ObservationSpec:
-        """Returns the arrays that have one of the roles, in order."""
+        """Return the arrays that have one of the roles, in order."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role in roles))
 
     @property
@@ -154,7 +154,7 @@ class ObservationSpec(Mapping[str, ArraySpec]):
         return flat[0] if len(flat) == 1 else np.concatenate([np.zeros((rows, 0), np.float32), *flat], axis=1)
 
     def validate(self, observation: Observation) -> None:
-        """Raises InvalidObservation unless keys, shapes, types and finiteness are right."""
+        """Raise InvalidObservation unless keys, shapes, types and finiteness are right."""
         if observation.keys() != self._named.keys():
             raise InvalidObservation(
                 "The observation has other keys than its spec.", got=sorted(observation), allowed=sorted(self)

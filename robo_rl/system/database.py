@@ -67,7 +67,7 @@ class Database:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps the file open from the first change in this block on, which makes changes 100 times as fast.
+        """Keep the file open from the first change in this block on, which makes changes 100 times as fast.
 
         No kill undoes a change; a power cut may undo those of the last second, because the disk is waited for that often.
         """
@@ -80,7 +80,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Yields a connection; its changes are committed together and durably at the end of the block."""
+        """Yield a connection; its changes are committed together and durably at the end of the block."""
         if self._holding is None:
             with self.opened() as connection, connection:
                 yield connection
@@ -111,7 +111,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yields a connection that changes nothing."""
+        """Yield a connection that changes nothing."""
         with ExitStack() as stack:
             try:
                 connection = stack.enter_context(self._live())
@@ -130,7 +130,7 @@ class Database:
 
     @contextmanager
     def _frozen(self) -> Iterator[sqlite3.Connection]:
-        """Reads without creating files next to the file."""
+        """Read without creating files next to the file."""
         ahead = self.path.with_name(f"{self.path.name}-wal")
         if not ahead.exists() or not ahead.stat().st_size:
             with self._connected("mode=ro&immutable=1") as connection:
@@ -155,7 +155,7 @@ class Database:
             return connection.execute(query, parameters).fetchall()
 
     def require_sound(self) -> None:
-        """Raises DatabaseCorrupt if there is a file, and SQLite finds pages or indices in it that contradict each other."""
+        """Raise DatabaseCorrupt if there is a file, and SQLite finds pages or indices in it that contradict each other."""
         if not self.path.exists():
             return
         with self.reading() as connection:
@@ -164,7 +164,7 @@ class Database:
                 raise self._corrupt(None if found is None else found[0])
 
     def salvaged(self, query: str) -> list[tuple[Any, ...]]:
-        """Returns the rows of a damaged file, as far as they can be read; the file stays as it is. Raises OSError."""
+        """Return the rows of a damaged file, as far as they can be read; the file stays as it is. Raises OSError."""
         found: list[tuple[Any, ...]] = []
         if not self.path.is_file():
             return found
@@ -179,7 +179,7 @@ class Database:
         return lambda: sqlite3.connect(f"{self.path.absolute().as_uri()}?{options}", uri=True, timeout=WAIT)
 
     def _with_new_header(self) -> sqlite3.Connection:
-        """Opens a copy in memory with a sound header in place of the damaged one."""
+        """Open a copy in memory with a sound header in place of the damaged one."""
         content = bytearray(self.path.read_bytes())
         content[:24] = b"SQLite format 3\0" + PAGE.to_bytes(2, "big") + bytes((1, 1, 0, 64, 32, 32))
         content[28:32] = (len(content) // PAGE).to_bytes(4, "big")
@@ -223,7 +223,7 @@ class Database:
 
 
 def _code(error: BaseException | None) -> int | None:
-    """Returns SQLite's primary code of an error, None if it has none."""
+    """Return SQLite's primary code of an error, None if it has none."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
@@ -235,7 +235,7 @@ def _bound(connection: sqlite3.Connection) -> None:
 
 
 def _readable_rows(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
-    """Returns the rows up to the first that cannot be read."""
+    """Return the rows up to the first that cannot be read."""
     connection.text_factory = lambda text: text.decode(errors="replace")
     connection.execute("PRAGMA writable_schema = ON")  # a table is read although the words on another one are damaged
     rows = []

@@ -16,7 +16,7 @@ MOST_BYTES = 1 << 28
 
 
 def read_json(path: Path, fix: str = "take it from a copy, or train again") -> Any:
-    """Returns the content of a JSON file; raises RunError, and FileNotFoundError if there is none."""
+    """Return the content of a JSON file; raises RunError, and FileNotFoundError if there is none."""
     try:
         return json.loads(content_of(path))
     except (ValueError, RecursionError) as error:
@@ -24,7 +24,7 @@ def read_json(path: Path, fix: str = "take it from a copy, or train again") -> A
 
 
 def read_object(path: Path, fix: str = "take it from a copy, or train again") -> dict[str, Any]:
-    """Returns the content of a JSON file that holds an object; raises as `read_json` does."""
+    """Return the content of a JSON file that holds an object; raises as `read_json` does."""
     found = read_json(path, fix)
     if not isinstance(found, dict):
         raise RunError(f"{path} is damaged.", got=type(found).__name__, allowed="a JSON object", fix=fix)
@@ -32,12 +32,12 @@ def read_object(path: Path, fix: str = "take it from a copy, or train again") ->
 
 
 def read_yaml(path: Path) -> Any:
-    """Returns the content of a YAML file; raises InvalidSetting if it cannot be read."""
+    """Return the content of a YAML file; raises InvalidSetting if it cannot be read."""
     return parse_yaml(text_of(path, "a YAML file"), str(path))
 
 
 def parse_yaml(text: str | bytes, source: str) -> Any:
-    """Returns the content of a text in YAML; raises InvalidSetting that names the source if it is none, or too deep."""
+    """Return the content of a text in YAML; raises InvalidSetting that names the source if it is none, or too deep."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -45,7 +45,7 @@ def parse_yaml(text: str | bytes, source: str) -> Any:
 
 
 def text_of(path: Path, allowed: str) -> str:
-    """Returns the text of a file that a user named; raises InvalidSetting if it cannot be read."""
+    """Return the text of a file that a user named; raises InvalidSetting if it cannot be read."""
     try:
         return content_of(path).decode()
     except OSError as error:
@@ -55,13 +55,13 @@ def text_of(path: Path, allowed: str) -> str:
 
 
 def require_plain(path: Path) -> None:
-    """Raises OSError if a path leads to a pipe, device or folder that a stranger may have put there: reading never ends."""
+    """Raise OSError if a path leads to a pipe, device or folder that a stranger may have put there: reading never ends."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "It is not a plain file", str(path))
 
 
 def content_of(path: Path) -> bytes:
-    """Returns the content of a file; raises ValueError unless it is a plain file of a sane size."""
+    """Return the content of a file; raises ValueError unless it is a plain file of a sane size."""
     if path.exists() and not path.is_file():
         raise ValueError("it is not a plain file")
     if path.stat().st_size > MOST_BYTES:

@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 def prefetched(work: Callable[[Item], Result], items: Iterable[Item], *, at_once: int = 1) -> Generator[Result, None, None]:
-    """Yields the result of each item in order, computed ahead; the error of an item is raised at its turn.
+    """Yield the result of each item in order, computed ahead; the error of an item is raised at its turn.
 
     at_once: threads, each with one item.
     """

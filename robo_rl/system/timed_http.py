@@ -54,7 +54,7 @@ class TimedClient:
     """Keeps connections to servers, for any number of threads. Sends nothing twice, follows no redirection."""
 
     def __init__(self, proxy: str = "", kept: int = KEPT) -> None:
-        """Opens nothing. proxy: address of an HTTP proxy; it may hold a user's name and password. kept: idle connections."""
+        """Open nothing. proxy: address of an HTTP proxy; it may hold a user's name and password. kept: idle connections."""
         self._deadline = _Deadline()
         options: dict[str, Any] = {
             "network_backend": _Backend(self._deadline),

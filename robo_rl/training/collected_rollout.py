@@ -34,7 +34,7 @@ class CollectedRollout:
     """whether all environments begin an episode with it"""
 
     def steps(self) -> Iterator[VectorStep]:
-        """Yields the steps as a training in one process would have yielded them."""
+        """Yield the steps as a training in one process would have yielded them."""
         done = 0
         for step in range(len(self.rewards)):
             cut = int(np.count_nonzero(self.truncated[step] & ~self.terminated[step]))
@@ -45,7 +45,7 @@ class CollectedRollout:
 
     @classmethod
     def of(cls, parts: Sequence[StateDict]) -> CollectedRollout:
-        """Joins the parts of all collectors, in the order of their environments."""
+        """Join the parts of all collectors, in the order of their environments."""
         joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in COLUMNS}
         names = parts[0]["observations"]
         observations = {name: np.concatenate([part["observations"][name] for part in parts], axis=1) for name in names}

@@ -75,7 +75,7 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
         return self.source.replays
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last."""
+        """Train from the present step to the last."""
         time = self.stopwatch.time
         self.stopwatch.start()
         while self.step + self.source.stride <= self.steps:
@@ -212,7 +212,7 @@ class OfflineTraining(Stateful):
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Takes the remaining updates."""
+        """Take the remaining updates."""
         time = self.stopwatch.time
         self.stopwatch.start()
         while self.step < self.steps:

@@ -51,12 +51,12 @@ class OfflineThenOnline:
         return self.offline.stopwatch
 
     def run(self, observer: TrainingObserver) -> None:
-        """Takes the remaining updates, then the remaining environment steps."""
+        """Take the remaining updates, then the remaining environment steps."""
         self.offline.run(_Whole(observer, self, 0))
         self.online.run(_Whole(observer, self, self.offline.steps))
 
     def state_dict(self) -> StateDict:
-        """Returns the learner and the data once, and the progress of each phase."""
+        """Return the learner and the data once, and the progress of each phase."""
         state = self.offline.state_dict()
         if self.online.step == 0:
             return state
@@ -64,7 +64,7 @@ class OfflineThenOnline:
         return state | {"online": online}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a training, also that of an OfflineTraining alone."""
+        """Restore a training, also that of an OfflineTraining alone."""
         self.offline.load_state_dict(state)
         if "online" in state:
             self.online.load_state_dict(state["online"] | {"learner": state["learner"]})

@@ -61,16 +61,16 @@ class OnPolicyLearner(Stateful, Protocol):
         """All environments begin an episode; an unfinished rollout is forgotten."""
 
     def act(self) -> Array:
-        """Returns actions (N, ...) for the newest observations."""
+        """Return actions (N, ...) for the newest observations."""
 
     def observe(self, step: VectorStep) -> None:
-        """Stores the outcome of the actions."""
+        """Store the outcome of the actions."""
 
     def reward(self, rewards: StepRewards) -> None:
         """Take in the rewards of the T N steps of a rollout that came without, step after step."""
 
     def update(self) -> Metrics:
-        """Learns from the rollout, full or not, and begins the next one."""
+        """Learn from the rollout, full or not, and begin the next one."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class OnPolicyTraining(Progress, Stateful):
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last full step of all environments."""
+        """Train from the present step to the last full step of all environments."""
         time = self.stopwatch.time
         self.stopwatch.start()
         if not self._playing.is_under_way and self._has_steps_left:
@@ -219,7 +219,7 @@ class OnPolicyTraining(Progress, Stateful):
         return state if self._rollout is None else state | {"rewards": self._rollout.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a training; `resumed` is "exact" if its environments continue as they were."""
+        """Restore a training; `resumed` is "exact" if its environments continue as they were."""
         training = state["training"]
         self.learner.load_state_dict(state["learner"])
         self._playing.load_state_dict(state["environments"])
@@ -256,7 +256,7 @@ class UnrewardedRollout(Stateful):
             self._begin(index, observations, infos)
 
     def add(self, steps: VectorTransition) -> None:
-        """Shows the model a step of all environments."""
+        """Show the model a step of all environments."""
         self._rewards.add_all(
             steps.next_observations,
             actions=steps.actions,
@@ -286,7 +286,7 @@ class UnrewardedRollout(Stateful):
         return {"scored": arrays, "waiting": self._rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state returned by `state_dict`; `restart` forgets the rollout if the environments begin new episodes."""
+        """Restore the state returned by `state_dict`; `restart` forgets the rollout if the environments begin new episodes."""
         scored = state["scored"]
         self._scored = [StepRewards(Labels(scored["values"], scored["valid"]), scored["ends"])]
         self._rewards.load_state_dict(state["waiting"])

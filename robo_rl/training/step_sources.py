@@ -35,7 +35,7 @@ def batched(policy: Policy) -> BatchedPolicy:
 
 
 def episode_seed(seed: int, index: int) -> int:
-    """Returns the reset seed of training episode `index`, in [2^30, 2^31): apart from every evaluation seed."""
+    """Return the reset seed of training episode `index`, in [2^30, 2^31): apart from every evaluation seed."""
     word = int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
     return (word & (2**30 - 1)) | 2**30
 

@@ -34,7 +34,7 @@ def require_steps(steps: int, environments: int) -> None:
 
 
 def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> tuple[Environments, EnvironmentSpec]:
-    """Returns the environments of a VectorFactory, or those of a plain factory one after the other, and their spec."""
+    """Return the environments of a VectorFactory, or those of a plain factory one after the other, and their spec."""
     if not isinstance(factory, VectorFactory):
         sequential = SequentialEnvironments(factory, num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
         return sequential, sequential.environment_spec

@@ -63,13 +63,13 @@ class RandomNetwork(ImageTextModel):
 
     @override
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Returns (N, 2 * width) unit vectors that follow from the lengths of the texts."""
+        """Return (N, 2 * width) unit vectors that follow from the lengths of the texts."""
         vectors = [np.random.default_rng(len(text)).normal(size=2 * self.width).astype(np.float32) for text in texts]
         return np.stack([vector / np.linalg.norm(vector) for vector in vectors])
 
     @staticmethod
     def prepared(pictures: Pictures) -> torch.Tensor:
-        """Returns (N, 3, H, W) in [0, 1]."""
+        """Return (N, 3, H, W) in [0, 1]."""
         return torch.from_numpy(pictures).permute(0, 3, 1, 2).float().div_(255)
 
     @cached_property

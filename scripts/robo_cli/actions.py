@@ -45,7 +45,7 @@ class Later:
     """Name of the function that takes them."""
 
     def loaded(self) -> tuple[Any, Callable[[Any], int]]:
-        """Returns class and function."""
+        """Return class and function."""
         module = command_module(self.module)
         return getattr(module, self.options), getattr(module, self.function)
 
@@ -87,7 +87,7 @@ def actions_of_papers(command: str) -> dict[str, OfPaper]:
 
 
 def run_action(command: str, actions: Actions, examples: str, arguments: list[str]) -> int:
-    """Runs the action that the first argument names and returns its exit status; raises UnknownName."""
+    """Run the action that the first argument names and return its exit status; raises UnknownName."""
     actions = {**actions, **{name: each for name, each in actions_of_papers(command).items() if name not in actions}}
     if not arguments or arguments[0] in ("-h", "--help"):
         rows = "\n".join(f"  {name:8} {_text(action)}" for name, action in actions.items())

@@ -116,7 +116,7 @@ def _print_traceback(kind: type[BaseException], error: BaseException, trace: Tra
 
 
 def dispatch(arguments: list[str]) -> int:
-    """Runs one command and returns its exit status."""
+    """Run one command and return its exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         groups = (f"{title}:\n{_rows(commands)}" for title, commands in GROUPS.items())
         print("\n\n".join(["usage: robo-rl COMMAND ...", *groups, START, MORE]))

@@ -32,11 +32,11 @@ class Box:
 
     @classmethod
     def standing(cls, length: float, width: float, height: float) -> Box:
-        """Returns the box of a body that stands on the ground."""
+        """Return the box of a body that stands on the ground."""
         return cls((0.0, 0.0, height / 2), (length / 2, width / 2, height / 2))
 
     def encoded(self, actor: int) -> list[object]:
-        """Returns the box in the client's encoding."""
+        """Return the box in the client's encoding."""
         return [list(self.centre), list(self.extent), [0.0, 0.0, 0.0], actor]
 
 
@@ -73,7 +73,7 @@ class Actor:
     """Last physics control of a client."""
 
     def encoded(self) -> list[object]:
-        """Returns the actor in the client's encoding."""
+        """Return the actor in the client's encoding."""
         tags = bytes([self.tag]) if self.tag else b""
         return [self.id, self.parent, self.description, self.box.encoded(self.id), tags, self.token]
 
@@ -121,7 +121,7 @@ class Bodies:
         return len(self.actors)
 
     def add(self, actor: Actor, pose: list[list[float]]) -> None:
-        """Adds an actor that rests at [[x, y, z], [pitch, yaw, roll]]."""
+        """Add an actor that rests at [[x, y, z], [pitch, yaw, roll]]."""
         actor.row = len(self.actors)
         self.actors.append(actor)
         self.by_id[actor.id] = actor
@@ -133,7 +133,7 @@ class Bodies:
         self.lean = np.append(self.lean, LEAN if actor.type_id.startswith("vehicle.") else 0.0)
 
     def remove(self, actor: Actor) -> None:
-        """Removes an actor."""
+        """Remove an actor."""
         self.motion = np.delete(self.motion, actor.row, 0)
         self.records = np.delete(self.records, actor.row, 0)
         self.lean = np.delete(self.lean, actor.row)
@@ -143,12 +143,12 @@ class Bodies:
             left.row = row
 
     def place(self, actor: Actor, pose: list[list[float]]) -> None:
-        """Moves an actor to a pose, at rest."""
+        """Move an actor to a pose, at rest."""
         self.motion[actor.row, :6] = [*pose[0], *pose[1]]
         self.motion[actor.row, 6:] = 0
 
     def snapshot(self) -> bytes:
-        """Returns the records of all actors."""
+        """Return the records of all actors."""
         assert self.records.dtype.itemsize == ACTOR_RECORD.itemsize
         self.records["motion"] = self.motion
         moves = (np.abs(self.motion[:, VX : VY + 1]) > MOVES).any(1)
@@ -157,12 +157,12 @@ class Bodies:
 
 
 def rows_of(actors: list[Actor]) -> npt.NDArray[np.intp]:
-    """Returns the rows of actors."""
+    """Return the rows of actors."""
     return np.array([actor.row for actor in actors], np.intp)
 
 
 def span_of(rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp] | slice:
-    """Returns consecutive rows as a slice, which reads without a copy."""
+    """Return consecutive rows as a slice, which reads without a copy."""
     if len(rows) and (rows == np.arange(rows[0], rows[0] + len(rows))).all():
         return slice(int(rows[0]), int(rows[-1]) + 1)
     return rows

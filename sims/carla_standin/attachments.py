@@ -16,7 +16,7 @@ class Attachments:
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Updates rows and drops destroyed actors."""
+        """Update rows and drops destroyed actors."""
         self.poses = {actor: pose for actor, pose in self.poses.items() if actor.id in bodies.by_id}
         self.links = [
             (actor.row, bodies.by_id[actor.parent].row, [*self.poses[actor][0], *self.poses[actor][1]])
@@ -26,7 +26,7 @@ class Attachments:
         """Row of a child, row of its parent, and the pose in the parent's frame."""
 
     def step(self, bodies: Bodies) -> None:
-        """Moves attached actors with their parents. A parent comes before its children."""
+        """Move attached actors with their parents. A parent comes before its children."""
         motion = bodies.motion
         for child, parent, (x, y, *others) in self.links:  # few, so that a loop is quicker than arrays
             pose = motion[parent].tolist()

@@ -34,7 +34,7 @@ class Property:
     """Whether only recommended values may be set."""
 
     def encoded(self) -> list[object]:
-        """Returns the property in the client's encoding: as CARLA it recommends the default, if nothing else."""
+        """Return the property in the client's encoding: as CARLA it recommends the default, if nothing else."""
         recommended = self.recommended or ((self.default,) if self.modifiable else ())
         return [self.name, int(self.kind), self.default, list(recommended), self.modifiable, self.strict]
 
@@ -47,11 +47,11 @@ class Blueprint:
     properties: tuple[Property, ...] = field(default=())
 
     def encoded(self, number: int) -> list[object]:
-        """Returns the blueprint in the client's encoding; its tags are the parts of its name."""
+        """Return the blueprint in the client's encoding; its tags are the parts of its name."""
         return [number, self.name, self.name.replace(".", ","), [part.encoded() for part in self.properties]]
 
     def values(self, given: list[list[object]]) -> dict[str, str]:
-        """Returns attributes by name: defaults updated by the given ones; raises Refused unless all are texts."""
+        """Return attributes by name: defaults updated by the given ones; raises Refused unless all are texts."""
         found = {part.name: part.default for part in self.properties}
         for name, _, value in given:
             if not isinstance(name, str) or not isinstance(value, str):

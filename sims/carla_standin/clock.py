@@ -17,16 +17,16 @@ class Clock:
         self.due = 0.0
 
     def restart(self) -> None:
-        """Starts an episode."""
+        """Start an episode."""
         self.elapsed = 0.0
 
     def advance(self, dt: float) -> None:
-        """Starts a frame."""
+        """Start a frame."""
         self.frame += 1
         self.elapsed += dt
 
     def until_due(self, dt: float) -> float:
-        """Returns the time [s] until the next frame of asynchronous mode, 0 if it is due; delays are not made up for."""
+        """Return the time [s] until the next frame of asynchronous mode, 0 if it is due; delays are not made up for."""
         now = time.monotonic()
         self.due = min(self.due, now + dt)
         if self.due > now:

@@ -38,7 +38,7 @@ class Rectangle:
         return (cosine, sine), (-sine, cosine)
 
     def reach(self, direction: tuple[float, float]) -> float:
-        """Returns half of its extent along a direction."""
+        """Return half of its extent along a direction."""
         first, second = self.axes
         return self.half_length * abs(_dot(first, direction)) + self.half_width * abs(_dot(second, direction))
 
@@ -48,7 +48,7 @@ def _dot(first: tuple[float, float], second: tuple[float, float]) -> float:
 
 
 def overlap(one: Rectangle, other: Rectangle) -> tuple[float, tuple[float, float]] | None:
-    """Returns penetration depth and separating direction, from `other` to `one`, of two rectangles; None if they are apart."""
+    """Return penetration depth and separating direction, from `other` to `one`, of two rectangles; None if they are apart."""
     best: tuple[float, tuple[float, float]] | None = None
     offset = (one.x - other.x, one.y - other.y)
     for axis in (*one.axes, *other.axes):  # the separating axis theorem
@@ -80,7 +80,7 @@ class Collisions:
         self.reindex(Bodies(), (), Walkers())
 
     def reindex(self, bodies: Bodies, groups: Sequence[Driven], walkers: Walkers) -> None:
-        """Updates rows and sizes."""
+        """Update rows and sizes."""
         self.walkers = walkers
         self.solid = [actor for actor in bodies if actor.is_obstacle and actor.collides]
         self.rows = rows_of(self.solid)
@@ -99,7 +99,7 @@ class Collisions:
         self.places = np.concatenate([np.zeros((len(self.solid), 2)), self.buildings[:, :2]])
 
     def step(self, bodies: Bodies) -> list[Hit]:
-        """Separates overlapping bodies, removes their speed of approach, and returns the hits."""
+        """Separate overlapping bodies, remove their speed of approach, and return the hits."""
         if self.is_alone:
             return []
         hits: list[Hit] = []
@@ -111,7 +111,7 @@ class Collisions:
         return hits
 
     def _near(self, bodies: Bodies) -> list[tuple[int, int]]:
-        """Returns pairs of a hitter and another body whose circles touch, buildings last."""
+        """Return pairs of a hitter and another body whose circles touch, buildings last."""
         self.places[: len(self.solid)] = bodies.motion[self.rows, :2]
         offset = self.places - self.places[self.hitters, None]
         offset *= offset
@@ -192,7 +192,7 @@ class Collisions:
         return float(bodies.motion[actor.row, VX]), float(bodies.motion[actor.row, VY])
 
     def _push(self, bodies: Bodies, actor: Actor, normal: tuple[float, float], depth: float, change: float) -> None:
-        """Moves an actor along the normal by `depth` and changes its velocity by `change`."""
+        """Move an actor along the normal by `depth` and changes its velocity by `change`."""
         motion = bodies.motion[actor.row]
         motion[X] += normal[0] * depth
         motion[Y] += normal[1] * depth
@@ -223,6 +223,6 @@ def _share_height(first: Actor, first_z: float, second: Actor, second_z: float) 
 
 
 def rectangle(bodies: Bodies, actor: Actor) -> Rectangle:
-    """Returns an actor's box from above."""
+    """Return an actor's box from above."""
     motion = bodies.motion[actor.row]
     return Rectangle(float(motion[X]), float(motion[Y]), math.radians(motion[YAW]), *actor.box.extent[:2])

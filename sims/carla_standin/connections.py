@@ -30,7 +30,7 @@ class Connection:
         selector.register(sock, selectors.EVENT_READ, handler)
 
     def send(self, *parts: bytes | memoryview, may_drop: bool = False) -> None:
-        """Sends a message; drops it if the last one is pending and `may_drop` is set."""
+        """Send a message; drops it if the last one is pending and `may_drop` is set."""
         if not self.is_open or (self.pending and may_drop):
             return
         sent = 0
@@ -53,7 +53,7 @@ class Connection:
             slowest.close()
 
     def flush(self) -> None:
-        """Sends pending data as far as the socket takes it."""
+        """Send pending data as far as the socket takes it."""
         try:
             sent = self.sock.send(self.pending)
         except BlockingIOError:
@@ -67,7 +67,7 @@ class Connection:
             self.selector.modify(self.sock, selectors.EVENT_READ, self.handler)
 
     def received(self) -> bytes | None:
-        """Returns received data; b"" if there is none, None if the other side has closed."""
+        """Return received data; b"" if there is none, None if the other side has closed."""
         try:
             return bytes(BUFFER[: self.sock.recv_into(BUFFER)]) or None
         except BlockingIOError:
@@ -76,7 +76,7 @@ class Connection:
             return None
 
     def close(self) -> None:
-        """Closes the socket; may be called twice."""
+        """Close the socket; may be called twice."""
         if self.is_open:
             self.is_open = False
             SLOW.discard(self)
@@ -90,7 +90,7 @@ SLOW: set[Connection] = set()
 
 
 def accepted(listener: socket.socket, selector: selectors.BaseSelector) -> socket.socket | None:
-    """Returns a new connection, or None if it was closed again or there are too many."""
+    """Return a new connection, or None if it was closed again or there are too many."""
     try:
         sock, _ = listener.accept()
     except OSError as error:

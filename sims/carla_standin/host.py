@@ -50,11 +50,11 @@ class Host:
         return self.world.streams
 
     def map_names(self) -> list[str]:
-        """Returns the names of the maps, in the clients' form."""
+        """Return the names of the maps, in the clients' form."""
         return [f"/Game/{FOLDER}{name}" for name in self.catalogue.names]
 
     def load(self, name: str, reset_settings: bool = True) -> None:
-        """Starts an episode on a map; "" is the current one."""
+        """Start an episode on a map; "" is the current one."""
         if not isinstance(name, str):
             raise Refused("The name of a map is no text.", got=name)
         short = name.rsplit("/", 1)[-1]
@@ -72,7 +72,7 @@ class Host:
         LOG.info("map %s, episode %d", chosen.name, self.world.episode)
 
     def receive(self, text: str) -> None:
-        """Stores a client's map; raises InvalidMap if it is broken, Refused if it is not a text."""
+        """Store a client's map; raises InvalidMap if it is broken, Refused if it is not a text."""
         if not isinstance(text, str):
             raise Refused("A map is no text.", got=type(text).__name__)
         road_map = from_opendrive(text, OWN, flatten=self.catalogue.flatten)

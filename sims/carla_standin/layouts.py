@@ -212,10 +212,10 @@ class Tag(IntEnum):
 
 
 def token(stream: int, port: int) -> bytes:
-    """Returns the address of a stream for a client."""
+    """Return the address of a stream for a client."""
     return TOKEN.pack(stream, port, TCP, NO_ADDRESS, b"")
 
 
 def length_of(parts: Iterable[bytes | memoryview]) -> bytes:
-    """Returns the encoded length of a message of several parts."""
+    """Return the encoded length of a message of several parts."""
     return LENGTH.pack(sum(map(len, parts)))

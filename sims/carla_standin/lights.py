@@ -69,11 +69,11 @@ class Place:
         return REACH
 
     def areas(self) -> list[Floats]:
-        """Returns the outlines (n, 2) of its areas on the lanes."""
+        """Return the outlines (n, 2) of its areas on the lanes."""
         return [lane_area(road, lane, *self._stations(road, lane)) for road, lane in self.stops]
 
     def lines(self) -> list[Floats]:
-        """Returns the stop lines (2, 2)."""
+        """Return the stop lines (2, 2)."""
         return [stop_line(road, lane, "+" if lane < 0 else "-") for road, lane in self.stops]
 
     def _stations(self, road: Road, lane: int) -> tuple[float, float]:
@@ -82,7 +82,7 @@ class Place:
         return (road.length - reach, road.length) if lane < 0 else (0.0, reach)
 
     def box(self) -> Box:
-        """Returns its area, in the frame of its pose: before it and to the left if it stands at its lanes."""
+        """Return its area, in the frame of its pose: before it and to the left if it stands at its lanes."""
         if not self.is_here:
             return self._box_elsewhere()
         edges = [float(edge[0]) for _, lane in self.stops for edge in self.road.edges(lane, np.array([self.signal.s]))]
@@ -100,7 +100,7 @@ class Place:
         return Box((float(middle[0]), float(middle[1]), 1.0), (float(half[0]), float(half[1]), 1.0))
 
     def appear(self, bodies: Bodies, number: int, type_id: str, tag: Tag) -> Actor:
-        """Adds its actor, with the id `number`, and returns it."""
+        """Add its actor, with the id `number`, and return it."""
         actor = Actor(number, type_id, {}, [0, type_id, [["role_name", 4, ""]]], self.box(), tag)
         bodies.add(actor, self.pose)
         bodies.records["sign"][-1] = str(self.signal.id).encode()
@@ -121,7 +121,7 @@ class Cycle:
         self.lights = [light for group in self.groups for light in group]
 
     def advance(self) -> None:
-        """Switches to the next colour, after red of the next group."""
+        """Switch to the next colour, after red of the next group."""
         if self.colour in NEXT:
             self.colour = NEXT[self.colour]
         else:
@@ -166,14 +166,14 @@ class Lights:
         return len(self.places)
 
     def appear(self, bodies: Bodies, first: int) -> int:
-        """Adds the lights' actors with ids from `first` on; returns the next id."""
+        """Add the lights' actors with ids from `first` on; return the next id."""
         for number, place in enumerate(self.places, first):
             self.actors.append(place.appear(bodies, number, "traffic.traffic_light", Tag.TRAFFIC_LIGHT))
         self.ids = np.array([actor.id for actor in self.actors], np.uint32)
         return first + len(self.places)
 
     def step(self, bodies: Bodies, dt: float) -> None:
-        """Advances all cycles and writes the records for snapshots."""
+        """Advance all cycles and write the records for snapshots."""
         if not self.actors:
             return
         self.elapsed += dt * self.runs
@@ -196,7 +196,7 @@ class Lights:
         return np.asarray(is_open[self.of_way])
 
     def _note(self) -> None:
-        """Updates the running cycles and the times [s] at which their colours end."""
+        """Update the running cycles and the times [s] at which their colours end."""
         self.runs = np.array([not self.frozen[cycle.lights[0]] for cycle in self.cycles], bool)
         ends = [self.times[cycle.groups[cycle.turn][0], ORDER.index(cycle.colour)] for cycle in self.cycles]
         self.limits = np.array(ends) - 1e-9
@@ -208,13 +208,13 @@ class Lights:
     # calls of clients
 
     def number(self, actor: Actor) -> int:
-        """Returns the number of a light; raises Refused for another actor."""
+        """Return the number of a light; raises Refused for another actor."""
         if actor not in self.actors:
             raise Refused(f"actor {actor.id} ({actor.type_id}) is no traffic light")
         return self.actors.index(actor)
 
     def group(self, actor: Actor) -> list[int]:
-        """Returns the ids of all lights of a junction."""
+        """Return the ids of all lights of a junction."""
         return [int(self.ids[light]) for light in self._cycle(actor).lights]
 
     def _cycle(self, actor: Actor) -> Cycle:
@@ -222,22 +222,22 @@ class Lights:
         return next(cycle for cycle in self.cycles if number in cycle.lights)
 
     def set_colour(self, actor: Actor, colour: int) -> None:
-        """Shows a colour, until the junction's cycle changes it."""
+        """Show a colour, until the junction's cycle changes it."""
         self.colours[self.number(actor)] = TrafficLightState(colour)
 
     def set_time(self, actor: Actor, which: int, seconds: float) -> None:
-        """Sets the time [s] of green (0), yellow (1) or red (2) of a light."""
+        """Set the time [s] of green (0), yellow (1) or red (2) of a light."""
         self.times[self.number(actor), which] = max(seconds, 0.0)
         self._note()
 
     def freeze(self, frozen: bool, actor: Actor | None = None) -> None:
-        """Stops or starts the cycle of one junction, or of all."""
+        """Stop or starts the cycle of one junction, or of all."""
         lights = slice(None) if actor is None else self._cycle(actor).lights
         self.frozen[lights] = frozen
         self._note()
 
     def reset(self, actor: Actor | None = None) -> None:
-        """Restarts the cycle of one junction, or of all."""
+        """Restart the cycle of one junction, or of all."""
         for number, cycle in enumerate(self.cycles):
             if actor is None or self.number(actor) in cycle.lights:
                 cycle.turn, cycle.colour, self.elapsed[number] = 0, TrafficLightState.GREEN, 0.0
@@ -247,16 +247,16 @@ class Lights:
     # boxes for cameras
 
     def boxes(self) -> Boxes:
-        """Returns a pole and a head for each light."""
+        """Return a pole and a head for each light."""
         return pole_boxes(self.places, (0.1, 0.1, 0.0, 3.0), (0.25, 0.3, 3.0, 4.0), Tag.TRAFFIC_LIGHT, GREY)
 
     def paint(self) -> npt.NDArray[np.uint8]:
-        """Returns the colours (n, 3) of the heads."""
+        """Return the colours (n, 3) of the heads."""
         return SHOWN[self.colours]
 
 
 def pole_boxes(places: Sequence[Place], pole: Size, head: Size, tag: Tag, colour: tuple[int, int, int]) -> Boxes:
-    """Returns the boxes of all poles and then of all heads; colour: of the heads."""
+    """Return the boxes of all poles and then of all heads; colour: of the heads."""
     count = len(places)
     poses = np.array([[*place.pose[0][:2], math.radians(place.pose[1][1])] for place in places]).reshape(-1, 3)
     numbers: Floats = np.concatenate([np.tile(poses, (2, 1)), np.repeat([pole, head], count, axis=0)], axis=1)
@@ -266,12 +266,12 @@ def pole_boxes(places: Sequence[Place], pole: Size, head: Size, tag: Tag, colour
 
 
 def places(town: Town) -> list[Place]:
-    """Returns the places of a map's lights."""
+    """Return the places of a map's lights."""
     return [Place(*found) for found in stopping(town, {LIGHT})]
 
 
 def stopping(town: Town, kinds: Collection[str]) -> list[tuple[Signal, Road, tuple[tuple[Road, int], ...]]]:
-    """Returns the signals of some kinds that count somewhere, each with its road and the lanes at whose end it counts."""
+    """Return the signals of some kinds that count somewhere, each with its road and the lanes at whose end it counts."""
     found = []
     for road in town.road_map.roads:
         for signal in road.signals:

@@ -32,7 +32,7 @@ class Poller:
         self._rest = 0
 
     def ready(self, timeout: float | None) -> Ready:
-        """Returns the ready files within `timeout` [s]; blocks and may poll if it is None."""
+        """Return the ready files within `timeout` [s]; blocks and may poll if it is None."""
         start = time.perf_counter()
         polls = timeout is None and not self._rest and max(self._pauses) < self._linger
         self._rest = max(self._rest - 1, 0)

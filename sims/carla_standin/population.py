@@ -31,7 +31,7 @@ class Population:
     seed: int = 0
 
     def spawn(self, world: World) -> None:
-        """Spawns vehicles and walkers, fewer if there is too little room."""
+        """Spawn vehicles and walkers, fewer if there is too little room."""
         random = np.random.default_rng([self.seed, 3])
         places = world.town.spawn_points
         for number in random.permutation(len(places)):
@@ -52,7 +52,7 @@ class Population:
 
 
 def _kerb(world: World, random: np.random.Generator) -> Pose:
-    """Returns a pose next to an outer lane, facing the street."""
+    """Return a pose next to an outer lane, facing the street."""
     lanes = world.town.lanes
     outer = [number for number, way in enumerate(lanes.ways) if way.right < 0 and way.junction == -1 and way.length > 30]
     way = int(random.choice(outer))

@@ -12,7 +12,7 @@ FARTHEST = 1e6
 
 
 def numbers(values: Any, count: int, what: str, most: float = FARTHEST) -> list[float]:
-    """Returns a list of finite numbers, none beyond `most`; raises Refused for anything else."""
+    """Return a list of finite numbers, none beyond `most`; raises Refused for anything else."""
     try:
         found = [float(value) for value in values]
     except (TypeError, ValueError):
@@ -23,14 +23,14 @@ def numbers(values: Any, count: int, what: str, most: float = FARTHEST) -> list[
 
 
 def pose(value: Any) -> Pose:
-    """Returns a checked pose."""
+    """Return a checked pose."""
     if not isinstance(value, list) or len(value) < 2:
         raise Refused("A transform is no pair of location and rotation.", got=value)
     return [numbers(value[0], 3, "A location"), numbers(value[1], 3, "A rotation")]
 
 
 def combined(parent: Any, relative: Pose) -> Pose:
-    """Returns the pose of an actor attached to a parent; parent: x, y, z, pitch, yaw, roll, upright."""
+    """Return the pose of an actor attached to a parent; parent: x, y, z, pitch, yaw, roll, upright."""
     x, y, z, pitch, yaw, roll = (float(value) for value in parent)
     (rx, ry, rz), (rpitch, ryaw, rroll) = relative
     cosine, sine = math.cos(math.radians(yaw)), math.sin(math.radians(yaw))

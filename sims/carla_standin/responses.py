@@ -10,22 +10,22 @@ Answer = list[object]
 
 
 def value(result: object) -> Answer:
-    """Returns the answer of a call with a result."""
+    """Return the answer of a call with a result."""
     return [[1, result]]
 
 
 def no_value(message: str) -> Answer:
-    """Returns the error of a call with a result."""
+    """Return the error of a call with a result."""
     return [[0, [message]]]
 
 
 def done(_: object = None) -> Answer:
-    """Returns the answer of a call without a result."""
+    """Return the answer of a call without a result."""
     return [[False]]
 
 
 def not_done(message: str) -> Answer:
-    """Returns the error of a call without a result."""
+    """Return the error of a call without a result."""
     return [[True, [message]]]
 
 
@@ -38,7 +38,7 @@ class Call:
         self.function, self.wrap, self.refuse = function, wrap, refuse
 
     def __call__(self, *arguments: object) -> object:
-        """Returns the wrapped answer."""
+        """Return the wrapped answer."""
         try:
             return self.wrap(self.function(*arguments))
         except StandInError as error:
@@ -46,15 +46,15 @@ class Call:
 
 
 def valued(**functions: Callable[..., object]) -> dict[str, Call]:
-    """Returns calls that have a result."""
+    """Return calls that have a result."""
     return {name: Call(function, value, no_value) for name, function in functions.items()}
 
 
 def void(**functions: Callable[..., object]) -> dict[str, Call]:
-    """Returns calls that have none."""
+    """Return calls that have none."""
     return {name: Call(function, done, not_done) for name, function in functions.items()}
 
 
 def bare(**functions: Callable[..., object]) -> dict[str, Call]:
-    """Returns calls whose result is not wrapped again."""
+    """Return calls whose result is not wrapped again."""
     return {name: Call(function, lambda result: result, no_value) for name, function in functions.items()}

@@ -19,7 +19,7 @@ class RoadContext:
         self.count = 0
 
     def reindex(self, bodies: Bodies) -> None:
-        """Updates rows."""
+        """Update rows."""
         vehicles = [actor for actor in bodies if actor.type_id.startswith("vehicle.")]
         self.rows, self.count = span_of(rows_of(vehicles)), len(vehicles)
         bodies.records["light_state"][self.rows] = TrafficLightState.GREEN
@@ -27,7 +27,7 @@ class RoadContext:
         self.light_records = [bodies.records[name] for name in ("has_light", "light", "light_state")]
 
     def write(self, bodies: Bodies, light_ids: npt.NDArray[np.uint32], colours: npt.NDArray[np.uint8]) -> None:
-        """Writes limit and light into the records of vehicles; off the roads, the last limit stays."""
+        """Write limit and light into the records of vehicles; off the roads, the last limit stays."""
         rows = self.rows
         if not self.count:
             return

@@ -91,7 +91,7 @@ class Caller:
         self._keep(self.fed - self.finished)
 
     def close(self) -> None:
-        """Closes the connection, drops an incomplete call and makes the cleanup calls."""
+        """Close the connection, drops an incomplete call and make the cleanup calls."""
         self.connection.close()
         for name, arguments in self.cleanups:
             self.calls[name](*arguments)
@@ -100,7 +100,7 @@ class Caller:
         UNFINISHED.discard(self)
 
     def _keep(self, half: int) -> None:
-        """Updates the size of the incomplete call; disconnects the client with the largest one above the limit."""
+        """Update the size of the incomplete call; disconnects the client with the largest one above the limit."""
         if not half and not self.half:
             return
         self.half = half

@@ -105,7 +105,7 @@ class Server:
         self.is_running = True
 
     def stop_with(self, file: int) -> None:
-        """Stops when the other end of a pipe is closed, for example by the end of its process."""
+        """Stop when the other end of a pipe is closed, for example by the end of its process."""
         self.selector.register(file, selectors.EVENT_READ, partial(self._ended, file))
 
     def _ended(self, file: int, _: int) -> None:
@@ -124,7 +124,7 @@ class Server:
         return is_late
 
     def run(self) -> None:
-        """Serves until stopped."""
+        """Serve until stopped."""
         cv2.setNumThreads(1)  # its threads wait for each other by spinning, which costs more than these small pictures
         while self.is_running:
             until_step, until_answer = self._timeout(), self.deferrals.until_due()
@@ -142,7 +142,7 @@ class Server:
             LOG.exception("preparing a step failed")
 
     def _timeout(self) -> float | None:
-        """Returns the time [s] until the next step, or None in synchronous mode; does a step that is due."""
+        """Return the time [s] until the next step, or None in synchronous mode; does a step that is due."""
         world = self.host.world
         if world.settings.synchronous:
             return None
@@ -156,7 +156,7 @@ class Server:
         return 0.0
 
     def close(self) -> None:
-        """Closes both ports and all connections."""
+        """Close both ports and all connections."""
         self.host.streams.close()
         for key in list(self.selector.get_map().values()):
             if isinstance(key.fileobj, socket.socket):
@@ -165,7 +165,7 @@ class Server:
 
 
 def listeners(host: str, port: int) -> tuple[socket.socket, socket.socket]:
-    """Returns sockets that listen at a port and the next one; raises PortsTaken."""
+    """Return sockets that listen at a port and the next one; raises PortsTaken."""
     problem: OSError | None = None
     for _ in range(1 if port else ATTEMPTS):
         calls = socket.socket()
@@ -188,7 +188,7 @@ def listeners(host: str, port: int) -> tuple[socket.socket, socket.socket]:
 
 
 def main() -> None:
-    """Runs a server for the parent process: options on the command line, the port on stdout when it is ready."""
+    """Run a server for the parent process: options on the command line, the port on stdout when it is ready."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="carla stand-in: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
     server = Server(Options(**json.loads(sys.argv[1])))

@@ -33,7 +33,7 @@ class Settings:
 
     @classmethod
     def decoded(cls, values: Any) -> Settings:
-        """Returns a client's settings; raises Refused if they are invalid."""
+        """Return a client's settings; raises Refused if they are invalid."""
         if not isinstance(values, list) or len(values) < len(fields(cls)):
             raise Refused("These are no episode settings.", got=values)
         if not isinstance(values[0], bool) or not isinstance(values[1], bool) or not _is_optional_number(values[2]):
@@ -45,11 +45,11 @@ class Settings:
         return settings
 
     def encoded(self) -> list[object]:
-        """Returns the settings in the client's encoding."""
+        """Return the settings in the client's encoding."""
         return [list(value) if isinstance(value, tuple) else value for value in astuple(self)]
 
     def step(self, otherwise: float) -> float:
-        """Returns the step [s], or `otherwise` if none is fixed."""
+        """Return the step [s], or `otherwise` if none is fixed."""
         return self.fixed_delta[1] if len(self.fixed_delta) > 1 and self.fixed_delta[1] > 0 else otherwise
 
 

@@ -39,15 +39,15 @@ class Signs:
         return len(self.posts)
 
     def appear(self, bodies: Bodies, first: int) -> int:
-        """Adds the signs' actors with ids from `first` on; returns the next id."""
+        """Add the signs' actors with ids from `first` on; return the next id."""
         for number, post in enumerate(self.posts, first):
             self.actors.append(post.appear(bodies, number, TYPES[post.signal.type], Tag.TRAFFIC_SIGN))
         return first + len(self)
 
     def stops(self) -> list[Post]:
-        """Returns the stop signs."""
+        """Return the stop signs."""
         return [post for post in self.posts if post.signal.type == STOP]
 
     def boxes(self) -> Boxes:
-        """Returns a pole and a plate for each stop sign."""
+        """Return a pole and a plate for each stop sign."""
         return pole_boxes(self.stops(), (0.05, 0.05, 0.0, 2.0), (0.05, 0.4, 2.0, 2.8), Tag.TRAFFIC_SIGN, RED)

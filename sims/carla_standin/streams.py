@@ -40,11 +40,11 @@ class Streams:
         self.renewed_by = 0.0
 
     def fileno(self) -> int:
-        """Returns the file descriptor for another selector."""
+        """Return the file descriptor for another selector."""
         return self.selector.fileno()
 
     def announce(self, stream: int) -> bytes:
-        """Returns the token of a stream and expects a subscription to it."""
+        """Return the token of a stream and expects a subscription to it."""
         if not isinstance(stream, int) or not 0 < stream < 2**32:
             raise Refused("This is no number of a stream.", got=stream)
         token = layouts.token(stream, self.port)
@@ -57,7 +57,7 @@ class Streams:
         return bool(self.subscribers.get(stream))
 
     def send(self, stream: int, *parts: bytes | memoryview) -> None:
-        """Sends a message to all subscribers."""
+        """Send a message to all subscribers."""
         subscribers = self.subscribers.get(stream)
         if subscribers:
             length = layouts.length_of(parts)
@@ -72,18 +72,18 @@ class Streams:
             del self.subscribers[stream]
 
     def renew(self) -> None:
-        """Expects a client to reopen its stream of snapshots.
+        """Expect a client to reopen its stream of snapshots.
 
         The client of 0.9.16 may corrupt its memory if a snapshot arrives while it closes that stream: none is sent before.
         """
         self.renewed_by = time.monotonic() + RENEWAL
 
     def until_renewed(self) -> float:
-        """Returns the time [s] for which no unrequested step should be sent."""
+        """Return the time [s] for which no unrequested step should be sent."""
         return max(self.renewed_by - time.monotonic(), 0.0) if self.renewed_by else 0.0
 
     def wait(self) -> None:
-        """Waits once for each announced subscription: `listen()` returns before its connection exists."""
+        """Wait once for each announced subscription: `listen()` returns before its connection exists."""
         if self.announced:
             end = time.monotonic() + SUBSCRIPTION_TIMEOUT
             while self.announced and (left := end - time.monotonic()) > 0:
@@ -91,7 +91,7 @@ class Streams:
             self.announced.clear()
 
     def serve(self, timeout: float = 0.0) -> None:
-        """Accepts, reads and writes without blocking longer than `timeout` [s]."""
+        """Accept, read and write without blocking longer than `timeout` [s]."""
         for key, mask in self.selector.select(timeout):
             if key.data is None:
                 sock = accepted(self.listener, self.selector)
@@ -121,7 +121,7 @@ class Streams:
             self._keep(subscriber.stream, others)
 
     def close(self) -> None:
-        """Closes all connections and the port."""
+        """Close all connections and the port."""
         for key in list(self.selector.get_map().values()):
             if key.data is not None:
                 key.data.connection.close()

@@ -42,7 +42,7 @@ class Driven:
         return len(self.actors)
 
     def keep(self, actors: list[Actor]) -> None:
-        """Replaces the vehicles; the state of the kept ones stays."""
+        """Replace the vehicles; the state of the kept ones stays."""
         kept = [self.actors.index(actor) for actor in actors if actor in self.actors]
         self.actors = [self.actors[number] for number in kept] + [actor for actor in actors if actor not in self.actors]
         self.state = self.state.resized(kept, len(self.actors))
@@ -63,12 +63,12 @@ class Driven:
         return self.overrides.setdefault(actor, Override())
 
     def place(self, actor: Actor, bodies: Bodies) -> None:
-        """Sets a vehicle's state to the pose of its actor, at rest."""
+        """Set a vehicle's state to the pose of its actor, at rest."""
         self.launch(actor, bodies, 0.0, 0.0)
         self.override(actor).spin = 0.0
 
     def launch(self, actor: Actor, bodies: Bodies, vx: float, vy: float) -> None:
-        """Sets a vehicle's state to its actor's pose, with a velocity in the world's frame; grip stops its lateral part."""
+        """Set a vehicle's state to its actor's pose, with a velocity in the world's frame; grip stops its lateral part."""
         number, state = self.actors.index(actor), self.state
         state.x[number], state.y[number], state.yaw[number] = bodies.motion[actor.row, [X, Y, YAW]]
         state.turning[number] = state.wheel[number] = 0.0
@@ -93,7 +93,7 @@ class Driven:
         self._set_velocity(actor, own[0] + vx, own[1] + vy)
 
     def struck(self, actor: Actor, motion: npt.NDArray[np.float64]) -> None:
-        """Sets a vehicle's position and velocity after a collision; the tyres absorb the lateral part."""
+        """Set a vehicle's position and velocity after a collision; the tyres absorb the lateral part."""
         number, state = self.actors.index(actor), self.state
         yaw = math.radians(state.yaw[number])
         state.x[number], state.y[number] = motion[X], motion[Y]
@@ -103,7 +103,7 @@ class Driven:
             self.overrides[actor].slide = 0.0
 
     def control(self, actor: Actor, bodies: Bodies, wanted: list[float]) -> None:
-        """Sets [throttle, steer, brake, hand brake, reverse, manual gear shift, gear]; pedals are clamped."""
+        """Set [throttle, steer, brake, hand brake, reverse, manual gear shift, gear]; pedals are clamped."""
         throttle, steer, brake, hand_brake, reverse, manual, gear = wanted
         number, controls = self.actors.index(actor), self.controls
         self.targets.pop(actor, None)
@@ -147,7 +147,7 @@ class Driven:
         self.flushed = []
 
     def step(self, bodies: Bodies, dt: float) -> None:
-        """Moves all vehicles and writes their motion."""
+        """Move all vehicles and write their motion."""
         if not self.actors:
             return
         if self.targets:
@@ -186,7 +186,7 @@ class Driven:
 
 
 def write(state: Any, motion: npt.NDArray[np.float64], dt: float) -> None:
-    """Writes pose, velocity and acceleration; the first axis of `motion` is that of its columns."""
+    """Write pose, velocity and acceleration; the first axis of `motion` is that of its columns."""
     f = state.functions
     cosine, sine = f.cos(state.yaw * DEGREE), f.sin(state.yaw * DEGREE)
     vx, vy = state.forward * cosine - state.sideways * sine, state.forward * sine + state.sideways * cosine
@@ -196,7 +196,7 @@ def write(state: Any, motion: npt.NDArray[np.float64], dt: float) -> None:
 
 
 def model_of(actor: Actor) -> Vehicle:
-    """Returns the parameters of a vehicle, with a client's changes."""
+    """Return the parameters of a vehicle, with a client's changes."""
     return actor.model or actor.stock or BY_NAME[actor.type_id]
 
 

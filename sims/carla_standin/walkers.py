@@ -42,7 +42,7 @@ class Script:
     sign: float = field(default=-1.0)
 
     def velocity(self, place: Floats, cars: Floats, dt: float) -> tuple[float, float]:
-        """Returns the velocity of this step; `cars` (n, 4) are positions and velocities."""
+        """Return the velocity of this step; `cars` (n, 4) are positions and velocities."""
         if self.left <= 0.0:
             self.waiting -= dt
             if self.waiting > 0.0 or self._in_danger(place, cars):
@@ -73,7 +73,7 @@ class Walkers:
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Updates rows; new walkers stand still."""
+        """Update rows; new walkers stand still."""
         self.actors = [actor for actor in bodies if actor.type_id.startswith("walker.")]
         self.velocity = {actor: self.velocity.get(actor, (0.0, 0.0)) for actor in self.actors}
         self.scripts = {actor: script for actor, script in self.scripts.items() if actor in self.velocity}
@@ -85,7 +85,7 @@ class Walkers:
         self.going: Floats = np.array([self.velocity[actor] for actor in self.actors]).reshape(-1, 2)
 
     def direct(self, actor: Actor, yaw: float) -> None:
-        """Starts the script of a walker, first along its yaw [degree]."""
+        """Start the script of a walker, first along its yaw [degree]."""
         try:
             seed, speed = int(actor.attributes["driver_seed"]), float(actor.attributes["speed"])
         except ValueError:
@@ -95,7 +95,7 @@ class Walkers:
         self.scripts[actor] = Script(random, math.radians(yaw), min(max(speed, 0.1), FASTEST), length, wait)
 
     def control(self, actor: Actor, bodies: Bodies, direction: list[float], speed: float) -> None:
-        """Sets a walker's direction and speed."""
+        """Set a walker's direction and speed."""
         if actor not in self.velocity:
             raise Refused(f"actor {actor.id} ({actor.type_id}) is no walker")
         length = math.hypot(direction[0], direction[1])
@@ -112,7 +112,7 @@ class Walkers:
         self.led[actor] = way * (min(max(speed, 0.0), FASTEST) / length) if length else np.zeros(2)
 
     def step(self, bodies: Bodies, dt: float) -> None:
-        """Moves all walkers and turns them into their direction of motion."""
+        """Move all walkers and turns them into their direction of motion."""
         if not self.actors:
             return
         block = bodies.motion[self.rows]

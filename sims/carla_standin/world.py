@@ -65,7 +65,7 @@ class World:
         self.begin(town)
 
     def begin(self, town: Town) -> None:
-        """Starts an episode on a map, with the spectator as the only actor."""
+        """Start an episode on a map, with the spectator as the only actor."""
         # The same map is not reported as a change: the client would query lamps in a thread whose errors end its process.
         self.map_changed |= town is not self.town
         self.town = town
@@ -102,14 +102,14 @@ class World:
     # actors
 
     def actor(self, number: object) -> Actor:
-        """Returns an actor by its id; raises Refused if there is none."""
+        """Return an actor by its id; raises Refused if there is none."""
         found = self.bodies.by_id.get(number) if isinstance(number, int) else None
         if found is None:
             raise Refused(f"actor {number} does not exist")
         return found
 
     def spawn(self, description: list[object], pose: Pose, parent: int = 0) -> Actor:
-        """Returns a new actor; raises Refused for an unknown blueprint, or if the place is occupied."""
+        """Return a new actor; raises Refused for an unknown blueprint, or if the place is occupied."""
         type_id, given = str(description[1]), description[2]
         blueprint = blueprints.BY_NAME.get(type_id)
         if blueprint is None or not isinstance(given, list):
@@ -176,20 +176,20 @@ class World:
         return actor
 
     def _equip(self, actor: Actor) -> None:
-        """Creates the sensor and the stream of an actor."""
+        """Create the sensor and the stream of an actor."""
         if actor.type_id in KINDS:
             self.sensors.append(KINDS[actor.type_id](actor, self))
             actor.stream, self.next_stream = self.next_stream, self.next_stream + 1
             actor.token = layouts.token(actor.stream, self.streams.port)
 
     def driver_of(self, actor: Actor) -> None:
-        """Adds a vehicle to its physical model."""
+        """Add a vehicle to its physical model."""
         group = self.driven[actor.attributes["dynamics"] or self.physics]
         group.keep([*group.actors, actor])
         group.place(actor, self.bodies)
 
     def place(self, actor: Actor, pose: Pose) -> None:
-        """Moves an actor to a pose, at rest."""
+        """Move an actor to a pose, at rest."""
         was_aloft = actor.is_aloft
         if actor in self.cars.actors:
             self.cars.check(pose)
@@ -248,14 +248,14 @@ class World:
             self.reindex()
 
     def group_of(self, actor: Actor) -> Driven:
-        """Returns the physical model of a vehicle; raises Refused unless a client drives it."""
+        """Return the physical model of a vehicle; raises Refused unless a client drives it."""
         for group in self.driven.values():
             if actor in group.actors:
                 return group
         raise Refused(f"actor {actor.id} ({actor.type_id}) is not driven by clients")
 
     def destroy(self, actor: Actor) -> None:
-        """Removes an actor and those attached to it; raises Refused for actors of the map."""
+        """Remove an actor and those attached to it; raises Refused for actors of the map."""
         if actor is self.spectator or actor in self.lights.actors or actor in self.signs.actors:
             raise Refused(f"actor {actor.id} ({actor.type_id}) belongs to the map")
         for child in [other for other in self.bodies if other.parent == actor.id]:
@@ -271,7 +271,7 @@ class World:
         self.reindex()
 
     def reindex(self) -> None:
-        """Updates the actors' rows of the snapshot in all parts of the world."""
+        """Update the actors' rows of the snapshot in all parts of the world."""
         self.attachments.reindex(self.bodies)
         for group in self.driven.values():
             group.rows = rows_of(group.actors)
@@ -289,7 +289,7 @@ class World:
         return self.settings.step(1.0 / self.clock.rate)
 
     def tick(self, *, snapshot_first: bool = False) -> int:
-        """Does one step and sends measurements and snapshot, in this order by default; returns its frame."""
+        """Do one step and send measurements and snapshot, in this order by default; return its frame."""
         dt = self.step_seconds
         self.clock.advance(dt)
         count = max(math.ceil(dt / LONGEST - 1e-9), 1)
@@ -322,13 +322,13 @@ class World:
         return self.collisions.step(self.bodies)
 
     def prepare(self) -> None:
-        """Computes the leaders of the next step in advance, while no client waits."""
+        """Compute the leaders of the next step in advance, while no client waits."""
         is_due, self.is_prepared = not self.is_prepared and len(self.cars) > 0, True
         if is_due:
             self.cars.look(self.bodies)
 
     def look(self) -> None:
-        """Updates the scene for sensors, once a step."""
+        """Update the scene for sensors, once a step."""
         if self.is_scene_stale:  # not in reindex(): most worlds have no camera, and an episode spawns its actors one by one
             self.scene.reindex(self.bodies)
             self.is_scene_stale = False
@@ -347,7 +347,7 @@ class World:
 
 
 def shape_of(type_id: str) -> tuple[Box, int]:
-    """Returns box and label of a type; an empty box and 0 for types without a body."""
+    """Return box and label of a type; an empty box and 0 for types without a body."""
     if type_id in VEHICLES:
         model = VEHICLES[type_id]
         return Box.standing(model.length, model.width, model.height), model.tag

@@ -47,12 +47,12 @@ class PersonRater(Rater):
 
     @override
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Waits for the person's answer without a time limit."""
+        """Wait for the person's answer without a time limit."""
         instructions = [part.episode.instruction or "" for part in (first, second)]
         return self._page.put({"first": self._clip(first), "second": self._clip(second), "instructions": instructions})
 
     def _clip(self, segment: Segment) -> list[str]:
-        """Returns the pictures after each step of a segment."""
+        """Return the pictures after each step of a segment."""
         pictures: Any = pictures_of(segment.episode.observations, self.camera)
         return [data_url(picture) for picture in pictures[segment.start + 1 : segment.stop + 1]]
 

@@ -88,7 +88,7 @@ class Adjustments:
         return name in self.action_ranges or ALL in self.action_ranges
 
     def scaled(self, name: str, values: Array) -> Array:
-        """Returns an observation in its new unit."""
+        """Return an observation in its new unit."""
         return values if (scale := self.observation_scales.get(name)) is None else values * np.float64(scale)
 
     def turned(self, array: ArraySpec, values: Array) -> Array:
@@ -96,7 +96,7 @@ class Adjustments:
         return values if array.role != "image" else turned(values, self._turn(array.name))
 
     def spec_of(self, observation: ObservationSpec) -> ObservationSpec:
-        """Returns the spec of the observations after the turns."""
+        """Return the spec of the observations after the turns."""
         return ObservationSpec(tuple(map(self._turned_spec, observation.values())))
 
     def lines(self) -> list[str]:
@@ -124,7 +124,7 @@ NONE = Adjustments()
 
 
 def turned(pictures: Array, turn: Turn | None) -> Array:
-    """Returns pictures (T, H, W, C) turned clockwise, or reflected."""
+    """Return pictures (T, H, W, C) turned clockwise, or reflected."""
     if turn is None:
         return pictures
     if turn in ("upside-down", "mirrored"):

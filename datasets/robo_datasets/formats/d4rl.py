@@ -61,7 +61,7 @@ class D4RL(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Returns the part that D4RL keeps, one vector: numbers as float32, no pictures, nothing privileged."""
+        """Return the part that D4RL keeps, one vector: numbers as float32, no pictures, nothing privileged."""
         arrays = flat_arrays(spec.observation)
         if not arrays:
             raise DatasetError("D4RL holds no pictures, and there is nothing else.", got=sorted(spec.observation))
@@ -139,7 +139,7 @@ FORMAT = D4RL()
 
 
 def flat_arrays(observation: ObservationSpec) -> tuple[ArraySpec, ...]:
-    """Returns the arrays of the vector: the observations of a policy without a camera."""
+    """Return the arrays of the vector: the observations of a policy without a camera."""
     return tuple(observation.vectors.values())
 
 
@@ -194,7 +194,7 @@ def _recordings(path: Path, spec: EnvironmentSpec | None, arrays: tuple[ArraySpe
 
 
 def _joined(datasets: Mapping[str, h5py.Dataset], start: int, stop: int) -> list[tuple[int, int]]:
-    """Returns the ranges of rows in which each observation is the successor of the previous row."""
+    """Return the ranges of rows in which each observation is the successor of the previous row."""
     if "next_observations" not in datasets:
         return [(start, stop)]
     before, after = loaded(datasets["next_observations"], start, stop - 1), loaded(datasets["observations"], start + 1, stop)

@@ -24,7 +24,7 @@ ACTIONS = "actions are in [-1, 1]; low, high, units and mode in `action` give th
 
 @contextmanager
 def opened_hdf5(path: Path) -> Iterator[Mapping[str, h5py.Dataset]]:
-    """Yields path -> array, after checking that all are plain and in the file itself."""
+    """Yield path -> array, after checking that all are plain and in the file itself."""
     require_file(path)
     with h5py.File(path, "r") as file:
         limit_metadata(file)
@@ -32,7 +32,7 @@ def opened_hdf5(path: Path) -> Iterator[Mapping[str, h5py.Dataset]]:
 
 
 def names_in_hdf5(path: Path) -> set[str]:
-    """Returns the names on the first level, none if the file is damaged or not HDF5; never raises."""
+    """Return the names on the first level, none if the file is damaged or not HDF5; never raises."""
     try:
         with h5py.File(path, "r") as file:
             return set(file)
@@ -41,7 +41,7 @@ def names_in_hdf5(path: Path) -> set[str]:
 
 
 def damage_of_hdf5(path: Path) -> str | None:
-    """Returns the error of opening a file with HDF5's magic bytes, None if it opens or is no HDF5."""
+    """Return the error of opening a file with HDF5's magic bytes, None if it opens or is no HDF5."""
     if not path.is_file():
         return None
     with path.open("rb") as start:
@@ -56,26 +56,26 @@ def damage_of_hdf5(path: Path) -> str | None:
 
 
 def spec_bytes(spec: EnvironmentSpec) -> Array:
-    """Returns a spec as bytes to be stored."""
+    """Return a spec as bytes to be stored."""
     return np.frombuffer(json.dumps({"spec": spec.to_json(), "actions": ACTIONS}).encode(), np.uint8)
 
 
 def spec_in(datasets: Mapping[str, h5py.Dataset], path: str = SPEC) -> EnvironmentSpec | None:
-    """Returns the spec that `spec_bytes` stored, None if there is none."""
+    """Return the spec that `spec_bytes` stored, None if there is none."""
     if path not in datasets:
         return None
     return EnvironmentSpec.from_json(json.loads(np.asarray(datasets[path][()]).tobytes())["spec"])
 
 
 def loaded(dataset: h5py.Dataset, start: int = 0, stop: int | None = None) -> Array:
-    """Returns rows of an array."""
+    """Return rows of an array."""
     if not dataset.shape:
         raise DatasetError(f"{dataset.name} is one number, not one for each step.")
     return np.asarray(dataset[start:stop])
 
 
 def required(datasets: Mapping[str, h5py.Dataset], episode: str, inside: str) -> h5py.Dataset:
-    """Returns an array of an episode; raises DatasetError with both names if the episode lacks it."""
+    """Return an array of an episode; raises DatasetError with both names if the episode lacks it."""
     if (found := datasets.get(f"{episode}/{inside}")) is None:
         raise DatasetError(
             f"{episode} has no {inside}, as other episodes of the file have.",
@@ -86,7 +86,7 @@ def required(datasets: Mapping[str, h5py.Dataset], episode: str, inside: str) ->
 
 
 def attribute(node: h5py.Group | h5py.File, name: str) -> Any:
-    """Returns an attribute as a plain value, None if there is none."""
+    """Return an attribute as a plain value, None if there is none."""
     value = node.attrs.get(name)
     if isinstance(value, bytes):
         return value.decode()

@@ -38,7 +38,7 @@ class EpisodeImporter:
         self.adjustments.require_known(self.spec)
 
     def episode(self, recording: Recording) -> Episode | None:
-        """Returns the episode, or None if no step is left.
+        """Return the episode, or None if no step is left.
 
         If the observation after the last action is missing, that action cannot be bootstrapped: it is dropped after a
         truncation, unless it shall be kept; after a termination, which needs no bootstrap, the last observation is repeated.
@@ -133,7 +133,7 @@ class EpisodeImporter:
 
 
 def importer_of(foreign: Foreign, spec: EnvironmentSpec | None = None, adjustments: Adjustments = NONE) -> EpisodeImporter:
-    """Returns the importer of a foreign dataset: with its own spec, with `spec`, or with one derived from the data.
+    """Return the importer of a foreign dataset: with its own spec, with `spec`, or with one derived from the data.
 
     Raises SpecMismatch if the data does not fit `spec`, UnknownName for adjustments of what it does not have.
     """
@@ -157,7 +157,7 @@ def importer_of(foreign: Foreign, spec: EnvironmentSpec | None = None, adjustmen
 
 
 def held(spec: EnvironmentSpec, names: Container[str]) -> EnvironmentSpec:
-    """Returns the spec without the observations that a foreign dataset lacks."""
+    """Return the spec without the observations that a foreign dataset lacks."""
     arrays = tuple(array for name, array in spec.observation.items() if name in names)
     return spec if len(arrays) == len(spec.observation) else replace(spec, observation=ObservationSpec(arrays))
 
@@ -178,7 +178,7 @@ def _derived(foreign: Foreign, source: str, adjustments: Adjustments) -> Episode
 
 
 def _limits_in(foreign: Foreign, names: Sequence[str], adjustments: Adjustments) -> tuple[tuple[Array, Array], list[str]]:
-    """Returns the actions at -1 and 1 as the user, the file or else the data give them, and remarks."""
+    """Return the actions at -1 and 1 as the user, the file or else the data give them, and remarks."""
     notes, found, size = [], foreign.actions, foreign.actions.size
     least, most = np.asarray(found.least or (0.0,) * size), np.asarray(found.most or (0.0,) * size)
     given = np.array([adjustments.has_range(name) for name in names])
@@ -215,12 +215,12 @@ def _spec(foreign: Foreign, action: ActionSpec, adjustments: Adjustments) -> Env
 
 
 def _column(rewards: Array) -> Array:
-    """Returns rewards (T,), which some files hold as (T, 1)."""
+    """Return rewards (T,), which some files hold as (T, 1)."""
     return rewards.reshape(-1) if rewards.size == len(rewards) else rewards
 
 
 def _is_split(observation: ObservationSpec, spec: EnvironmentSpec) -> bool:
-    """Returns whether the file has one vector: the spec's arrays, concatenated."""
+    """Return whether the file has one vector: the spec's arrays, concatenated."""
     arrays = list(observation.values())
     if len(arrays) != 1 or len(arrays[0].shape) != 1 or set(observation) == set(spec.observation):
         return False
@@ -230,7 +230,7 @@ def _is_split(observation: ObservationSpec, spec: EnvironmentSpec) -> bool:
 def _limits_of(
     foreign: Foreign, action: ActionSpec, name: str, adjustments: Adjustments
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns the foreign actions at -1 and 1, empty if actions are in [-1, 1] already; given ranges are not compared."""
+    """Return the foreign actions at -1 and 1, empty if actions are in [-1, 1] already; given ranges are not compared."""
     found: Actions = foreign.actions
     if found.are_choices != action.is_discrete or found.size != action.size:
         there, here = _kind(action.size, action.is_discrete), _kind(found.size, found.are_choices)

@@ -61,7 +61,7 @@ class LeRobot(Format):
 
     @override
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
-        """Returns the cameras that are stored as video."""
+        """Return the cameras that are stored as video."""
         kinds = {key: feature.kind for key, feature in plan(spec, as_videos=self._as_videos).items()}
         return {name: "lossy video" for name in spec.observation if kinds.get(picture_key(name)) == "video"}
 
@@ -71,7 +71,7 @@ class LeRobot(Format):
 
     @override
     def read(self, source: Path) -> Foreign:
-        """Opens the folder; raises MissingExtra without pyarrow."""
+        """Open the folder; raises MissingExtra without pyarrow."""
         return read(source)
 
 

@@ -42,13 +42,13 @@ class Feature:
     labels: tuple[str, ...] | None = None
 
     def described(self) -> dict[str, Any]:
-        """Returns the feature's entry in info.json."""
+        """Return the feature's entry in info.json."""
         dtype = self.dtype if self.kind == "numbers" else self.kind
         return {"dtype": dtype, "shape": list(self.shape), "names": None if self.labels is None else list(self.labels)}
 
 
 def plan(spec: EnvironmentSpec, *, as_videos: bool) -> dict[str, Feature]:
-    """Returns key -> feature for the observations that LeRobot can hold; of pictures, only RGB."""
+    """Return key -> feature for the observations that LeRobot can hold; of pictures, only RGB."""
     features: dict[str, Feature] = {}
     for key, roles in ((STATE, ("proprioception",)), (ENVIRONMENT, ("object", "goal"))):
         arrays = [array for array in spec.observation.values() if array.role in roles and array.dtype == "float32"]
@@ -69,18 +69,18 @@ def plan(spec: EnvironmentSpec, *, as_videos: bool) -> dict[str, Feature]:
 
 
 def picture_key(name: str) -> str:
-    """Returns the key of a camera."""
+    """Return the key of a camera."""
     return f"observation.images.{name}"
 
 
 def frame_rate(spec: EnvironmentSpec) -> float | int:
-    """Returns frames a second, as an int if it is whole."""
+    """Return frames a second, as an int if it is whole."""
     rate = 1.0 / spec.action.control_period if spec.action.control_period else UNTIMED_RATE
     return round(rate) if abs(rate - round(rate)) < 1e-6 else rate
 
 
 def safe_key(key: object) -> str:
-    """Returns a feature's key, which becomes a folder; raises DatasetError for an unsafe one."""
+    """Return a feature's key, which becomes a folder; raises DatasetError for an unsafe one."""
     if not isinstance(key, str) or not _KEY.fullmatch(key) or ".." in key:
         raise DatasetError(
             "A feature has an impossible name.", got=repr(key), allowed=_KEY.pattern, fix="do not open this folder"
@@ -89,7 +89,7 @@ def safe_key(key: object) -> str:
 
 
 def file_in(root: Path, pattern: str, **parts: Any) -> Path:
-    """Returns the path of a dataset's file; raises DatasetError if it leads out of the folder."""
+    """Return the path of a dataset's file; raises DatasetError if it leads out of the folder."""
     numbers = {name: value if name == "video_key" else int(value) for name, value in parts.items()}
     path = root / pattern.format(**numbers)
     if not path.resolve().is_relative_to(root.resolve()):
@@ -98,7 +98,7 @@ def file_in(root: Path, pattern: str, **parts: Any) -> Path:
 
 
 def arrow() -> tuple[ModuleType, ModuleType]:
-    """Returns pyarrow and pyarrow.parquet; raises MissingExtra."""
+    """Return pyarrow and pyarrow.parquet; raises MissingExtra."""
     with optional("The format lerobot", "pyarrow", "formats"):
         import pyarrow
         import pyarrow.parquet
@@ -106,7 +106,7 @@ def arrow() -> tuple[ModuleType, ModuleType]:
 
 
 def require_known_paths(info: Mapping[str, Any]) -> None:
-    """Raises DatasetError if a dataset has other path patterns than LeRobot; they are never followed."""
+    """Raise DatasetError if a dataset has other path patterns than LeRobot; they are never followed."""
     for name, pattern in (("data_path", DATA_PATH), ("video_path", VIDEO_PATH)):
         if info.get(name) not in (None, pattern):
             raise DatasetError(f"{INFO} has an unknown {name}.", got=info[name], allowed=pattern, fix="do not open this folder")

@@ -61,7 +61,7 @@ CLOSE = 0.1
 
 
 def read(source: Path) -> Foreign:
-    """Opens the folder."""
+    """Open the folder."""
     info = _load_json(source, INFO)
     version = str(info.get("codebase_version"))
     if not version.startswith(CODEBASE.split(".")[0] + "."):
@@ -106,7 +106,7 @@ def read(source: Path) -> Foreign:
 
 
 def _contradictions(layout: Layout, info: Mapping[str, Any]) -> list[str]:
-    """Returns remarks on missing or contradictory metadata."""
+    """Return remarks on missing or contradictory metadata."""
     notes = []
     if "task_index" in layout.features and not file_in(layout.root, TASKS).exists():
         notes.append(f"{TASKS} is missing: the episodes have no instructions")
@@ -126,7 +126,7 @@ def _contradictions(layout: Layout, info: Mapping[str, Any]) -> list[str]:
 
 
 def _lengths(layout: Layout) -> list[tuple[int, int | None]]:
-    """Returns index and length of each episode in meta/episodes, none if that is missing."""
+    """Return index and length of each episode in meta/episodes, none if that is missing."""
     if not (layout.root / EPISODES_PATH).parents[1].is_dir():
         return []
     found: list[tuple[int, int | None]] = []
@@ -234,7 +234,7 @@ def _recordings(layout: Layout) -> Iterator[Recording]:
 
 
 def _task(columns: Mapping[str, Array], tasks: Mapping[int, str]) -> tuple[str | None, list[str]]:
-    """Returns the task of an episode, None if it is not known, and remarks."""
+    """Return the task of an episode, None if it is not known, and remarks."""
     if "task_index" not in columns:
         return None, []
     indices = columns["task_index"]
@@ -251,7 +251,7 @@ def _ends(columns: Mapping[str, Array], success: bool | None) -> tuple[bool, boo
 
 
 def _filmed(layout: Layout, key: str, row: Mapping[str, Any], columns: Mapping[str, Array]) -> Array:
-    """Returns the pictures that a film shows at the time stamps of the rows, as LeRobot takes them; rows may be missing."""
+    """Return the pictures that a film shows at the time stamps of the rows, as LeRobot takes them; rows may be missing."""
     place = {name: row[f"videos/{key}/{name}"] for name in ("chunk_index", "file_index")}
     path = file_in(layout.root, VIDEO_PATH, video_key=key, **place)
     (array,) = layout.parts[key]
@@ -269,7 +269,7 @@ def _filmed(layout: Layout, key: str, row: Mapping[str, Any], columns: Mapping[s
 
 
 def _episodes(layout: Layout) -> dict[int, dict[str, Any]]:
-    """Returns index -> location of an episode's videos and our facts."""
+    """Return index -> location of an episode's videos and our facts."""
     if not layout.films and not (layout.root / EPISODES_PATH).parents[1].is_dir():
         return {}
     keys = [f"videos/{k}/{name}" for k in layout.films for name in ("chunk_index", "file_index", "from_timestamp")]
@@ -284,7 +284,7 @@ def _episodes(layout: Layout) -> dict[int, dict[str, Any]]:
 
 
 def _tasks(root: Path) -> dict[int, str]:
-    """Returns index -> text of a task; the text is the index of a pandas frame."""
+    """Return index -> text of a task; the text is the index of a pandas frame."""
     path = file_in(root, TASKS)
     if not path.exists():
         return {}

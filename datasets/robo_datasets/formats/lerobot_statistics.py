@@ -16,12 +16,12 @@ class ColumnStatistics:
         self._parts: list[Array] = []
 
     def add(self, values: Array) -> dict[str, Array]:
-        """Takes an episode (T, ...) and returns its own statistics."""
+        """Take an episode (T, ...) and return its own statistics."""
         self._parts.append(values.reshape(len(values), -1))
         return _of_columns(self._parts[-1])
 
     def total(self) -> dict[str, Array]:
-        """Returns the statistics of all."""
+        """Return the statistics of all."""
         return _of_columns(np.concatenate(self._parts))
 
 
@@ -32,14 +32,14 @@ class PictureStatistics:
         self._counts, self._pictures = np.zeros((3, 256), np.int64), 0
 
     def add(self, pictures: Array) -> dict[str, Array]:
-        """Takes an episode (T, H, W, 3) and returns its own statistics."""
+        """Take an episode (T, H, W, 3) and return its own statistics."""
         counts = np.stack([np.bincount(pictures[..., channel].reshape(-1), minlength=256) for channel in range(3)])
         self._counts += counts
         self._pictures += len(pictures)
         return _of_counts(counts, len(pictures))
 
     def total(self) -> dict[str, Array]:
-        """Returns the statistics of all."""
+        """Return the statistics of all."""
         return _of_counts(self._counts, self._pictures)
 
 

@@ -66,7 +66,7 @@ class Layout:
 
 
 def counted_rows(layout: Layout) -> Counter[int]:
-    """Returns the number of rows of each episode."""
+    """Return the number of rows of each episode."""
     counts: Counter[int] = Counter()
     for columns in table_batches(layout, ["episode_index"]):
         indices, rows = np.unique(columns["episode_index"], return_counts=True)
@@ -75,7 +75,7 @@ def counted_rows(layout: Layout) -> Counter[int]:
 
 
 def episodes_of(layout: Layout) -> Iterator[tuple[dict[str, Array], list[str]]]:
-    """Yields the columns of each episode, its rows sorted by frame, with remarks; an episode may lie in pieces."""
+    """Yield the columns of each episode, its rows sorted by frame, with remarks; an episode may lie in pieces."""
     missing = counted_rows(layout)
     held: dict[int, list[dict[str, Array]]] = {}
     waiting = 0
@@ -102,7 +102,7 @@ def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
 
 
 def _sorted(columns: dict[str, Array], rate: float) -> tuple[dict[str, Array], list[str]]:
-    """Returns the rows by frame, each once, and remarks; raises DatasetError if two rows of a frame differ."""
+    """Return the rows by frame, each once, and remarks; raises DatasetError if two rows of a frame differ."""
     frames = columns["frame_index"] if "frame_index" in columns else np.rint(columns["timestamp"] * rate)
     if (np.diff(frames) > 0).all():
         return columns, []
@@ -130,7 +130,7 @@ def _are_equal(first: Array, second: Array) -> bool:
 
 
 def table_batches(layout: Layout, keys: list[str]) -> Iterator[dict[str, Array]]:
-    """Yields rows of all files, in order, as arrays."""
+    """Yield rows of all files, in order, as arrays."""
     widths = {key: math.prod(layout.features[key]["shape"]) for key in keys}
     for path in table_files(layout.root, DATA_PATH):
         for batch in batches(path, widths):
@@ -138,7 +138,7 @@ def table_batches(layout: Layout, keys: list[str]) -> Iterator[dict[str, Array]]
 
 
 def table_files(root: Path, pattern: str) -> list[Path]:
-    """Returns the files of a pattern, in order; raises DatasetError if there are none."""
+    """Return the files of a pattern, in order; raises DatasetError if there are none."""
     found = sorted((root / pattern).parents[1].glob("chunk-*/file-*.parquet"))
     if not found:
         fix = "copy all of the folder; of a recording that was never ended, call LeRobotDataset.finalize() first"
@@ -147,7 +147,7 @@ def table_files(root: Path, pattern: str) -> list[Path]:
 
 
 def _array(column: Any, described: Mapping[str, Any], name: str) -> Array:
-    """Returns a column as an array (rows, ...); raises DatasetError if it contradicts its description."""
+    """Return a column as an array (rows, ...); raises DatasetError if it contradicts its description."""
     pa, _ = arrow()
     shape = tuple(int(size) for size in described["shape"])
     if described["dtype"] == "image":
@@ -163,7 +163,7 @@ def _array(column: Any, described: Mapping[str, Any], name: str) -> Array:
 
 
 def _picture(content: bytes | None, shape: tuple[int, ...], name: str) -> Array:
-    """Returns a PNG's pixels; checks the size in its header first."""
+    """Return a PNG's pixels; checks the size in its header first."""
     if content is None or not content.startswith(_PNG):
         raise DatasetError(
             f"A picture of {name!r} is not a PNG in the file.", fix="write the dataset with lerobot's own writer"

@@ -31,7 +31,7 @@ FASTEST = 12
 
 
 def encoder() -> str:
-    """Returns the name of the encoder."""
+    """Return the name of the encoder."""
     return "libsvtav1" if "libsvtav1" in av.codecs_available else "libx264"
 
 
@@ -59,7 +59,7 @@ class Film:
         self.close()
 
     def add(self, pictures: Array) -> None:
-        """Appends pictures (T, H, W, 3) RGB."""
+        """Append pictures (T, H, W, 3) RGB."""
         for picture in pictures:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
             frame.pts, frame.time_base = self.frames, self._unit
@@ -74,7 +74,7 @@ class Film:
         return self._path.stat().st_size / 2**20 if self._path.exists() else 0.0
 
     def close(self) -> None:
-        """Flushes the encoder and closes the file."""
+        """Flush the encoder and close the file."""
         if self._is_open:
             self._container.mux(self._stream.encode())
             self._container.close()
@@ -82,7 +82,7 @@ class Film:
 
 
 def film_facts(path: Path) -> dict[str, Any]:
-    """Returns a video's entry in info.json."""
+    """Return a video's entry in info.json."""
     with av.open(str(path), format="mp4") as container:
         stream = container.streams.video[0]
         codec = stream.codec_context.codec.canonical_name
@@ -99,7 +99,7 @@ def film_facts(path: Path) -> dict[str, Any]:
 
 
 def read_film(path: Path, times: Array, rate: float, shape: tuple[int, ...]) -> Array:
-    """Returns the pictures at rising times [s]; raises DatasetError if some are missing or of another size."""
+    """Return the pictures at rising times [s]; raises DatasetError if some are missing or of another size."""
     places = {frame: place for place, frame in enumerate(np.rint(times * rate).astype(np.int64).tolist())}
     pictures = np.zeros((len(times), *shape), np.uint8)
     last = max(places)

@@ -40,7 +40,7 @@ INDICES = ("frame_index", "episode_index", "index", "task_index")
 
 
 def write(recordings: Iterable[Recording], about: About, features: Mapping[str, Feature], out: Path) -> None:
-    """Writes the folder, episode by episode."""
+    """Write the folder, episode by episode."""
     writer = _Writer(about, features, out)
     try:
         for recording in recordings:
@@ -74,7 +74,7 @@ class _Writer:
         (out / "meta").mkdir(parents=True)
 
     def add(self, recording: Recording) -> None:
-        """Writes an episode."""
+        """Write an episode."""
         pa, pq = arrow()
         steps = len(recording)
         row: dict[str, Any] = {"episode_index": self._count, "length": steps}
@@ -109,12 +109,12 @@ class _Writer:
             self._parquet, self._file_number = None, self._file_number + 1
 
     def finish(self) -> None:
-        """Writes the rows that are still held."""
+        """Write the rows that are still held."""
         if self._rows or self._table is None:
             self._write_rows()
 
     def close(self) -> None:
-        """Closes all open files; rows that are not written yet are lost."""
+        """Close all open files; rows that are not written yet are lost."""
         for parquet in (self._parquet, self._table):
             if parquet is not None:
                 parquet.close()
@@ -122,7 +122,7 @@ class _Writer:
             film.close()
 
     def describe(self) -> None:
-        """Writes the files in meta/."""
+        """Write the files in meta/."""
         pa, pq = arrow()
         pq.write_table(_tasks(pa, self._tasks), self._out / TASKS)
         for key in self._numbers:
@@ -136,7 +136,7 @@ class _Writer:
         _write_json(self._out / OURS, {"spec": spec.to_json(), "observations": layout, "actions": "in [-1, 1]"})
 
     def _write_rows(self) -> None:
-        """Appends the rows that are held to meta/episodes."""
+        """Append the rows that are held to meta/episodes."""
         pa, pq = arrow()
         table = pa.Table.from_pylist(self._rows, None if self._table is None else self._table.schema)
         if self._table is None:
@@ -192,7 +192,7 @@ class _Writer:
 
 
 def _columns(about: About) -> dict[str, dict[str, Any]]:
-    """Returns key -> description of the columns that are not observations."""
+    """Return key -> description of the columns that are not observations."""
     action = about.spec.action
     named: dict[str, Any] = {"dtype": "int64", "shape": [1], "names": None}
     if not action.is_discrete:
@@ -225,7 +225,7 @@ def _place(number: int) -> dict[str, int]:
 
 
 def _tasks(pa: Any, tasks: Mapping[str, int]) -> Any:
-    """Returns the table that pandas reads as a frame with the tasks as its index."""
+    """Return the table that pandas reads as a frame with the tasks as its index."""
     index = "__index_level_0__"
     task = {"name": None, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
     number = {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": None}

@@ -63,7 +63,7 @@ class Minari(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Returns the part that Minari keeps; instruction, success and stop reason are an attribute of the episode."""
+        """Return the part that Minari keeps; instruction, success and stop reason are an attribute of the episode."""
         facts = {name: getattr(episode, name) for name in FACTS}
         return Recording(episode.observations, episode.actions, episode.rewards, costs=single_cost(episode), **facts)
 
@@ -150,7 +150,7 @@ def _metadata(about: About) -> dict[str, Any]:
 
 
 def _environment(about: About) -> dict[str, str]:
-    """Returns the entry for Minari's `recover_environment`, if the card names the environment."""
+    """Return the entry for Minari's `recover_environment`, if the card names the environment."""
     from gymnasium.envs.registration import EnvSpec
 
     name = about.card.get("environment")
@@ -197,7 +197,7 @@ def _episodes(datasets: Mapping[str, h5py.Dataset]) -> list[str]:
 
 
 def _promises(datasets: Mapping[str, h5py.Dataset], episodes: Sequence[str], metadata: Mapping[str, Any]) -> list[str]:
-    """Returns remarks on episodes and steps that the metadata promise and the data do not have."""
+    """Return remarks on episodes and steps that the metadata promise and the data do not have."""
     steps = [len(datasets[f"{episode}/actions"]) for episode in episodes]
     notes = [
         f"{METADATA} says {metadata[name]} {name.removeprefix('total_')}, the data has {found}: all of the data is taken"
@@ -211,7 +211,7 @@ def _promises(datasets: Mapping[str, h5py.Dataset], episodes: Sequence[str], met
 
 
 def _observation_paths(datasets: Mapping[str, h5py.Dataset], episode: str) -> dict[str, str]:
-    """Returns flat name -> path in the episode's group; nested names are joined."""
+    """Return flat name -> path in the episode's group; nested names are joined."""
     found: dict[str, str] = {}
     for path in datasets:
         inside = path.removeprefix(f"{episode}/")
@@ -224,7 +224,7 @@ def _observation_paths(datasets: Mapping[str, h5py.Dataset], episode: str) -> di
 
 
 def _array(name: str, dataset: h5py.Dataset, path: str, space: Mapping[str, Any]) -> ArraySpec | None:
-    """Describes an observation; None for text."""
+    """Describe an observation; None for text."""
     if h5py.check_string_dtype(dataset.dtype) is not None:
         return None
     for part in path.split("/")[1:]:
@@ -289,12 +289,12 @@ def _contradictions(arrays: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def _is_jpeg(metadata: Mapping[str, Any], shape: tuple[int, ...], dtype: str) -> bool:
-    """Returns whether Minari stored an array as JPEG: by default, pictures of at least 32 pixels a side."""
+    """Return whether Minari stored an array as JPEG: by default, pictures of at least 32 pixels a side."""
     return bool(metadata.get("jpeg_encoding", True)) and dtype == "uint8" and len(shape) in (2, 3) and min(shape[:2]) >= 32
 
 
 def _decoded(dataset: h5py.Dataset) -> Array:
-    """Returns pictures that Minari has stored as JPEG."""
+    """Return pictures that Minari has stored as JPEG."""
     decoded = [cv2.imdecode(np.frombuffer(row, np.uint8), cv2.IMREAD_COLOR_RGB) for row in dataset[()]]
     pictures = [picture for picture in decoded if picture is not None]
     if len(pictures) != len(decoded):

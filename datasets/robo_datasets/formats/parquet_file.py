@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 28
 
 @contextmanager
 def opened_parquet(path: Path) -> Iterator[Any]:
-    """Yields a pyarrow.parquet.ParquetFile; raises DatasetError with the path if it is damaged."""
+    """Yield a pyarrow.parquet.ParquetFile; raises DatasetError with the path if it is damaged."""
     pa, pq = arrow()
     require_file(path)
     try:
@@ -36,7 +36,7 @@ def opened_parquet(path: Path) -> Iterator[Any]:
 
 
 def batches(path: Path, columns: Mapping[str, int]) -> Iterator[Any]:
-    """Yields the rows of some columns in small batches.
+    """Yield the rows of some columns in small batches.
 
     columns: name -> values of a row, 1 for texts and bytes. Raises DatasetError before unpacking if the file declares more
     rows or longer lists than it can hold.
@@ -49,7 +49,7 @@ def batches(path: Path, columns: Mapping[str, int]) -> Iterator[Any]:
 
 
 def _rows_at_once(path: Path, metadata: Any, columns: Mapping[str, int]) -> int:
-    """Returns the number of rows of a batch."""
+    """Return the number of rows of a batch."""
     size, width = path.stat().st_size, 8 * sum(columns.values())
     largest = 0
     for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):

@@ -138,44 +138,44 @@ class Format(Protocol):
     """Suffix of the file, such as ".hdf5"; "" if the format is a folder."""
 
     def recognizes(self, source: Path) -> bool:
-        """Returns whether a file or folder looks like this format; reads little and never raises."""
+        """Return whether a file or folder looks like this format; read little and never raises."""
 
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Returns the part of an episode that the format keeps: the result of `read` after `write`, pictures apart.
+        """Return the part of an episode that the format keeps: the result of `read` after `write`, pictures apart.
 
         Raises DatasetError if the format cannot hold such episodes.
         """
 
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
-        """Returns observation -> lossy encoding, such as "AV1 video", for losses that `reduced` does not show."""
+        """Return observation -> lossy encoding, such as "AV1 video", for losses that `reduced` does not show."""
         return {}
 
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
-        """Writes a new file or folder."""
+        """Write a new file or folder."""
 
     def read(self, source: Path) -> Foreign:
-        """Opens a file or folder, which may be hostile; raises DatasetError."""
+        """Open a file or folder, which may be hostile; raises DatasetError."""
 
 
 def require_file(path: Path) -> None:
-    """Raises DatasetError unless the path is a plain file: reading a pipe or a device would not end."""
+    """Raise DatasetError unless the path is a plain file: reading a pipe or a device would not end."""
     if not path.is_file():
         raise DatasetError(f"{path} is not a file.", got="nothing there" if not path.exists() else "no plain file")
 
 
 def is_pictures(values: Array) -> bool:
-    """Returns whether an array (T, H, W, C) holds pictures."""
+    """Return whether an array (T, H, W, C) holds pictures."""
     return values.ndim == 4 and values.dtype == np.uint8
 
 
 def flat_name(name: str) -> str:
-    """Returns a foreign name in flat snake_case: "observation.images.Top" becomes "observation_images_top"."""
+    """Return a foreign name in flat snake_case: "observation.images.Top" becomes "observation_images_top"."""
     words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()).strip("_")
     return words if words[:1].isalpha() else f"x_{words}".rstrip("_")
 
 
 def foreign_array(name: str, shape: tuple[int, ...], dtype: Any, low: Limit = -np.inf, high: Limit = np.inf) -> ArraySpec:
-    """Returns the spec of an array of unknown meaning; float64 becomes float32, and bool uint8."""
+    """Return the spec of an array of unknown meaning; float64 becomes float32, and bool uint8."""
     kind = np.dtype(dtype)
     kept = np.dtype(np.float32) if kind.kind == "f" else np.dtype(np.uint8) if kind.kind == "b" else kind
     if kept == np.uint8 and len(shape) == 3:
@@ -187,14 +187,14 @@ def foreign_array(name: str, shape: tuple[int, ...], dtype: Any, low: Limit = -n
 
 
 def split_columns(values: Array, arrays: Sequence[ArraySpec]) -> dict[str, Array]:
-    """Returns name -> (T, ...), the parts of concatenated arrays (T, D)."""
+    """Return name -> (T, ...), the parts of concatenated arrays (T, D)."""
     edges = np.cumsum([array.size for array in arrays])[:-1]
     parts = np.split(values, edges, axis=1)
     return {array.name: part.reshape(len(part), *array.shape) for array, part in zip(arrays, parts, strict=True)}
 
 
 def vector_size(actions: Array) -> int:
-    """Returns the number of elements of actions (T, A); raises DatasetError for another shape."""
+    """Return the number of elements of actions (T, A); raises DatasetError for another shape."""
     if len(actions.shape) != 2:
         fix = "store actions as (steps, elements)"
         raise DatasetError("Actions are not a vector for each step.", got=list(actions.shape), allowed="[T, A]", fix=fix)
@@ -202,7 +202,7 @@ def vector_size(actions: Array) -> int:
 
 
 def number_of_choices(parts: Iterable[tuple[str, Array]]) -> int:
-    """Returns the number of choices among discrete actions (T,); raises DatasetError for a negative one."""
+    """Return the number of choices among discrete actions (T,); raises DatasetError for a negative one."""
     most = -1
     for name, actions in parts:
         if not len(actions):
@@ -219,7 +219,7 @@ def number_of_choices(parts: Iterable[tuple[str, Array]]) -> int:
 
 
 def within(parts: Iterable[tuple[str, Array]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns minimum and maximum of each element of actions (T, A); raises DatasetError on NaN.
+    """Return minimum and maximum of each element of actions (T, A); raises DatasetError on NaN.
 
     parts: name of a part of the file, for the error, and its actions.
     """

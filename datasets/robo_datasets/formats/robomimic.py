@@ -62,7 +62,7 @@ class Robomimic(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Returns the part that robomimic keeps; raises DatasetError for discrete actions."""
+        """Return the part that robomimic keeps; raises DatasetError for discrete actions."""
         if spec.action.is_discrete:
             raise DatasetError("robomimic holds no discrete actions.", got=spec.name, fix="convert to minari, d4rl or lerobot")
         return Recording(episode.observations, episode.actions, episode.rewards)
@@ -136,7 +136,7 @@ def _demonstrations(datasets: Mapping[str, h5py.Dataset]) -> list[str]:
 
 
 def _observations(datasets: Mapping[str, h5py.Dataset], demonstration: str) -> dict[str, str]:
-    """Returns flat name -> key under obs/."""
+    """Return flat name -> key under obs/."""
     keys = _keys(datasets, demonstration)
     names = {flat_name(key): key for key in keys}
     if len(names) < len(keys):
@@ -145,13 +145,13 @@ def _observations(datasets: Mapping[str, h5py.Dataset], demonstration: str) -> d
 
 
 def _keys(datasets: Mapping[str, h5py.Dataset], demonstration: str) -> list[str]:
-    """Returns the keys under obs/."""
+    """Return the keys under obs/."""
     prefix = f"{demonstration}/obs/"
     return [path.removeprefix(prefix) for path in datasets if path.startswith(prefix)]
 
 
 def _promises(datasets: Mapping[str, h5py.Dataset], demonstrations: Sequence[str]) -> list[str]:
-    """Returns remarks on demonstrations and steps that the file promises and does not have."""
+    """Return remarks on demonstrations and steps that the file promises and does not have."""
     steps = [len(datasets[f"{demo}/actions"]) for demo in demonstrations]
     declared = attribute(datasets[f"{demonstrations[0]}/actions"].parent.parent, "total")
     notes = []
@@ -174,7 +174,7 @@ def _notes(datasets: Mapping[str, h5py.Dataset], first: str) -> list[str]:
 
 
 def _horizon(settings: Mapping[str, Any]) -> int | None:
-    """Returns the time limit in steps if earlier `dones` mean a real end, else None."""
+    """Return the time limit in steps if earlier `dones` mean a real end, else None."""
     kwargs = settings.get("env_kwargs") or {}
     horizon = kwargs.get("horizon")
     return int(horizon) if isinstance(horizon, int) and not kwargs.get("ignore_done", False) else None
@@ -207,7 +207,7 @@ def _recordings(path: Path, names: Mapping[str, str], horizon: int | None) -> It
 
 
 def _contradictions(datasets: Mapping[str, h5py.Dataset], demo: str, names: Mapping[str, str], steps: int) -> tuple[str, ...]:
-    """Returns remarks on contradictions in a demonstration."""
+    """Return remarks on contradictions in a demonstration."""
     found = []
     for key in names.values():
         following = datasets.get(f"{demo}/next_obs/{key}")

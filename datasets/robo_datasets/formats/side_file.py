@@ -35,7 +35,7 @@ NAME = "robo_rl.h5"
 
 
 def side_path(export: Path) -> Path:
-    """Returns the path of an export's side file: in its folder, or next to its file."""
+    """Return the path of an export's side file: in its folder, or next to its file."""
     return export / NAME if export.is_dir() else export.with_name(f"{export.name}.{NAME}")
 
 
@@ -67,7 +67,7 @@ class SideFile:
         self.kept = [self._kept(number) for number in numbers]
 
     def restore(self, kept: Kept, foreign: Episode | None) -> Episode:
-        """Returns the original episode, from the side file and the foreign episode."""
+        """Return the original episode, from the side file and the foreign episode."""
         header, held = self._header(kept.number), {} if foreign is None else episode_arrays(foreign)
         prefix = f"episodes/{kept.number}/rows/"
         arrays = {path: held[path] for path in header["exact"]}
@@ -78,11 +78,11 @@ class SideFile:
         return episode_of(arrays, header["facts"], header["metadata"], self.spec)
 
     def notes(self, kept: Kept) -> list[str]:
-        """Returns the remarks on an episode."""
+        """Return the remarks on an episode."""
         return [str(note) for note in self._header(kept.number)["notes"]]
 
     def labels(self) -> Iterator[tuple[str, str, RewardLabels]]:
-        """Yields name of the set, identity of the episode, labels."""
+        """Yield name of the set, identity of the episode, labels."""
         for path in self._datasets:
             if _is_header(path, "labels"):
                 _, name, identity, _ = path.split("/")
@@ -106,7 +106,7 @@ class SideFile:
 
 @contextmanager
 def opened(path: Path) -> Iterator[SideFile]:
-    """Opens a side file; raises DatasetError if it is damaged or foreign."""
+    """Open a side file; raises DatasetError if it is damaged or foreign."""
     fix = f"move {path.name} away to read the export without it"
     try:
         require_file(path)
@@ -136,7 +136,7 @@ class SideFileWriter:
         write_array(file, "header", _encoded(header))
 
     def add(self, entry: Entry, episode: Episode, digest: str, foreign: Episode | None) -> None:
-        """Stores the differences of an episode from its foreign version."""
+        """Store the differences of an episode from its foreign version."""
         group = self._file.create_group(f"episodes/{self._count:09d}")
         self._count += 1
         held = {} if foreign is None else episode_arrays(foreign)
@@ -154,7 +154,7 @@ class SideFileWriter:
         write_array(group, "header", _encoded(header))
 
     def add_labels(self) -> None:
-        """Stores the label sets."""
+        """Store the label sets."""
         for name in label_sets(self._dataset):
             labels = LabelSet(self._dataset, name)
             for identity in sorted(labels.labelled):
@@ -169,7 +169,7 @@ class SideFileWriter:
 
 
 def rows_alike(array: Array, other: Array | None) -> int:
-    """Returns the number of leading rows that are equal to the bit."""
+    """Return the number of leading rows that are equal to the bit."""
     if other is None or other.dtype != array.dtype or other.shape[1:] != array.shape[1:]:
         return 0
     shared = min(len(array), len(other))

@@ -34,7 +34,7 @@ class Reader:
         self._reading, self._writing = threading.Lock(), threading.Lock()
 
     def overview(self) -> dict[str, Any]:
-        """Returns the dataset and its entries; raises DatasetError if the catalogue is damaged."""
+        """Return the dataset and its entries; raises DatasetError if the catalogue is damaged."""
         dataset = self.dataset
         return {
             "path": str(dataset.path),
@@ -49,7 +49,7 @@ class Reader:
         }
 
     def describe(self, identity: str) -> dict[str, Any]:
-        """Returns an episode without its numbers; if it is unreadable, its entry and the error."""
+        """Return an episode without its numbers; if it is unreadable, its entry and the error."""
         entry = self._entry(identity)
         known = {"entry": asdict(entry), "notes": self.dataset.catalogue.notes(identity)}
         try:
@@ -58,7 +58,7 @@ class Reader:
             return known | {"error": str(error)}
 
     def signal(self, identity: str, key: str) -> bytes:
-        """Returns a signal's numbers (`Signal.encoded`); raises UnknownName with the close matches."""
+        """Return a signal's numbers (`Signal.encoded`); raises UnknownName with the close matches."""
         group, _, name = key.partition("/")
         if group in ("labels", "confidence"):
             labels = LabelSet.existing(self.dataset, name).read(identity)
@@ -71,11 +71,11 @@ class Reader:
         raise UnknownName("signal", key, [signal.key for signal in found])
 
     def picture(self, identity: str, camera: str, index: int) -> bytes:
-        """Returns one picture of a camera as PNG; raises UnknownName."""
+        """Return one picture of a camera as PNG; raises UnknownName."""
         return encoded_picture(pictures_of(self._episode(identity), self.dataset.spec), camera, index)
 
     def add_note(self, identity: str, text: str) -> list[str]:
-        """Adds a remark on an episode and returns its remarks; raises DatasetBusy while another process writes."""
+        """Add a remark on an episode and return its remarks; raises DatasetBusy while another process writes."""
         if not (text := text.strip()) or len(text) > LONGEST_NOTE or not _is_unicode(text):
             raise InvalidSetting(
                 "A note is not a text.", got=f"{len(text)} characters", allowed=f"1 to {LONGEST_NOTE} characters of Unicode"
@@ -122,7 +122,7 @@ class Reader:
         return signals_of(episode, self.dataset.spec, is_simulated=not made_in.startswith(ROBOT))
 
     def _labels(self, name: str, identity: str) -> tuple[dict[str, Any], list[Signal]]:
-        """Returns facts about a set's labels of an episode, and their signals."""
+        """Return facts about a set's labels of an episode, and their signals."""
         try:
             labels = LabelSet(self.dataset, name).read(identity)
         except RoboRLError as error:

@@ -47,20 +47,20 @@ class Signal:
         return math.prod(self.values.shape[1:])
 
     def describe(self) -> dict[str, Any]:
-        """Returns the signal's metadata for the page."""
+        """Return the signal's metadata for the page."""
         columns = self.columns if len(self.columns) == self.width else _indices(self.values.shape[1:])
         facts = {"key": self.key, "group": self.group, "name": self.name, "rows": len(self.values), "width": self.width}
         return facts | {"columns": columns, "unit": self.unit, "detail": self.detail, "drawn": self.width <= MOST_COLUMNS}
 
     def encoded(self) -> bytes:
-        """Returns the numbers, column by column, as little-endian float32, which can hold NaN and infinity."""
+        """Return the numbers, column by column, as little-endian float32, which can hold NaN and infinity."""
         with np.errstate(all="ignore"):  # beyond float32 is infinite on the page
             table = self.values.reshape(len(self.values), self.width).astype("<f4")
         return np.ascontiguousarray(table.T).tobytes()
 
 
 def signals_of(episode: Episode, spec: EnvironmentSpec, *, is_simulated: bool = False) -> Iterator[Signal]:
-    """Yields the signals of an episode, all but its pictures.
+    """Yield the signals of an episode, all but its pictures.
 
     is_simulated: time is counted in control periods; the recorder's clock only shows the speed of the simulation.
     """
@@ -86,20 +86,20 @@ def signals_of(episode: Episode, spec: EnvironmentSpec, *, is_simulated: bool = 
 
 
 def label_signals(name: str, labels: RewardLabels) -> Iterator[Signal]:
-    """Yields the labels of a set, NaN if missing, and the model's confidence in them."""
+    """Yield the labels of a set, NaN if missing, and the model's confidence in them."""
     yield Signal("labels", name, np.where(labels.valid, labels.values, np.nan))
     if labels.confidence is not None:
         yield Signal("confidence", name, labels.confidence)
 
 
 def pictures_of(episode: Episode, spec: EnvironmentSpec) -> Mapping[str, Array]:
-    """Returns the cameras: name -> uint8 (T+1, H, W, 3) or (T+1, H, W, 1)."""
+    """Return the cameras: name -> uint8 (T+1, H, W, 3) or (T+1, H, W, 1)."""
     images = {name: episode.observations[name] for name in spec.observation.subset("image")}
     return {name: values for name, values in images.items() if _is_picture(values)}
 
 
 def encoded_picture(pictures: Mapping[str, Array], camera: str, index: int) -> bytes:
-    """Returns one picture as PNG, exactly; raises UnknownName for a camera or an index that the episode does not have."""
+    """Return one picture as PNG, exactly; raises UnknownName for a camera or an index that the episode does not have."""
     if camera not in pictures:
         raise UnknownName("camera", camera, pictures)
     if not 0 <= index < len(pictures[camera]):
@@ -122,7 +122,7 @@ def _action_names(action: ActionSpec) -> tuple[str, ...]:
 
 
 def _indices(shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Returns the place of each number in a row: "0", "1", ... of a vector, "0,0", "0,1", ... of a matrix."""
+    """Return the place of each number in a row: "0", "1", ... of a vector, "0,0", "0,1", ... of a matrix."""
     if not shape or math.prod(shape) > MOST_COLUMNS:
         return ("",)
     return tuple(",".join(map(str, place)) for place in product(*map(range, shape)))

@@ -107,7 +107,7 @@ class ARSQConfig(LearnerSettings):
         return replace(Sampling.of(self), extras=(GoodEpisodes(self.experts, threshold=self.self_imitation),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> ARSQ:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return ARSQ(spec, self, seed)
 
 
@@ -159,7 +159,7 @@ class Choices(nn.Module):
         self.layers = parts.networks.critic(inputs + cube.actions + cube.choices, members, outputs=cube.bins)
 
     def forward(self, observations: Tensor, contexts: Tensor, choices: Tensor) -> Tensor:
-        """Returns soft advantages (N, B, n) of choices (B,) for boxes with centres (B, A)."""
+        """Return soft advantages (N, B, n) of choices (B,) for boxes with centres (B, A)."""
         place = functional.one_hot(choices, self.cube.choices).float()
         values = self.layers(observations[:, : self._inputs], contexts, place)
         soft: Tensor = values - self.alpha * torch.logsumexp(values / self.alpha, -1, keepdim=True)

@@ -74,7 +74,7 @@ class FISORConfig(OfflineValueSettings):
         return replace(super().sampling, extras=(Costs(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> FISOR:
-        """Returns a fresh learner; raises InvalidSetting for a clearance that is not observed."""
+        """Return a fresh learner; raises InvalidSetting for a clearance that is not observed."""
         if self.clearance and self.clearance not in spec.observation:
             raise InvalidSetting("The clearance is not observed.", got=self.clearance, allowed=list(spec.observation))
         return FISOR(spec, self, seed)

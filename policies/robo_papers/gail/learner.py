@@ -58,7 +58,7 @@ class GAILConfig(ImitationSettings):
         )
 
     def build(self, spec: EnvironmentSpec, seed: int) -> GAIL:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return GAIL(spec, self, seed)
 
 
@@ -72,7 +72,7 @@ class Discriminator(Trainable):
         self.layers = MLPEnsemble(1, (inputs, *hidden, 1), False, generator)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Returns log D / (1 - D) (B,)."""
+        """Return log D / (1 - D) (B,)."""
         logits: Tensor = self.layers(inputs)[0, :, 0]
         return logits
 
@@ -106,7 +106,7 @@ class GAIL(Learned):
         self.discriminator = parts.add("discriminator", discriminator, config.discriminator_lr)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of the discriminator, and one of SAC on its rewards."""
+        """Take one step of the discriminator, and one of SAC on its rewards."""
         data = self.parts.batch(batch)
         found = self.learn_discriminator(data, Kinds.of(batch.masks, batch.extras["from_expert"], self.parts.device))
         rewards = self.rewards(data)
@@ -114,7 +114,7 @@ class GAIL(Learned):
         return self.parts.finish_update(learnt | found | {"imitation_reward": rewards.mean()})
 
     def learn_discriminator(self, data: TensorBatch, kinds: Kinds) -> dict[str, Tensor]:
-        """Takes one step of the discriminator on a batch that holds steps of both; returns figures."""
+        """Take one step of the discriminator on a batch that holds steps of both; return figures."""
         config, parts = self.config, self.parts
         inputs, is_expert = self.inputs(data), data.extras["from_expert"]
         inputs = torch.cat([inputs, absorbing(inputs[kinds.ends])])
@@ -142,7 +142,7 @@ class GAIL(Learned):
 
     @torch.no_grad()
     def rewards(self, data: TensorBatch) -> Tensor:
-        """Returns -log(1 - D(s, a)) (B,); beyond an end that of the absorbing state counts for ever.
+        """Return -log(1 - D(s, a)) (B,); beyond an end that of the absorbing state counts for ever.
 
         Kostrikov et al. 2019, arXiv:1809.02925, let critics learn the absorbing state's value; it is r / (1 - gamma).
         """
@@ -152,17 +152,17 @@ class GAIL(Learned):
         return functional.softplus(self.discriminator(inputs)) + value
 
     def inputs(self, data: TensorBatch) -> Tensor:
-        """Returns observations and actions side by side (B, F), and a column that is 1 in absorbing states alone."""
+        """Return observations and actions side by side (B, F), and a column that is 1 in absorbing states alone."""
         observations = self.parts.encoder(data.observations).detach()
         return torch.cat([observations, data.actions, torch.zeros_like(data.actions[:, :1])], 1)
 
     def gradient_norms(self, inputs: Tensor, *, is_kept: bool = False) -> Tensor:
-        """Returns the norm of the gradient of the logits by the inputs (B,); is_kept: it can be learnt from."""
+        """Return the norm of the gradient of the logits by the inputs (B,); is_kept: it can be learnt from."""
         inputs = inputs.detach().requires_grad_()
         (gradients,) = torch.autograd.grad(self.discriminator(inputs).sum(), inputs, create_graph=is_kept)
         return torch.sqrt(gradients.square().sum(1) + 1e-12)
 
 
 def absorbing(inputs: Tensor) -> Tensor:
-    """Returns the absorbing state for each row: zeros, and 1 in the last column."""
+    """Return the absorbing state for each row: zeros, and 1 in the last column."""
     return torch.cat([torch.zeros_like(inputs[:, 1:]), torch.ones_like(inputs[:, :1])], 1)

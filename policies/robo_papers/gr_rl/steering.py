@@ -28,7 +28,7 @@ class SteeredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment in which a flow policy acts, and the action is its noise."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], policy: ChunkPolicy, *, reach: float = REACH) -> None:
-        """Raises InvalidSetting, SpecMismatch if the policy acts in another environment.
+        """Raise InvalidSetting, SpecMismatch if the policy acts in another environment.
 
         reach: largest noise, in standard deviations.
         """
@@ -43,12 +43,12 @@ class SteeredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._observation: Observation = {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begins an episode."""
+        """Begin an episode."""
         self._observation, info = super().reset(seed=seed, options=options)
         return self._observation, info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Executes the first action of the chunk that begins as this noise."""
+        """Execute the first action of the chunk that begins as this noise."""
         wanted = self.acted(self._observation, self.environment_spec.action.validate(action))
         self._observation, reward, terminated, truncated, info = super().step(wanted)
         if "executed_action" in info:  # a guard changed the command: which noise leads to another is not known

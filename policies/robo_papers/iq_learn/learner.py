@@ -36,7 +36,7 @@ class IQLearnConfig(ImitationSettings):
         require_allowed(self, {name: (getattr(self, name) > 0.0, "above 0") for name in ("divergence_weight", "actor_lr")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> IQLearn:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return IQLearn(spec, self, seed)
 
 
@@ -48,11 +48,11 @@ class IQLearn(Learned):
         self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of the critics and of the actor; the temperature stays."""
+        """Take one step of the critics and of the actor; the temperature stays."""
         return self.parts.finish_update(self.learn(self.parts.batch(batch)))
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
-        """Takes the steps and returns figures for the log."""
+        """Take the steps and return figures for the log."""
         parts, config = self.parts, self.config
         alpha = self.temperature.alpha()
         observations = parts.encoder(data.observations).detach()
@@ -73,7 +73,7 @@ class IQLearn(Learned):
 
     @torch.no_grad()
     def next_value(self, data: TensorBatch, alpha: Tensor) -> Tensor:
-        """Returns V(s') (B,), the soft value of an action of the policy by the target critics."""
+        """Return V(s') (B,), the soft value of an action of the policy by the target critics."""
         parts, following = self.parts, data.next_observations
         actions, log_densities = self.actor.sample(parts.encoder(following), parts.generator)
         found: Tensor = self.target_critic(parts.target_encoder(following), actions).amin(0) - alpha * log_densities

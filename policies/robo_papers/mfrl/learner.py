@@ -300,7 +300,7 @@ class MFRLTraining:
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last; raises InvalidSetting if the first labels need more flights."""
+        """Train from the present step to the last; raises InvalidSetting if the first labels need more flights."""
         config, time = self.config, self.stopwatch.time
         if self.steps <= config.first_flights:
             fix = "raise steps, or lower learner.first_flights"

@@ -233,7 +233,7 @@ class ContinualTraining:
         return [memory.drawn(self.config.batch_size, self._random) for memory in self.memories]
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last."""
+        """Train from the present step to the last."""
         self.stopwatch.start()
         while self.step < self.steps:
             if self.step >= self._end(self.task):

@@ -57,7 +57,7 @@ class ReCOILConfig(ImplicitSettings):
         return replace(super().sampling, extras=(FromExpert(self.experts, 0.5),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         loss, targets = GumbelLoss(self.temperature, self.largest_exponent), ExpertTargets(self.expert_value, self.step_value)
         return IQL(spec, self, seed, value_loss=loss, bellman_loss=half_squared, targets=targets)
 

@@ -35,7 +35,7 @@ class SACAverageConfig(SACSettings):
         require_allowed(self, allowed | {"rate_step": (0.0 < self.rate_step <= 1.0, "above 0, at most 1")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SACAverage:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return SACAverage(spec, self, seed)
 
 
@@ -70,7 +70,7 @@ class SACAverage(Learned):
         self.parts = self.sac.parts
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of SAC; raises InvalidSetting for a step that terminated its episode."""
+        """Take one step of SAC; raises InvalidSetting for a step that terminated its episode."""
         if not batch.masks.all():
             raise InvalidSetting(
                 "A mean over steps is for tasks that do not end.",

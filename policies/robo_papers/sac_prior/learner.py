@@ -83,7 +83,7 @@ class SACPriorConfig(SACSettings):
         return replace(super().sampling, extras=(PriorActions(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
-        """Returns a fresh learner; raises InvalidSetting for an environment without a prior."""
+        """Return a fresh learner; raises InvalidSetting for an environment without a prior."""
         if PRIOR_ACTION not in spec.observation:
             fix = "add it: --environment.wrappers.prior {}"
             raise InvalidSetting("The environment has no prior.", got=spec.name, allowed="one in the wrapper prior", fix=fix)

@@ -191,7 +191,7 @@ class TabularTraining(Progress):
         self.baseline_episodes = 0
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains whole episodes as long as one fits into the steps."""
+        """Train whole episodes as long as one fits into the steps."""
         self.stopwatch.start()
         while self.step + self.model.horizon <= self.steps:
             self.policy.mixture = self.stopwatch.time("update", lambda: self.config.mixture(self.model, self.baseline))

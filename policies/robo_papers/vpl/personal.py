@@ -36,7 +36,7 @@ class Personal:
 
 
 def run(arguments: Personal) -> int:
-    """Makes a dataset of the environment in the wrapper `personal`."""
+    """Make a dataset of the environment in the wrapper `personal`."""
     source, users = Dataset(arguments.dataset), SavedUsers(arguments.users)
     card = inherited([source.card])
     if not card:
@@ -58,7 +58,7 @@ def run(arguments: Personal) -> int:
 
 
 def add_personal(source: Dataset, users: SavedUsers, writer: DatasetWriter, each: int, seed: int = 0) -> int:
-    """Adds every episode for `each` users, drawn by chance, with the user's latent as an entry; returns the number of copies.
+    """Add every episode for `each` users, drawn by chance, with the user's latent as an entry; return the number of copies.
 
     each: 0 for all users.
     """

@@ -55,7 +55,7 @@ class SavedUsers:
     """A model of a folder, and its users."""
 
     def __init__(self, folder: str) -> None:
-        """Raises CheckpointCorrupt, InvalidSetting if the folder has no such model."""
+        """Raise CheckpointCorrupt, InvalidSetting if the folder has no such model."""
         saved = fitted(folder, "vpl", options=OPTIONS)
         settings = saved["config"]
         self.config = UsersConfig(**(settings | {"hidden": tuple(settings["hidden"])}))

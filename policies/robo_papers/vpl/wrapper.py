@@ -31,7 +31,7 @@ class PersonalEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._latent = np.zeros(users.config.latent, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begins an episode; the seed draws the user, too."""
+        """Begin an episode; the seed draws the user, too."""
         observation, info = super().reset(seed=seed, options=options)
         random = self.unwrapped.np_random if seed is None else np.random.default_rng([seed, 2])
         name = self._user or self._users.names[int(random.integers(len(self._users.names)))]
@@ -40,7 +40,7 @@ class PersonalEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**observation, USER: self._latent.copy()}, info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Takes a step."""
+        """Take a step."""
         observation, *rest = super().step(action)
         return ({**observation, USER: self._latent.copy()}, *rest)  # type: ignore[return-value]
 

@@ -33,7 +33,7 @@ class AWACConfig(OfflineValueSettings):
         require_allowed(self, {"temperature": (self.temperature > 0, "above 0")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> AWAC:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return AWAC(spec, self, seed)
 
 

@@ -29,7 +29,7 @@ class BCSettings(OfflineSettings):
         self.network.require_unused("it has no critics", "layer_norm")
 
     def build(self, spec: EnvironmentSpec, seed: int) -> BC:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return BC(spec, self, seed)
 
 
@@ -50,7 +50,7 @@ class BC(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one gradient step towards the actions of the batch."""
+        """Take one gradient step towards the actions of the batch."""
         data = self.parts.batch(batch)
         loss = (data.weights * self.actor.loss(self.parts.encoder(data.observations), data.actions)).mean()
         self.actor.descend(loss)

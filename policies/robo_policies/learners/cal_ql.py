@@ -25,7 +25,7 @@ class CalQLConfig(CQLSettings):
         return replace(super().sampling, extras=(ReturnsToGo(self.discount),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return CQL(spec, self, seed, lambda data: recorded_returns(data, self.reward_scale))
 
 

@@ -46,12 +46,12 @@ class CQLConfig(CQLSettings):
     """Settings of CQL."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return CQL(spec, self, seed, unbounded)
 
 
 def unbounded(data: TensorBatch) -> Tensor:
-    """Returns minus infinity for each row (B,): no value is too low."""
+    """Return minus infinity for each row (B,): no value is too low."""
     return torch.full_like(data.rewards, -math.inf)
 
 
@@ -61,7 +61,7 @@ class CQL(Learned):
     def __init__(
         self, spec: EnvironmentSpec, config: CQLSettings, seed: int, least_values: Callable[[TensorBatch], Tensor] = unbounded
     ) -> None:
-        """Makes the networks; `least_values` says how low the values of the policy's own actions are ever pushed (B,)."""
+        """Make the networks; `least_values` says how low the values of the policy's own actions are ever pushed (B,)."""
         require_continuous(spec, type(config).__name__.removesuffix("Config"))
         self.config, self.least_values = config, least_values
         self.parts = parts = LearnerParts(spec, config, seed)
@@ -73,7 +73,7 @@ class CQL(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of the temperature, the critics and the actor."""
+        """Take one step of the temperature, the critics and the actor."""
         parts = self.parts
         data = parts.batch(batch)
         with torch.no_grad():
@@ -95,7 +95,7 @@ class CQL(Learned):
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch) -> Tensor:
-        """Returns r + gamma min_i Q'_i(s', a'), a' drawn from the policy, without its entropy as in the authors' code (B,)."""
+        """Return r + gamma min_i Q'_i(s', a'), a' drawn from the policy, without its entropy as in the authors' code (B,)."""
         next_actions, _ = self.actor.sample(self.parts.encoder(data.next_observations), self.parts.generator)
         next_q = self.target_critic(self.parts.target_encoder(data.next_observations), next_actions).amin(0)
         return self.config.reward_scale * data.rewards + data.discounts * data.masks * next_q

@@ -48,7 +48,7 @@ class DiffusionBCConfig(ChunkSettings):
         require_allowed(self, allowed)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DiffusionBC:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return DiffusionBC(spec, self, seed)
 
 
@@ -68,12 +68,12 @@ class Schedule(nn.Module):
         self.register_buffer("left", torch.cumprod(1 - betas, 0).float(), persistent=False)
 
     def noisy(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-        """Returns sqrt(left) x + sqrt(1 - left) noise (Ho et al. eq. 4)."""
+        """Return sqrt(left) x + sqrt(1 - left) noise (Ho et al. eq. 4)."""
         left = self.left[level][:, None]
         return left.sqrt() * clean + (1 - left).sqrt() * noise
 
     def less_noisy(self, noisy: Tensor, noise: Tensor, level: int, fresh: Tensor) -> Tensor:
-        """Returns a draw of the next lower level (Ho et al. eq. 7), given the predicted noise; `fresh` is new noise."""
+        """Return a draw of the next lower level (Ho et al. eq. 7), given the predicted noise; `fresh` is new noise."""
         left, beta = self.left[level], self.betas[level]
         before = self.left[level - 1] if level else torch.ones_like(left)
         clean = ((noisy - (1 - left).sqrt() * noise) / left.sqrt()).clamp(-1.0, 1.0)  # actions lie there
@@ -89,7 +89,7 @@ class DiffusionActor(nn.Module):
         self.denoiser, self.schedule, self._shape = denoiser, Schedule(levels), (chunk, actions)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Returns chunks (B, H, A) drawn by denoising, level by level (eq. 4)."""
+        """Return chunks (B, H, A) drawn by denoising, level by level (eq. 4)."""
         chunks = normal(observations.new_empty(len(observations), math.prod(self._shape)), generator)
         for level in reversed(range(self.schedule.levels)):
             noise = self.denoiser(chunks, chunks.new_full((len(chunks),), level), observations)
@@ -112,7 +112,7 @@ class DiffusionBC(Learned):
         parts.policy = ChunkPolicy(parts, self.actor, config.executed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one gradient step towards the noise in the batch's chunks."""
+        """Take one gradient step towards the noise in the batch's chunks."""
         loss = self.loss(self.parts.batch(batch))
         self.denoiser.descend(loss)
         self.parts.track(self.averaged, self.denoiser, self.config.tau)

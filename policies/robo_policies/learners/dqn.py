@@ -66,7 +66,7 @@ class DQNConfig(LearnerSettings):
         return Sampling.of(self)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DQN:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return DQN(spec, self, seed)
 
 
@@ -109,7 +109,7 @@ class DQN(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one gradient step, and lets the chance of a random choice fall."""
+        """Take one gradient step, and lets the chance of a random choice fall."""
         data, config = self.parts.batch(batch), self.config
         values = self.actor.values(self.parts.encoder(data.observations))
         taken = values.gather(1, data.actions[:, None]).squeeze(1)

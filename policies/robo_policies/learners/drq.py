@@ -72,7 +72,7 @@ class DrQConfig(SACSettings):
         self.network.require({"convolutions": (sees, "1 or more layers, unless network.encoder names one of your own")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DrQ:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return DrQ(spec, self, seed)
 
 
@@ -85,7 +85,7 @@ class DrQ(Learned):
         self.temperature = self.sac.temperature
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of the critics, and at every `actor_every`-th of actor, temperature and targets."""
+        """Take one step of the critics, and at every `actor_every`-th of actor, temperature and targets."""
         parts, config, alpha = self.parts, self.config, self.temperature.alpha()
         views = self.views(batch)
         values, critic_loss = self.regularized_loss(views, self.regularized_target(views, alpha))

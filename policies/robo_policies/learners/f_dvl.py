@@ -35,7 +35,7 @@ class FDVLConfig(ImplicitSettings):
         require_allowed(self, allowed | {"level": (0.5 < self.level < 1.0, "between 0.5 and 1, both excluded")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         loss = LOSSES[self.divergence]
         return IQL(spec, self, seed, value_loss=lambda d: loss(d, self.level), bellman_loss=huber)
 

@@ -68,7 +68,7 @@ class HILSERLConfig(RLPDSettings):
         return replace(super().sampling, keeps_corrections=True)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> HILSERL | RLPD:
-        """Returns a fresh learner: RLPD if no gripper has a critic of its own."""
+        """Return a fresh learner: RLPD if no gripper has a critic of its own."""
         return HILSERL(spec, self, seed) if self.gripper else RLPD(spec, self, seed)
 
 
@@ -96,7 +96,7 @@ class HILSERL(Learned):
         parts.act_with(ArmAndGripper(self.arm.actor, self.gripper, index))
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes the steps of RLPD, and as many of the gripper's critic as of the arm's."""
+        """Take the steps of RLPD, and as many of the gripper's critic as of the arm's."""
         data = self.parts.batch(batch)
         commands = data.actions[:, self.index]
         penalties = self.grasp_penalty(self._opening(batch), commands)
@@ -109,7 +109,7 @@ class HILSERL(Learned):
         return self.parts.finish_update(scalars | {"gripper_loss": loss, "grasp_penalty": -penalties.mean()})
 
     def grasp_penalty(self, opening: Tensor, commands: Tensor) -> Tensor:
-        """Returns c_g (B,), negative if a command moves the gripper to its other state.
+        """Return c_g (B,), negative if a command moves the gripper to its other state.
 
         opening: share of its range that the gripper is open, 0 to 1. commands: its element of the action.
         """
@@ -131,7 +131,7 @@ class HILSERL(Learned):
         return data.rewards + penalties + data.discounts * data.masks * next_q
 
     def _opening(self, batch: Batch) -> Tensor:
-        """Returns the share of its range (B,) that the gripper is open before each action."""
+        """Return the share of its range (B,) that the gripper is open before each action."""
         reading = torch.from_numpy(batch.observations[self.config.gripper]).reshape(len(batch)).float()
         return to_device((reading - self._low) / self._range, self.parts.device)
 
@@ -146,7 +146,7 @@ class GripperCritic(Trainable):
         self.layers, self._inputs = factory.critic(inputs, 1, outputs=len(COMMANDS)), inputs
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Returns (B, 2)."""
+        """Return (B, 2)."""
         values: Tensor = self.layers(observations[:, : self._inputs]).squeeze(0)
         return values
 
@@ -159,11 +159,11 @@ class ArmAndGripper(nn.Module):
         self.arm, self.gripper, self._index = arm, gripper, index
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Returns the arm's most likely actions with the gripper's commands (B, A)."""
+        """Return the arm's most likely actions with the gripper's commands (B, A)."""
         return self._joined(self.arm.mode(observations), observations)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Returns random actions of the arm with the gripper's commands (B, A)."""
+        """Return random actions of the arm with the gripper's commands (B, A)."""
         return self._joined(self.arm.draw(observations, generator), observations)
 
     def _joined(self, arm: Tensor, observations: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ class IQLConfig(ImplicitSettings):
         require_allowed(self, {"expectile": (0.0 < self.expectile < 1.0, "between 0 and 1, both excluded")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return IQL(spec, self, seed, value_loss=lambda d: expectile_loss(d, self.expectile), bellman_loss=squared)
 
 

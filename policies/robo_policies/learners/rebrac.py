@@ -53,7 +53,7 @@ class ReBRACConfig(TD3Settings):
         return replace(super().sampling, extras=(NextActions(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> TD3:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return TD3(spec, self, seed, TwoPenalties(self.actor_penalty, self.critic_penalty), self.reward_scale)
 
 

@@ -32,7 +32,7 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(
         self, environment: gymnasium.Env[Any, Any], base_for: Callable[[int], Policy], *, scale: float = SCALE
     ) -> None:
-        """Raises InvalidSetting, SpecMismatch if the base acts in another environment.
+        """Raise InvalidSetting, SpecMismatch if the base acts in another environment.
 
         base_for: returns the base policy for the seed of an episode. scale: largest correction, as a share of half the range of
         each element of the action.
@@ -49,7 +49,7 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._wanted: Array = np.zeros(0, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begins an episode, also of the base."""
+        """Begin an episode, also of the base."""
         seed = int(self.unwrapped.np_random.integers(1 << 31)) if seed is None else seed
         observation, info = super().reset(seed=seed, options=options)
         self._base = self._base_for(seed)
@@ -59,7 +59,7 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._with_base(observation), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Executes base action plus correction; `info` has the correction that a robot executed, if it reports one."""
+        """Execute base action plus correction; `info` has the correction that a robot executed, if it reports one."""
         wanted = self._wanted
         correction = self.environment_spec.action.validate(action)
         executed = np.clip(wanted + self._scale * np.asarray(correction), -1.0, 1.0).astype(self._inner.action.dtype)

@@ -80,7 +80,7 @@ class RLPDConfig(RLPDSettings):
     """Settings of RLPD."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return RLPD(spec, self, seed)
 
 
@@ -92,11 +92,11 @@ class RLPD(Learned):
         self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes `updates_per_step` steps of the critics, then one of actor and temperature."""
+        """Take `updates_per_step` steps of the critics, then one of actor and temperature."""
         return self.parts.finish_update(self.learn(self.parts.batch(batch)))
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
-        """Cuts the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
+        """Cut the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
         parts, alpha = self.parts, self.temperature.alpha()
         for part in slices(data, self.config.updates_per_step):
             values = self.critic(parts.encoder(part.observations), part.actions)
@@ -115,7 +115,7 @@ class RLPD(Learned):
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
-        """Returns y (B,) = r + gamma min_{i in Z} Q'_i(s', a'), Z a fresh random subset of the target critics."""
+        """Return y (B,) = r + gamma min_{i in Z} Q'_i(s', a'), Z a fresh random subset of the target critics."""
         parts, following = self.parts, data.next_observations
         next_actions, next_log_densities = self.actor.sample(parts.encoder(following), parts.generator)
         next_q = self.target_critic(parts.target_encoder(following), next_actions, members=self._subset()).amin(0)

@@ -62,7 +62,7 @@ class SACConfig(SACSettings):
     """Settings of SAC."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return SAC(spec, self, seed)
 
 
@@ -129,11 +129,11 @@ class SAC(Learned):
         self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one gradient step of each network."""
+        """Take one gradient step of each network."""
         return self.parts.finish_update(self.learn(self.parts.batch(batch)))
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
-        """Takes the step and returns figures for the log (algorithm 1, lines 10 to 13)."""
+        """Take the step and return figures for the log (algorithm 1, lines 10 to 13)."""
         parts = self.parts
         observations = parts.encoder(data.observations).detach()
         # Differs from algorithm 1: one draw of actions serves temperature and actor, as in Stable-Baselines3.
@@ -158,7 +158,7 @@ class SAC(Learned):
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
-        """Returns y (B,), the right-hand side of eq. 5 with the soft value of eq. 3 and the minimum over target critics."""
+        """Return y (B,), the right-hand side of eq. 5 with the soft value of eq. 3 and the minimum over target critics."""
         features = self.parts.encoder(data.next_observations)
         seen_by_target = self.parts.target_encoder(data.next_observations)
         next_actions, next_log_densities = self.sampled(features, data, following=True)

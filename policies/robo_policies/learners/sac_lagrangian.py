@@ -72,7 +72,7 @@ class SACLagrangianConfig(SACSettings, LimitSettings):
         return replace(super().sampling, extras=(Costs(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SACLagrangian:
-        """Returns a fresh learner; raises InvalidSetting for an environment without costs."""
+        """Return a fresh learner; raises InvalidSetting for an environment without costs."""
         return SACLagrangian(spec, self, seed)
 
 
@@ -123,7 +123,7 @@ class SACLagrangian(Learned):
                 multiplier.update(relative_violation(cost, limit, largest))
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of the critics of costs, and one of SAC."""
+        """Take one step of the critics of costs, and one of SAC."""
         parts, data = self.parts, self.parts.batch(batch)
         values = self.cost_critic(parts.encoder(data.observations).detach(), data.actions)
         loss = self.sac.critic_loss(values, self.cost_target(data), data.weights)
@@ -146,7 +146,7 @@ class SACLagrangian(Learned):
 
     @torch.no_grad()
     def cost_target(self, data: TensorBatch) -> Tensor:
-        """Returns (C, B): c + gamma_c Q_c'(s', a') of an action of the present policy, without entropy."""
+        """Return (C, B): c + gamma_c Q_c'(s', a') of an action of the present policy, without entropy."""
         parts, following = self.parts, data.next_observations
         actions, _ = self.sac.actor.sample(parts.encoder(following), parts.generator)
         following_costs = self.target_cost_critic(parts.target_encoder(following), actions)

@@ -73,14 +73,14 @@ class TD3(Learned):
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch) -> Tensor:
-        """Returns r + gamma min_i Q'_i(s', a'), a' = pi'(s') + clipped noise, (B,)."""
+        """Return r + gamma min_i Q'_i(s', a'), a' = pi'(s') + clipped noise, (B,)."""
         actions = self.smoothed_actions(data)
         values = self.target_critic(self.parts.target_encoder(data.next_observations), actions).amin(0)
         following = self.regulariser.following(values, actions, data)
         return self.reward_scale * data.rewards + data.discounts * data.masks * following
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes one step of the critics, and of the actor every `actor_every` updates."""
+        """Take one step of the critics, and of the actor every `actor_every` updates."""
         config, parts = self.config, self.parts
         data = parts.batch(batch)
         targets = self.critic_target(data)
@@ -99,7 +99,7 @@ class TD3(Learned):
         return parts.finish_update(scalars)
 
     def smoothed_actions(self, data: TensorBatch) -> Tensor:
-        """Returns the target policy's next actions with clipped noise, within [-1, 1] (eq. 14)."""
+        """Return the target policy's next actions with clipped noise, within [-1, 1] (eq. 14)."""
         actions, config = self.target_actor(self.parts.target_encoder(data.next_observations)), self.config
         noise = config.target_noise * normal(actions, self.parts.generator)
         return torch.clamp(actions + noise.clamp(-config.largest_noise, config.largest_noise), -1.0, 1.0)

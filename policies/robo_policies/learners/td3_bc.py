@@ -30,7 +30,7 @@ class TD3BCConfig(TD3BCSettings):
     """Settings of TD3+BC."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> TD3:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         return TD3(spec, self, seed, Cloning(self.alpha))
 
 

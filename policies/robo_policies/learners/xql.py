@@ -28,7 +28,7 @@ class XQLConfig(ImplicitSettings):
         require_allowed(self, {name: (getattr(self, name) > 0, "above 0") for name in ("temperature", "largest_exponent")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
-        """Returns a fresh learner."""
+        """Return a fresh learner."""
         loss = GumbelLoss(self.temperature, self.largest_exponent)
         return IQL(spec, self, seed, value_loss=loss, bellman_loss=huber)
 
@@ -44,7 +44,7 @@ class GumbelLoss:
     largest_exponent: float
 
     def __call__(self, differences: Tensor) -> Tensor:
-        """Returns the loss of each row (B,), given d = Q - V."""
+        """Return the loss of each row (B,), given d = Q - V."""
         exponents = torch.clamp(differences / self.temperature, max=self.largest_exponent)
         largest = exponents.detach().max().clamp(min=-1.0)
         return torch.exp(exponents - largest) - exponents * torch.exp(-largest) - torch.exp(-largest)

@@ -30,7 +30,7 @@ class ConvEncoder(nn.Module):
     """
 
     def __init__(self, spec: EnvironmentSpec, channels: Sequence[int]) -> None:
-        """Raises InvalidSetting if there is no picture, or one too small for this number of layers."""
+        """Raise InvalidSetting if there is no picture, or one too small for this number of layers."""
         super().__init__()
         pictures = require_pictures(spec, len(channels))
         self._vectors = spec.observation.vectors

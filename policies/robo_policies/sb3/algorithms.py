@@ -153,7 +153,7 @@ class SB3Config(ABC):
     def _start(
         self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None
     ) -> None:
-        """Gives the fresh model the demonstrations."""
+        """Give the fresh model the demonstrations."""
 
     def _policy_name(self, view: PolicyInput) -> str:
         return view.policy_name

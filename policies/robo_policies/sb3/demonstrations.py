@@ -28,7 +28,7 @@ CLONE_BATCH_SIZE = 64
 
 
 def require_same_environment(episodes: Sequence[Episode], spec: EnvironmentSpec) -> None:
-    """Raises SpecMismatch unless every episode was recorded under this spec."""
+    """Raise SpecMismatch unless every episode was recorded under this spec."""
     for index, episode in enumerate(episodes):
         if episode.spec_fingerprint != spec.fingerprint:
             difference = f"fingerprint: {episode.spec_fingerprint!r} of episode {index}, {spec.fingerprint!r} of {spec.name}"
@@ -36,7 +36,7 @@ def require_same_environment(episodes: Sequence[Episode], spec: EnvironmentSpec)
 
 
 def fill_replay(model: OffPolicyAlgorithm, spec: EnvironmentSpec, episodes: Sequence[Episode]) -> None:
-    """Adds every transition to the replay, executed actions, terminated and time limit kept apart."""
+    """Add every transition to the replay, executed actions, terminated and time limit kept apart."""
     replay = model.replay_buffer
     assert replay is not None
     rows = sum(len(episode) for episode in episodes)
@@ -62,7 +62,7 @@ def fill_replay(model: OffPolicyAlgorithm, spec: EnvironmentSpec, episodes: Sequ
 def clone_targets(
     model: OnPolicyAlgorithm, spec: EnvironmentSpec, episodes: Sequence[Episode], expert: Policy | None
 ) -> tuple[Any, torch.Tensor]:
-    """Returns the demonstrated observations as the model sees them, and the actions there: executed, or `expert`'s."""
+    """Return the demonstrated observations as the model sees them, and the actions there: executed, or `expert`'s."""
     view = PolicyInput(spec.observation)
     inputs = [as_model_sees(model, view(episode.observations)) for episode in episodes]
     normalizer = model.get_vec_normalize_env()
@@ -74,7 +74,7 @@ def clone_targets(
 
 
 def clone_policy(model: OnPolicyAlgorithm, observations: Any, actions: torch.Tensor, *, epochs: int) -> None:
-    """Maximises the likelihood of the actions; the critic is left as it is.
+    """Maximise the likelihood of the actions; the critic is left as it is.
 
     The order of batches comes from its own generator, so that SB3's random numbers stay those of its seed.
     """
@@ -101,7 +101,7 @@ def _targets(episode: Episode, expert: Policy | None) -> Array:
 
 
 def as_model_sees(model: OffPolicyAlgorithm | OnPolicyAlgorithm, value: Input) -> Input:
-    """Turns images channels first as SB3 does."""
+    """Turn images channels first as SB3 does."""
     if isinstance(value, dict):
         assert isinstance(model.observation_space, gymnasium.spaces.Dict)
         return {key: maybe_transpose(item, model.observation_space[key]) for key, item in value.items()}

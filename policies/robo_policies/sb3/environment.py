@@ -74,7 +74,7 @@ class PolicyInput:
         return spaces.Box(low, high, dtype=np.float32)
 
     def __call__(self, observation: Observation) -> Input:
-        """Returns the input for one observation, or for arrays with a leading axis."""
+        """Return the input for one observation, or for arrays with a leading axis."""
         if not self._cameras:
             return self._join(observation)
         state = {STATE: self._join(observation)} if self._vectors else {}
@@ -176,10 +176,10 @@ class SB3Policy(Stateful):
         self._choices.seed(seed)
 
     def reset(self) -> None:
-        """Does nothing: these policies remember nothing."""
+        """Do nothing: these policies remember nothing."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Returns an action in [-1, 1]^A (float32) or an int64 choice; DQN explores unless `deterministic`."""
+        """Return an action in [-1, 1]^A (float32) or an int64 choice; DQN explores unless `deterministic`."""
         value = self._input(observation)
         if (normalizer := self._model.get_vec_normalize_env()) is not None:
             value = normalizer.normalize_obs(value)
@@ -195,11 +195,11 @@ class SB3Policy(Stateful):
             self._model.action_space = actions
 
     def parameters(self) -> StateDict:
-        """Returns copies of the network that acts."""
+        """Return copies of the network that acts."""
         return {name: value.detach().cpu().clone() for name, value in self._network.state_dict().items()}
 
     def load_parameters(self, parameters: StateDict) -> None:
-        """Acts with those from now on."""
+        """Act with those from now on."""
         self._network.load_state_dict({name: torch.as_tensor(value) for name, value in parameters.items()})
 
     @override

@@ -40,7 +40,7 @@ class RewardedEnvironments(VecEnvWrapper):
         self._rewards, self._instruction = rewards, instruction
 
     def reset(self) -> Any:
-        """Begins episodes; waiting steps and the unfinished rollout are forgotten."""
+        """Begin episodes; waiting steps and the unfinished rollout are forgotten."""
         observations = self.venv.reset()
         self._rewards.restart()
         for index in range(self.num_envs):
@@ -48,12 +48,12 @@ class RewardedEnvironments(VecEnvWrapper):
         return observations
 
     def step_async(self, actions: Array) -> None:
-        """Stores the actions."""
+        """Store the actions."""
         self._actions = np.array(actions)
         super().step_async(actions)
 
     def step_wait(self) -> Any:
-        """Returns zeros for rewards, to which SB3 adds bootstrapped values at time limits."""
+        """Return zeros for rewards, to which SB3 adds bootstrapped values at time limits."""
         observations, rewards, ended, infos = self.venv.step_wait()
         for index, info in enumerate(infos):
             truncated = bool(ended[index] and info[LIMIT])
@@ -75,7 +75,7 @@ class RewardedEnvironments(VecEnvWrapper):
 
 
 def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
-    """Makes an SB3 model learn from these rewards, given for the steps of its RewardedEnvironments."""
+    """Make an SB3 model learn from these rewards, given for the steps of its RewardedEnvironments."""
     require_unchanging(rewards)
     if isinstance(model, OffPolicyAlgorithm):
         assert model.replay_buffer is not None
@@ -98,7 +98,7 @@ class WaitingRows:
         self._rows: list[tuple[Any, ...]] = []
 
     def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[dict[str, Any]]) -> None:
-        """Takes a row in; may bring it, and those before it, into the replay. An empty replay waits for none."""
+        """Take a row in; may bring it, and those before it, into the replay. An empty replay waits for none."""
         del reward
         limits = [{LIMIT: info.get(LIMIT, False)} | {name: info[name] for name in READ if name in info} for info in infos]
         self._rows.append((map_arrays(np.array, obs), map_arrays(np.array, next_obs), np.array(action), np.array(done), limits))
@@ -132,7 +132,7 @@ class WaitingRollout:
         self._compute = rollout.compute_returns_and_advantage
 
     def compute(self, last_values: torch.Tensor, dones: npt.NDArray[Any]) -> None:
-        """Adds the rewards to SB3's bootstrapped values at time limits, then computes advantages and returns."""
+        """Add the rewards to SB3's bootstrapped values at time limits, then computes advantages and return."""
         rollout = self._rollout
         values, valid, ends = _by_row(self._rewards.score(), rollout.n_envs)
         rollout.rewards[:] = np.where(ends, values, rollout.rewards + values)  # no bootstrap at an end
@@ -145,7 +145,7 @@ class WaitingRollout:
             self._fill_gaps(valid)
 
     def _end_before_gaps(self, valid: npt.NDArray[np.bool_], last_values: Array, dones: npt.NDArray[Any]) -> None:
-        """Computes advantages as SB3 does, except that a sum ends with the state's value at a step without a label."""
+        """Compute advantages as SB3 does, except that a sum ends with the state's value at a step without a label."""
         rollout = self._rollout
         rollout.advantages[:] = generalized_advantages(
             rollout.rewards,  # with the values at time limits
@@ -159,7 +159,7 @@ class WaitingRollout:
         rollout.returns = rollout.advantages + rollout.values
 
     def _fill_gaps(self, valid: npt.NDArray[np.bool_]) -> None:
-        """Replaces the steps without a label by others: SB3 learns from whole rollouts only."""
+        """Replace the steps without a label by others: SB3 learns from whole rollouts only."""
         gaps, others = np.argwhere(~valid), np.argwhere(valid)
         chosen = others[np.arange(len(gaps)) % len(others)]
         for name in ("observations", "actions", "values", "log_probs", "advantages", "returns"):

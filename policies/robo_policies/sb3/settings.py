@@ -25,12 +25,12 @@ class LinearDecay:
     initial: float
 
     def __call__(self, progress_remaining: float) -> float:
-        """Returns the value; `progress_remaining` falls from 1 to 0."""
+        """Return the value; `progress_remaining` falls from 1 to 0."""
         return progress_remaining * self.initial
 
 
 def schedule(value: float | str) -> float | LinearDecay:
-    """Returns a constant, or the linear decay that "lin_3e-4" means."""
+    """Return a constant, or the linear decay that "lin_3e-4" means."""
     text = str(value)
     try:
         return LinearDecay(float(text.removeprefix("lin_"))) if text.startswith("lin_") else float(text)
@@ -39,7 +39,7 @@ def schedule(value: float | str) -> float | LinearDecay:
 
 
 def train_frequency(value: Any) -> int | tuple[int, str]:
-    """Returns a number of steps, or (count, "step" | "episode")."""
+    """Return a number of steps, or (count, "step" | "episode")."""
     pair = tuple(value) if isinstance(value, list | tuple) else (value, "step")
     if len(pair) != 2 or not isinstance(pair[0], int) or pair[1] not in ("step", "episode"):
         raise InvalidSetting("Not a training frequency.", got=repr(value), allowed="steps, or [count, step | episode]")
@@ -47,7 +47,7 @@ def train_frequency(value: Any) -> int | tuple[int, str]:
 
 
 def policy_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns policy_kwargs with the name of an activation replaced by its class; raises UnknownName."""
+    """Return policy_kwargs with the name of an activation replaced by its class; raises UnknownName."""
     arguments = dict(settings)
     if "activation_fn" in arguments:
         name = str(arguments["activation_fn"])
@@ -58,7 +58,7 @@ def policy_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_expression(text: str) -> Any:
-    """Returns the value of "dict(net_arch=[64, 64], activation_fn=nn.ReLU)" and the like; nn.ReLU becomes "ReLU".
+    """Return the value of "dict(net_arch=[64, 64], activation_fn=nn.ReLU)" and the like; nn.ReLU becomes "ReLU".
 
     Knows numbers, strings, True, False, None, lists, tuples, dicts, dict(...) and nn.<activation>; raises
     InvalidSetting for anything else.

@@ -67,7 +67,7 @@ class GlobalRandom:
             torch.cuda.set_rng_state_all(list(self.torch_cuda))
 
     def state_dict(self) -> StateDict:
-        """Returns tensors, arrays and JSON values."""
+        """Return tensors, arrays and JSON values."""
         version, words, gauss = self.python
         python = {"version": version, "words": np.asarray(words, np.int64), "gauss": gauss}
         cuda = {str(i): state for i, state in enumerate(self.torch_cuda)}
@@ -114,7 +114,7 @@ def _uses_cuda() -> bool:
 
 
 def model_state(model: BaseAlgorithm) -> StateDict:
-    """Returns copies of networks, optimisers, counters, replay, normalisation and recent episodes."""
+    """Return copies of networks, optimisers, counters, replay, normalisation and recent episodes."""
     parameters = {name: _plain(state) for name, state in model.get_parameters().items()}
     replay = getattr(model, "replay_buffer", None)
     normalizer = model.get_vec_normalize_env()
@@ -133,7 +133,7 @@ def model_state(model: BaseAlgorithm) -> StateDict:
 
 
 def load_model_state(model: BaseAlgorithm, state: StateDict) -> None:
-    """Restores the state returned by `model_state` into a model of the same settings."""
+    """Restore the state returned by `model_state` into a model of the same settings."""
     parameters = {name: _with_integer_keys(_tensors(value)) for name, value in state["parameters"].items()}
     model.set_parameters(parameters, exact_match=True)  # type: ignore[arg-type]  # a dict of state_dicts, as SB3 itself gives it
     for name, value in state["variables"].items():
@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 
 def _tensors(value: Any) -> Any:
-    """Turns the arrays of a saved state into tensors."""
+    """Turn the arrays of a saved state into tensors."""
     if isinstance(value, dict):
         return {key: _tensors(item) for key, item in value.items()}
     return torch.as_tensor(value) if isinstance(value, np.ndarray) else value

@@ -58,7 +58,7 @@ class SB3Training(Progress):
         return self._model
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains as many whole rollouts as fit into the steps.
+        """Train as many whole rollouts as fit into the steps.
 
         Differs from SB3, which continues to the end of the rollout that contains the last step: a budget is not exceeded. If
         updates come after whole episodes the last one is cut, and not learnt from.
@@ -80,14 +80,14 @@ class SB3Training(Progress):
             self._random = GlobalRandom.current()
 
     def state_dict(self) -> StateDict:
-        """Returns the state without SB3's zip file, whose half is pickled Python."""
+        """Return the state without SB3's zip file, whose half is pickled Python."""
         current = GlobalRandom.current() if self._is_running else self._random
         training = self.counters() | {"random": current.state_dict()}
         state = {"model": model_state(self._model), "training": training}
         return state if self.rewards is None else state | {"rewards": self.rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a state; the next `run` continues from its step with fresh episodes."""
+        """Restore a state; the next `run` continues from its step with fresh episodes."""
         model, training = self._model, state["training"]
         load_model_state(model, state["model"])
         self._random = GlobalRandom.from_state_dict(training["random"])
@@ -102,7 +102,7 @@ class SB3Training(Progress):
 
 
 def rollout_size(model: BaseAlgorithm) -> int:
-    """Returns the steps of all environments between two updates; 1 if they come after whole episodes."""
+    """Return the steps of all environments between two updates; 1 if they come after whole episodes."""
     if isinstance(model, OnPolicyAlgorithm):
         return model.n_steps * model.n_envs
     frequency = getattr(model, "train_freq", None)  # SB3 reads the setting when the model is made
@@ -118,7 +118,7 @@ def updates_after_episodes(model: BaseAlgorithm) -> bool:
 
 
 def require_rollout(model: BaseAlgorithm, steps: int) -> None:
-    """Raises InvalidSetting if a training is shorter than one rollout."""
+    """Raise InvalidSetting if a training is shorter than one rollout."""
     size = rollout_size(model)
     if 0 < steps < size:
         raise InvalidSetting(
@@ -136,7 +136,7 @@ class _MetricsWriter(KVWriter):
         self._observer = observer
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        """Takes one dump of the logger."""
+        """Take one dump of the logger."""
         numbers = {key: float(value) for key, value in key_values.items() if isinstance(value, Real) and key not in OBSERVED}
         self._observer.on_metrics(step, numbers)
 

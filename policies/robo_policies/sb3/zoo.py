@@ -55,7 +55,7 @@ class ZooSettings:
 
 
 def read_zoo(text: str, algorithm: str, environment: str) -> ZooSettings:
-    """Returns the settings for an environment from the text of a zoo file.
+    """Return the settings for an environment from the text of a zoo file.
 
     `algorithm` is the zoo's name ("sac"), `environment` the zoo's ("HalfCheetah-v4") or ours
     ("gymnasium/HalfCheetah-v4"). If its section is missing, the newest other version of the same task replaces it, and

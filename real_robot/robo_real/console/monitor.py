@@ -40,7 +40,7 @@ class RobotMonitor:
     """Monitor of one robot."""
 
     def __init__(self, url: str) -> None:
-        """Raises RobotUnavailable if no server answers."""
+        """Raise RobotUnavailable if no server answers."""
         self._client = RobotClient(url, TIMEOUT)
         self.health: dict[str, Any] = self._client.json("/robo/health", method="GET")
         """Newest /robo/health, with "problem" if the server does not answer."""

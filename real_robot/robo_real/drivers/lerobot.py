@@ -70,7 +70,7 @@ class LeRobotArm(ArmDriver):
     """[s] between two set points"""
 
     def __init__(self, options: LeRobotOptions | None = None, clock: Clock | None = None) -> None:
-        """Raises InvalidSetting if the config is missing or contradicts itself."""
+        """Raise InvalidSetting if the config is missing or contradicts itself."""
         options = options or LeRobotOptions()
         if options.config is None:
             raise InvalidSetting(

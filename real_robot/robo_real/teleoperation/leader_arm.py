@@ -77,7 +77,7 @@ class LeaderArm(Teleoperator):
     keys = "move the leader arm to drive; its trigger closes and opens the gripper"
 
     def __init__(self, options: LeaderArmOptions | None = None) -> None:
-        """Raises InvalidSetting or UnknownName if the config contradicts itself."""
+        """Raise InvalidSetting or UnknownName if the config contradicts itself."""
         super().__init__(options)
         self._mapping: ArmMapping | None = None
         if self.settings.config is not None:

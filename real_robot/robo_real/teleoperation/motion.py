@@ -31,7 +31,7 @@ class MotionCommand:
     """Conversion from deflections to an action of displacements."""
 
     def __init__(self, settings: MotionSettings, action: ActionSpec) -> None:
-        """Raises InvalidSetting for a part that the action lacks, another kind of action, and a speed above its limit."""
+        """Raise InvalidSetting for a part that the action lacks, another kind of action, and a speed above its limit."""
         self._spec, self._settings = action, settings
         period = action.control_period
         if not action.mode.startswith("end_effector_delta") or period is None:

@@ -76,7 +76,7 @@ class Teleoperator(ABC):
     """Help for the operator: what each button does."""
 
     def __init__(self, options: Any = None) -> None:
-        """Raises MissingExtra if the device's package is not installed. Nothing is opened here."""
+        """Raise MissingExtra if the device's package is not installed. Nothing is opened here."""
         self.settings: Any = self.options() if options is None else options
 
     @abstractmethod

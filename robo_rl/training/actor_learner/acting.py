@@ -62,30 +62,30 @@ class RemoteLearner:
         return {}
 
     def begin(self, episode: EpisodeUnderWay) -> None:
-        """Writes that an episode begins."""
+        """Write that an episode begins."""
         assert isinstance(episode, Rollout)
         self.log.begin(episode.observation, seed=episode.seed, instruction=episode.instruction)
 
     def break_off(self) -> None:
-        """Does nothing: the log marks the start of the next episode."""
+        """Do nothing: the log marks the start of the next episode."""
 
     def add(self, step: Transition | VectorTransition) -> None:
-        """Writes a step."""
+        """Write a step."""
         assert isinstance(step, Transition)
         self.log.step(replace(step, columns=step_columns(self._spec, self._extras, step)))
 
     def update(self, step: int) -> Metrics:
-        """Returns the learner's metrics since the last call, and its lag."""
+        """Return the learner's metrics since the last call, and its lag."""
         found = self.process.metrics()
         return {} if not found else found | self._account(step)
 
     def may_act(self, step: int, *, ahead: float = 1.0) -> bool:
-        """Receives from the learner; returns whether it runs and lags by at most this share of the allowed lag."""
+        """Receive from the learner; return whether it runs and lags by at most this share of the allowed lag."""
         self.process.poll()
         return self._is_near(step, ahead)
 
     def wait(self, step: int) -> None:
-        """Waits until the learner runs and lags little."""
+        """Wait until the learner runs and lags little."""
         has_begun, start = self.process.is_ready or self.process.restarts > 0, time.monotonic()
         self.process.wait_until(partial(self._is_near, step, 0.5))
         if has_begun:
@@ -93,7 +93,7 @@ class RemoteLearner:
             self.held += time.monotonic() - start
 
     def renew(self) -> None:
-        """Takes newer parameters over, if there are any."""
+        """Take newer parameters over, if there are any."""
         if (found := self.process.parameters()) is not None:
             self.version, parameters = found
             self.policy.load_parameters(parameters)
@@ -137,7 +137,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         return self.source.is_in_real_time
 
     def may_begin(self) -> bool:
-        """Listens to the learner; returns whether an episode that begins now need not wait for it."""
+        """Listen to the learner; return whether an episode that begins now need not wait for it."""
         return self.step_learner.may_act(self.step)
 
     @override
@@ -163,13 +163,13 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         self.process.ask(save=step, parts=parts)
 
     def close(self) -> None:
-        """Ends the learner once it has learnt from every step and saved; raises RunError if it cannot."""
+        """End the learner once it has learnt from every step and saved; raises RunError if it cannot."""
         self.step_learner.log.close()
         self.process.finish(self.step)
         self.step_learner.renew()
 
     def kill(self) -> None:
-        """Ends the learner at once; steps after its last checkpoint are in the log."""
+        """End the learner at once; steps after its last checkpoint are in the log."""
         self.step_learner.log.close()
         self.process.kill()
 
@@ -194,7 +194,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         self.process.ask(parts=self.state_dict())  # a checkpoint that the learner writes by itself has this count, too
 
     def _count_again(self, step: int) -> None:
-        """Adds the steps of an earlier process after a step to the supervisor's statistics."""
+        """Add the steps of an earlier process after a step to the supervisor's statistics."""
         if (supervisor := self.source.supervisor) is None:
             return
         for record in self.step_learner.log.since(step):
@@ -224,7 +224,7 @@ def acting_training(  # noqa: PLR0913
 
 
 def transferable(learner: Learner, *, fix: str = "set learner_process to off") -> TransferablePolicy:
-    """Returns a learner's policy; raises InvalidSetting if its parameters cannot be sent."""
+    """Return a learner's policy; raises InvalidSetting if its parameters cannot be sent."""
     if isinstance(learner.policy, TransferablePolicy):
         return learner.policy
     raise InvalidSetting(

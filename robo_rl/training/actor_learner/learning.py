@@ -39,7 +39,7 @@ class LogSteps:
         self.episode, self._wait = steps, wait
 
     def step(self, sink: StepSink) -> Transition:
-        """Returns the next step; calls `sink.begin` for episodes that begin before it."""
+        """Return the next step; calls `sink.begin` for episodes that begin before it."""
         assert self.episode is not None and self._wait is not None
         while not isinstance(found := self.episode.following(), Transition):
             if found is None:
@@ -54,11 +54,11 @@ class LogSteps:
         return False
 
     def state_dict(self) -> StateDict:
-        """Returns nothing: the log is on disk."""
+        """Return nothing: the log is on disk."""
         return {}
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
-        """Continues after a step."""
+        """Continue after a step."""
         self.taken = state["step"]
         return "exact"
 
@@ -72,7 +72,7 @@ class LearningTraining(OnlineTraining[LogSteps]):
         """Parts of a checkpoint that are the acting process's, as it last sent them."""
 
     def learn_from(self, steps: StepReader, server: LearnerServer) -> NoReturn:
-        """Learns; raises Finished once the acting process says that there is nothing more, or has ended."""
+        """Learn; raises Finished once the acting process says that there is nothing more, or has ended."""
         self.source.open(steps, lambda: server.serve(self.step, self, IDLE))
         server.publish(self.step, self.policy)
         server.serve(self.step, self)  # requests from before the first step
@@ -81,7 +81,7 @@ class LearningTraining(OnlineTraining[LogSteps]):
             server.serve(self.step, self, IDLE)
 
     def load_from(self, parts: dict[str, StateDict], steps: StepReader) -> None:
-        """Restores a checkpoint exactly; `steps` continues after its last step, and has the steps that wait for a reward."""
+        """Restore a checkpoint exactly; `steps` continues after its last step, and has the steps that wait for a reward."""
         self.source.episode = steps
         self.acting_parts = {name: part for name, part in parts.items() if name not in OWN}
         self.load_state_dict({name: parts[name] for name in OWN})
@@ -95,7 +95,7 @@ def learn(
     *,
     every: int = EVERY,
 ) -> int:
-    """Resumes from the newest checkpoint and learns from the log to its end; returns the exit status of the process.
+    """Resume from the newest checkpoint and learns from the log to its end; return the exit status of the process.
 
     steps_from: returns the log from behind a step on. every: steps between two versions of the parameters.
     """

@@ -21,7 +21,7 @@ class NamesServer(Protocol):
 
 
 def with_server(arguments: Mapping[str, Any], command: NamesServer) -> dict[str, Any]:
-    """Returns arguments of an environment with those of the server that a command names."""
+    """Return arguments of an environment with those of the server that a command names."""
     named: dict[str, Any] = {}
     if command.carla_host or command.carla_port:
         named["host"] = command.carla_host or LOCAL

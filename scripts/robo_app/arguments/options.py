@@ -27,7 +27,7 @@ SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d+")
 
 
 def options(settings: Settings) -> list[str]:
-    """Returns settings as words of a command line; a mapping or a list is written as its values."""
+    """Return settings as words of a command line; a mapping or a list is written as its values."""
     words: list[str] = []
     for name, value in settings.items():
         values = value if isinstance(value, list) else [value]
@@ -40,7 +40,7 @@ class WrongUsage(RoboRLError):
 
 
 def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str, config: Sequence[Any], **more: Any) -> Any:
-    """Returns the options that words give, as an object of `kind`; ends the program with 2, and one clear error, otherwise."""
+    """Return the options that words give, as an object of `kind`; end the program with 2, and one clear error, otherwise."""
     words = gather(whole_numbers(words), groups_of(kind))
     parser_options = {"prog": prog, "description": description, "config": tuple(config), **more}
     flags = as_flags(words)
@@ -127,7 +127,7 @@ def usage_error(box: str, words: Sequence[str], prog: str) -> WrongUsage:
 
 
 def _described(lines: Sequence[str]) -> list[str]:
-    """Returns the options that a box describes: name and type, then the help text that is indented further."""
+    """Return the options that a box describes: name and type, then the help text that is indented further."""
     found: list[str] = []
     for line in lines[1:]:
         text = line.strip()

@@ -53,7 +53,7 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
 
 
 def with_mappings(recipe: Recipe[Any], additions: Additions) -> Recipe[Any]:
-    """Returns the recipe with additions to its mappings."""
+    """Return the recipe with additions to its mappings."""
     for path, more in additions:
         for key, value in more.items():
             recipe = _added(recipe, path, key, value, f"--{path}.{key}")
@@ -75,7 +75,7 @@ def _require_group(recipe: Recipe[Any], option: str) -> None:
 
 
 def _options(words: Sequence[str]) -> list[list[str]]:
-    """Returns the words in groups that begin with an option."""
+    """Return the words in groups that begin with an option."""
     groups: list[list[str]] = []
     for word in words:
         if word.startswith("--") or not groups:
@@ -99,7 +99,7 @@ def _at(settings: Any, path: str) -> Mapping[str, Any]:
 
 
 def _added(settings: Any, path: str, key: str, value: Any, option: str) -> Any:
-    """Returns settings in which the mapping at a path has one key more."""
+    """Return settings in which the mapping at a path has one key more."""
     name, _, rest = path.partition(".")
     inner = getattr(settings, name)
     if isinstance(inner, tuple):

@@ -39,7 +39,7 @@ def find_files(pattern: str) -> list[Path]:
 
 
 def runs_of(name: str, seed: int, runs: Path) -> Iterator[Path]:
-    """Yields the runs of that name and seed, the newest first."""
+    """Yield the runs of that name and seed, the newest first."""
     for recipe in sorted(runs.glob(f"*-{name}-{seed}/recipe.yaml"), reverse=True):
         if recipe.parent.name.split("-", 2)[2] == f"{name}-{seed}":  # the part before is date and time
             yield recipe.parent

@@ -189,7 +189,7 @@ def share_answers(model: RewardModel, workers: int) -> None:
 
 
 def require_shareable(model: RewardModel) -> None:
-    """Raises InvalidSetting for a reward that one process alone can ask."""
+    """Raise InvalidSetting for a reward that one process alone can ask."""
     if wrong := [type(part).__name__ for part in parts_of(model) if hasattr(part, "llm")]:
         raise InvalidSetting(
             "This reward asks a language model through a log of its own, which one process writes.",

@@ -32,7 +32,7 @@ class NodeLabeller:
             )
 
     def work(self, task: bytes) -> bytes:
-        """Returns the labels of an episode."""
+        """Return the labels of an episode."""
         message = unpacked(task)
         found = episode_in(message["name"], message["content"].tobytes())
         self._spec.require(found.spec, what=f"Episode {message['name']} is of another environment than the dataset")

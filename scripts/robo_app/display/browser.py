@@ -9,7 +9,7 @@ from typing import Any
 
 
 def has_display() -> bool:
-    """Returns True if a window can open; without one, Python would start a browser inside the terminal."""
+    """Return True if a window can open; without one, Python would start a browser inside the terminal."""
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 

@@ -13,7 +13,7 @@ MOST_NAMED = 8
 
 
 def arrays_table(arrays: dict[str, Any]) -> Table:
-    """Returns a table of the ranges and faults of each array."""
+    """Return a table of the ranges and faults of each array."""
     table = Table("array", "min", "mean", "max", "std", "NaN", "infinite", "remarks", box=SIMPLE_HEAD, pad_edge=False)
     for name, facts in arrays.items():
         numbers = [f"{facts[key]:.4g}" if key in facts else "" for key in ("min", "mean", "max", "std")]
@@ -30,7 +30,7 @@ def _remarks(facts: dict[str, Any]) -> str:
 
 
 def coverage_table(actors: dict[str, Any]) -> Table:
-    """Returns a table of how much of the space each actor covered."""
+    """Return a table of how much of the space each actor covered."""
     table = Table(
         "coverage by", "pairs drawn", "in bins of their own", "nearest, of unrelated", box=SIMPLE_HEAD, pad_edge=False
     )
@@ -44,7 +44,7 @@ def coverage_table(actors: dict[str, Any]) -> Table:
 
 
 def profile_lines(facts: dict[str, Any]) -> list[str]:
-    """Returns lines about lengths, returns and ends of episodes."""
+    """Return lines about lengths, return and end of episodes."""
     lines = []
     for name in ("lengths", "returns"):
         spread = facts[name]

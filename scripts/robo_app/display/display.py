@@ -156,7 +156,7 @@ def say(message: str) -> None:
 
 
 def counted(title: str, unit: str, items: Sequence[Item], metrics: Callable[[], Metrics] = dict) -> Iterator[Item]:
-    """Yields items and shows how many of them were passed on, with `metrics` of the moment."""
+    """Yield items and show how many of them were passed on, with `metrics` of the moment."""
     with display(title, len(items), unit) as shown:
         for done, item in enumerate(items, 1):
             yield item

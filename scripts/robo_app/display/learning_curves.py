@@ -32,7 +32,7 @@ Methods = Mapping[str, Sequence[Curve]]
 
 
 def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
-    """Draws a panel for each environment and length of training: each seed thin, their mean thick; None without evaluations.
+    """Draw a panel for each environment and length of training: each seed thin, their mean thick; None without evaluations.
 
     runs: method -> folders of its runs.
     """

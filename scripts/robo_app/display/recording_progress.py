@@ -19,7 +19,7 @@ class Progress:
         self._successes: deque[bool] = deque(maxlen=RECENT)
 
     def add(self, entry: Entry) -> Metrics:
-        """Takes note of an episode and returns the present means."""
+        """Take note of an episode and return the present means."""
         self._returns.append(entry.episode_return)
         self._successes += [] if entry.success is None else [entry.success]
         rate = {"rollout/success_rate": fmean(self._successes)} if self._successes else {}

@@ -13,7 +13,7 @@ RATE = ".1%"  # the median of binary outcomes is uninformative
 
 
 def comparison_table(comparisons: dict[str, Comparison], *, boxed: bool) -> Table:
-    """Returns a comparison as a table: metrics in columns, or in lines if there are more than ABREAST."""
+    """Return a comparison as a table: metrics in columns, or in lines if there are more than ABREAST."""
     box = SIMPLE_HEAD if boxed else None
     forms = [RATE if metric == "success" else ".4g" for metric in comparisons]
     pairs = list(zip(comparisons.values(), forms, strict=True))
@@ -32,7 +32,7 @@ def comparison_table(comparisons: dict[str, Comparison], *, boxed: bool) -> Tabl
 
 
 def _lines(comparisons: dict[str, tuple[Comparison, str]], table: Table) -> Table:
-    """Adds a line for each metric to a table; the rest is in --json."""
+    """Add a line for each metric to a table; the rest is in --json."""
     for metric, (it, form) in comparisons.items():
         difference = f"{it.mean_difference:+{form if form == RATE else '.3g'}}"
         table.add_row(metric, f"{it.first_mean:{form}}", f"{it.second_mean:{form}}", difference, f"{it.improvement:.0%}")

@@ -28,7 +28,7 @@ MOST = 1000
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """Returns the seeds of "0-9" or "0,3,7-9"; raises InvalidSetting."""
+    """Return the seeds of "0-9" or "0,3,7-9"; raises InvalidSetting."""
     seeds: list[int] = []
     for part in text.split(","):
         found = PART.fullmatch(part.strip())
@@ -73,7 +73,7 @@ def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: i
 
 
 def table(evaluations: dict[int, Evaluation]) -> str:
-    """Returns a row for each seed, and the means over seeds with intervals that cover training."""
+    """Return a row for each seed, and the means over seeds with intervals that cover training."""
     rows = []
     for seed, one in evaluations.items():
         rate = "–" if one.success_rate is None else f"{one.success_rate.estimate:.0%}"

@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what `kill`, job schedulers
 
 @contextmanager
 def gentle_interruption(request_stop: Callable[[], None]) -> Iterator[None]:
-    """Turns the first Ctrl-C or SIGTERM inside the block into a request; the second one acts at once, as it always does.
+    """Turn the first Ctrl-C or SIGTERM inside the block into a request; the second one acts at once, as it always does.
 
     Signals reach the main thread alone: in another one the block runs as it is.
     """
@@ -49,7 +49,7 @@ def gentle_interruption(request_stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def insistent_interruption(seconds: float = 5.0) -> Iterator[None]:
-    """Raises KeyboardInterrupt at Ctrl-C and at SIGTERM, and again until it leaves the block.
+    """Raise KeyboardInterrupt at Ctrl-C and at SIGTERM, and again until it leaves the block.
 
     Python drops exceptions that a signal raises within a destructor or a callback of a weak reference: whatever must end at a
     signal, such as the motion of an arm, would go on. seconds: from one time to the next.
@@ -87,7 +87,7 @@ def resumable(run: Path) -> Iterator[None]:
 
 @contextmanager
 def loud_exit(fix: str) -> Iterator[None]:
-    """Raises RunError for a SystemExit, and makes os._exit an error exit: no simulator ends a command as if it were done.
+    """Raise RunError for a SystemExit, and make os._exit an error exit: no simulator ends a command as if it were done.
 
     An exit from within a library in C is not seen, nor is os._exit if the block runs in another thread than the main one.
     """

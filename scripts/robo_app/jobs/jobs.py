@@ -143,7 +143,7 @@ class Crew:
         return found
 
     def stop(self, name: str) -> None:
-        """Ends a job, if it runs, whatever it has reached; a training is saved first."""
+        """End a job, if it runs, whatever it has reached; a training is saved first."""
         if (found := self._running.pop(name, None)) is not None:
             found.stop()
             found.wait()

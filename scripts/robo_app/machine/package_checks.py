@@ -78,7 +78,7 @@ def double_wheels() -> Iterator[Finding]:
 
 
 def installed(name: str) -> str | None:
-    """Returns the version of a distribution, or None."""
+    """Return the version of a distribution, or None."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -93,6 +93,6 @@ def wanted_mujoco(name: str) -> str | None:
 
 
 def series(version: str) -> tuple[int, int]:
-    """Returns major and minor."""
+    """Return major and minor."""
     major, minor, *_ = [int(number) for number in re.findall(r"\d+", version)] + [0, 0]
     return major, minor

@@ -70,7 +70,7 @@ def stage_of(recipe: Recipe[Any], arguments: Play) -> Recipe[Any]:
 
 
 def is_deterministic(arguments: Play, recipe: Recipe[Any]) -> bool:
-    """Returns True if the most likely action is taken instead of a sample."""
+    """Return True if the most likely action is taken instead of a sample."""
     return not (arguments.stochastic or recipe.evaluation.stochastic)
 
 

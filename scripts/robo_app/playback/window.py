@@ -45,7 +45,7 @@ class Window:
     """Shows the simulation of an environment."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], player: Player) -> None:
-        """Opens nothing yet; raises RenderingUnavailable if MuJoCo's viewer cannot be had here."""
+        """Open nothing yet; raises RenderingUnavailable if MuJoCo's viewer cannot be had here."""
         if not has_window():
             raise _no_window("GLFW finds no display")
         self._viewer: Any = import_module("mujoco.viewer")

@@ -12,7 +12,7 @@ from robo_rl.settings import plain
 
 
 def require_needs(recipe: Recipe[Any]) -> None:
-    """Raises InvalidSetting, naming the command, if a file or folder that the recipe reads is not there.
+    """Raise InvalidSetting, naming the command, if a file or folder that the recipe reads is not there.
 
     A path counts as long as the recipe's reward names it: with another one on the command line nothing is needed.
     """
@@ -27,7 +27,7 @@ def require_needs(recipe: Recipe[Any]) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yields all texts in nested settings."""
+    """Yield all texts in nested settings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

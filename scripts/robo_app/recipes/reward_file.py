@@ -70,12 +70,12 @@ def program_file(name: str) -> Path:
 
 
 def shipped_programs() -> list[str]:
-    """Returns the names of the programs that come with the package."""
+    """Return the names of the programs that come with the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.py") if path.stem != "__init__")
 
 
 def _source(raw: Any) -> Any:
-    """Returns a source of a pipeline with the file of its program in the place of `program:NAME`."""
+    """Return a source of a pipeline with the file of its program in the place of `program:NAME`."""
     reward = raw.get("reward") if isinstance(raw, Mapping) else None
     if not isinstance(reward, str) or not reward.startswith(PROGRAM):
         return raw

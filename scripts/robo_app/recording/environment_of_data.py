@@ -23,7 +23,7 @@ class OfData(NamedTuple):
 
 
 def environment_of_data(name: str | None, arguments: Mapping[str, Any]) -> OfData:
-    """Makes an environment, plays it a little unless it is a robot, and closes it."""
+    """Make an environment, plays it a little unless it is a robot, and close it."""
     if name is None:
         return OfData(None, {}, {})
     environment, shown = make_environment(name, **arguments), {}

@@ -105,7 +105,7 @@ class Record:
 
 
 def record(arguments: Record) -> Dataset:
-    """Returns the dataset that episodes were recorded into, showing progress."""
+    """Return the dataset that episodes were recorded into, showing progress."""
     return _record_policy(arguments) if arguments.family is None else _record_family(arguments, arguments.family)
 
 
@@ -185,7 +185,7 @@ def _played(
 def _played_there(
     arguments: Record, seeds: Sequence[int], writer: DatasetWriter, policy: str, settings: dict[str, Any]
 ) -> Generator[Entry, None, None]:
-    """Yields the same from a cluster."""
+    """Yield the same from a cluster."""
     facts = {"environment": arguments.environment, "arguments": settings, "policy": policy, "noise": arguments.noise}
     facts |= {"stochastic": arguments.stochastic, "runs": str(arguments.runs), "pictures": _pictures(writer)}
     return recorded_at(arguments.ray, writer, seeds, facts, arguments.jobs)

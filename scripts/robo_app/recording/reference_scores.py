@@ -22,7 +22,7 @@ Score = dict[str, Any]
 
 
 def score(choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any], run: Run | None = None) -> Score:
-    """Plays an actor's most likely actions on fixed seeds; a run remembers the score for its next family."""
+    """Play an actor's most likely actions on fixed seeds; a run remembers the score for its next family."""
     seeds = evaluation_seeds(EPISODES)
     name = choose(seeds[0]).name
     known = _known(run)

@@ -75,7 +75,7 @@ class AuditOrder:
 
 
 def audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], progress: Progress) -> tuple[str, Audit]:
-    """Returns the name of a label set and its audit."""
+    """Return the name of a label set and its audit."""
     labels = LabelSet.existing(dataset, arguments.labels)
     makers = ", ".join(f"{model} ({weights})" for model, weights in sorted(labels.makers))
     evidence = Evidence()
@@ -87,7 +87,7 @@ def audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], 
 
 
 def audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], progress: Progress) -> tuple[str, Audit]:
-    """Returns the name of a reward model and its audit."""
+    """Return the name of a reward model and its audit."""
     shape, settings = SHAPES[arguments.shape], arguments.settings
     model = read_labeller(arguments.reward, settings)
     if arguments.wrong_text and not getattr(model, "hears_instruction", True):

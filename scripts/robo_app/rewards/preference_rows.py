@@ -22,7 +22,7 @@ class Rows:
     """Observations and actions of a dataset, all episodes one after the other, from its training cache."""
 
     def __init__(self, dataset: Dataset, entries: Sequence[Entry]) -> None:
-        """Raises InvalidSetting if the environment has no vectors."""
+        """Raise InvalidSetting if the environment has no vectors."""
         require_vectors(dataset.spec)
         cache = open_cache(dataset, entries, partial(counted, "training cache", "episodes"))
         self._values, self._starts = cache.rows["vectors"][:, :-1], cache.rows["starts"]  # the last column is the reward
@@ -35,7 +35,7 @@ class Rows:
         return np.array(self._values[rows[:: max(1, len(rows) // MOST)]], np.float32)
 
     def segment(self, place: tuple[str, int, int]) -> Array:
-        """Returns (L, D); raises InvalidSetting for an episode that is gone."""
+        """Return (L, D); raises InvalidSetting for an episode that is gone."""
         identity, start, stop = place
         if identity not in self._first:
             raise InvalidSetting("A comparison is of an episode that the dataset does not have.", got=identity)
@@ -43,7 +43,7 @@ class Rows:
 
 
 def pairs_of(preferences: Sequence[Preference], rows: Rows) -> Pairs:
-    """Returns comparisons as arrays; raises InvalidSetting if segments differ in length."""
+    """Return comparisons as arrays; raises InvalidSetting if segments differ in length."""
     lengths = {stop - start for each in preferences for _, start, stop in (each.first, each.second)}
     if len(lengths) > 1:
         raise InvalidSetting(

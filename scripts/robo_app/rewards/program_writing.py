@@ -48,7 +48,7 @@ class Asking:
     """Programs for other tasks that are shown, the nearest by their sentences; 0 for none (zero-shot)."""
 
     def require_one(self, environment: str) -> None:
-        """Raises InvalidSetting if the source of answers is ambiguous, or for a pack of another environment.
+        """Raise InvalidSetting if the source of answers is ambiguous, or for a pack of another environment.
 
         Raises UnknownName for an unknown rule or pack.
         """

@@ -70,7 +70,7 @@ def _small(frame: Frame) -> Frame:
 
 
 def comparer_of(rater: str, settings: Mapping[str, Any], trainer: RecipeTrainer, clips: int) -> Comparer:
-    """Returns a comparer of policies by name; a rater of pictures compares `clips` episodes. Raises UnknownName."""
+    """Return a comparer of policies by name; a rater of pictures compares `clips` episodes. Raises UnknownName."""
     own = {"oracle": OracleComparer, "chance": ChanceComparer}
     if rater in own:
         made: Comparer = settings_as(own[rater], settings, source=f"the rater {rater}")

@@ -71,7 +71,7 @@ def order_of(arguments: SearchReward, recipe: Recipe[Any]) -> dict[str, Any]:
 
 
 def search_of(arguments: SearchReward, context: WritingContext, trainer: RecipeTrainer) -> Search[Any]:
-    """Returns the search of the chosen method."""
+    """Return the search of the chosen method."""
     kept = KeptTrainer(trainer, trainer.folder)
     if arguments.method == "eureka":
         return Eureka(context.writer, kept, context.task, arguments.eureka, context.examples)

@@ -17,7 +17,7 @@ CONFIRMED, RESULT = "confirmations", "result.json"
 
 
 def shown_rounds(search: Search[Any], out: Path) -> list[Round]:
-    """Returns the rounds of a search; each is kept in its folder and printed when it ends."""
+    """Return the rounds of a search; each is kept in its folder and printed when it ends."""
     rounds = []
     for each in search.rounds():
         keep_round(each, out)

@@ -107,7 +107,7 @@ def term_traces(metrics: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, 
 
 
 def _course(run: Run) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Returns steps, and share of success, of the evaluations during training."""
+    """Return steps, and share of success, of the evaluations during training."""
     found = {}
     for path in sorted((run.path / "evaluations").glob("*.json")):
         known = [success for success in json.loads(path.read_text())["successes"] if success is not None]
@@ -117,7 +117,7 @@ def _course(run: Run) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def confirmed_outcomes(winner: Candidate, recipe: Recipe[Any], folder: Path, seeds: Sequence[int]) -> list[Outcome]:
-    """Returns the outcomes of the winner from other training seeds, in other episodes than those that chose it."""
+    """Return the outcomes of the winner from other training seeds, in other episodes than those that chose it."""
     trainer = RecipeTrainer(recipe, folder / "confirmations", CONFIRMATION)
     kept = KeptTrainer(trainer, trainer.folder)
     return [kept.train(winner.program, seed) for seed in seeds if winner.program]

@@ -155,7 +155,7 @@ def _dataset_of(path: Path, spec: EnvironmentSpec, card: dict[str, Any]) -> Data
 
 
 def policy_for(arguments: Console) -> Callable[[Any], Policy] | None:
-    """Returns a function from an environment to the policy that acts in it, None if no policy acts."""
+    """Return a function from an environment to the policy that acts in it, None if no policy acts."""
     if not arguments.policy:
         return None
     return lambda environment: actor(arguments.policy, environment, arguments)(arguments.seed).policy

@@ -20,7 +20,7 @@ PATIENCE = 10.0
 
 @contextmanager
 def twin_process(log: Path, **settings: Any) -> Iterator[str]:
-    """Serves a twin meanwhile and gives its address. log: the audit log. settings: of the twin, such as speed."""
+    """Serve a twin meanwhile and give its address. log: the audit log. settings: of the twin, such as speed."""
     words = ["robot", "serve", "--port", "0", "--log", str(log), *option_words("driver.settings", settings)]
     process = SupervisedProcess(command_of(words), stdout=subprocess.PIPE)
     try:

@@ -33,7 +33,7 @@ class SweepFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other sweeps out of the folder; raises RunError if one is in it."""
+        """Keep other sweeps out of the folder; raises RunError if one is in it."""
         (self.path / "trials").mkdir(parents=True, exist_ok=True)
         fix = "wait for it, or stop it, then give the command again"
         with exclusive_lock(self.path / "lock", RunError(f"Another process runs the sweep in {self.path}.", fix=fix)):

@@ -64,12 +64,12 @@ def confirm(folder: SweepFolder, search: Search, space: Space, seeds: Sequence[i
 
 
 def fresh_seeds(seeds: Sequence[int], count: int) -> range:
-    """Returns seeds that a sweep has not used."""
+    """Return seeds that a sweep has not used."""
     return range(max(seeds) + 1, max(seeds) + 1 + count)
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """Returns the complete trial with the highest objective."""
+    """Return the complete trial with the highest objective."""
     complete = [each for each in trials if each.value is not None]
     return max(complete, key=lambda each: each.value or 0.0, default=None)
 
@@ -93,7 +93,7 @@ def words(facts: Facts) -> list[str]:
 
 
 def markdown(facts: Facts) -> str:
-    """Returns the table, the best trial first, then sentences about it."""
+    """Return the table, the best trial first, then sentences about it."""
     form, order = _form(facts), {"complete": 0, "running": 1, "stopped": 2, "failed": 3}
     rows = sorted(facts["trials"], key=lambda each: (order[each["state"]], -(each["value"] or 0.0), each["number"]))
     cells = []
@@ -108,7 +108,7 @@ def markdown(facts: Facts) -> str:
 
 
 def format_values(values: Mapping[str, Any]) -> str:
-    """Returns settings in one line."""
+    """Return settings in one line."""
     return ", ".join(f"{path} {value:.4g}" if isinstance(value, float) else f"{path} {value}" for path, value in values.items())
 
 

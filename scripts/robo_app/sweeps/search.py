@@ -38,7 +38,7 @@ class Trial:
 
 
 def optuna_library() -> Any:
-    """Returns the package; raises MissingExtra."""
+    """Return the package; raises MissingExtra."""
     try:
         import optuna
     except ModuleNotFoundError as error:
@@ -64,7 +64,7 @@ class Search:
                 self._study.tell(trial.number, state=self._states.FAIL)
 
     def trials(self) -> list[Trial]:
-        """Returns every trial, in the order of their numbers."""
+        """Return every trial, in the order of their numbers."""
         return [self._trial(number, each) for number, each in enumerate(self._kept())]
 
     def ask(self) -> Trial:
@@ -76,7 +76,7 @@ class Search:
         return self._trial(number, self._kept()[number])
 
     def complete(self, number: int, value: float) -> None:
-        """Ends a trial that was trained to its end."""
+        """End a trial that was trained to its end."""
         self._study.tell(self._kept()[number].number, value)
 
     def stop(self, number: int, why: str, *, step: int = 0, value: float | None = None, failed: bool = False) -> None:

@@ -111,7 +111,7 @@ class Space:
         return parse_recipe(tree, source=f"the recipe {name}")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values, as in the file."""
+        """Return plain values, as in the file."""
         return {path: plain(dimension) for path, dimension in self.dimensions.items()}
 
 
@@ -130,7 +130,7 @@ def read_space(file: Path, recipe: Recipe[Any]) -> Space:
 
 
 def _path(key: str, recipe: Recipe[Any]) -> str:
-    """Returns the path of a setting as the recipe writes it."""
+    """Return the path of a setting as the recipe writes it."""
     if mapping := next((each for each in MAPPINGS if key.startswith(f"{each}.") and not each.startswith(FIXED)), None):
         if "." in key.removeprefix(f"{mapping}."):
             raise InvalidSetting("A space names whole arguments.", got=key, allowed=f"{mapping}.NAME")
@@ -163,7 +163,7 @@ def _dimension(path: str, entry: Any, recipe: Recipe[Any], file: Path) -> Dimens
 
 
 def _numbers(recipe: Recipe[Any], path: str) -> set[type] | None:
-    """Returns which of int and float a setting may be; None in a mapping."""
+    """Return which of int and float a setting may be; None in a mapping."""
     if any(path.startswith(f"{each}.") for each in MAPPINGS):
         return None
     *above, last = path.split(".")
@@ -172,7 +172,7 @@ def _numbers(recipe: Recipe[Any], path: str) -> set[type] | None:
 
 
 def _kinds(hint: Any) -> list[Any]:
-    """Returns the types that a hint allows: those of a union, each without its annotation."""
+    """Return the types that a hint allows: those of a union, each without its annotation."""
     if get_origin(hint) is Annotated:
         return _kinds(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):

@@ -87,7 +87,7 @@ class Sweep:
         self._end_if_trained(trial.number)
 
     def _end(self, trial: int, seed: int, status: int) -> None:
-        """Takes note of a training that has ended."""
+        """Take note of a training that has ended."""
         if trial not in self._waiting:
             return
         name = self._folder.training(trial, seed).title
@@ -114,7 +114,7 @@ class Sweep:
             self._search.stop(trial, "its evaluation is not finite", failed=True)
 
     def _look(self) -> None:
-        """Stops the trials that are behind the best."""
+        """Stop the trials that are behind the best."""
         for trial in [*self._waiting]:
             self._courses[trial] = self._folder.course(trial)
         for trial in [*self._waiting]:
@@ -122,7 +122,7 @@ class Sweep:
                 self._stop(trial, str(verdict), verdict.step, verdict.interval.estimate)
 
     def _stop(self, trial: int, why: str, step: int = 0, value: float | None = None, failed: bool = False) -> None:
-        """Ends a trial and its trainings."""
+        """End a trial and its trainings."""
         for name in [name for name, (number, _) in self._training.items() if number == trial]:
             self._crew.stop(name)
             del self._training[name]

@@ -259,7 +259,7 @@ class Evaluator:
             self._keep(episode, bool(getattr(self._environment.unwrapped, "replays", True)))
 
     def close(self) -> None:
-        """Closes the environment: a robot is left still and given back."""
+        """Close the environment: a robot is left still and given back."""
         self._environment.close()
 
 

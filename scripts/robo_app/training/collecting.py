@@ -56,7 +56,7 @@ class CollectingSettings:
 
 
 def require_collectable(recipe: Recipe[Any], settings: CollectingSettings) -> None:
-    """Raises InvalidSetting if a recipe's training cannot have these collectors."""
+    """Raise InvalidSetting if a recipe's training cannot have these collectors."""
     loop = loop_of(recipe, collectors=True)
     if settings.ray:
         require_library()
@@ -107,7 +107,7 @@ def engine_of(run: Run, settings: CollectingSettings) -> Engine:
 
 @contextmanager
 def _cluster(settings: CollectingSettings) -> Iterator[Cluster]:
-    """Enters the cluster; raises InvalidSetting if it has fewer cores than there are collectors."""
+    """Enter the cluster; raises InvalidSetting if it has fewer cores than there are collectors."""
     cores = max(settings.count, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
     with connected(settings.ray, cores=cores, again=AGAIN_THERE) as cluster:
         if cluster.cores < settings.count:
@@ -121,7 +121,7 @@ def _cluster(settings: CollectingSettings) -> Iterator[Cluster]:
 
 @contextmanager
 def dismissed(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
-    """Ends the collectors of a training if it has some, with the block."""
+    """End the collectors of a training if it has some, with the block."""
     if not isinstance(training, SynchronousTraining | AsynchronousTraining):
         yield
         return

@@ -62,7 +62,7 @@ def wait_for_robot(training: Training) -> None:
 
 @contextmanager
 def left_still(training: Training) -> Iterator[None]:
-    """Closes the environment of a training at its end, whatever the end: a robot then holds still and is free."""
+    """Close the environment of a training at its end, whatever the end: a robot then holds still and is free."""
     try:
         yield
     finally:

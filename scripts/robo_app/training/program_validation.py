@@ -137,7 +137,7 @@ OF_REWARDS = ("sensitivity", "ranking")
 
 
 def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) -> None:
-    """Raises InvalidSetting if a program of the reward fails a check, or if there is nothing to try it on.
+    """Raise InvalidSetting if a program of the reward fails a check, or if there is nothing to try it on.
 
     It is tried on the recipe's demonstrations if they are recorded, else on a few fresh episodes, except on a robot.
     """

@@ -30,7 +30,7 @@ FIRST_SEED = 7_000_000  # apart from the seeds of demonstrations, or the experts
 
 
 def robot_at(address: str) -> str:
-    """Returns the environment of a robot's address."""
+    """Return the environment of a robot's address."""
     return f"{ROBOT}{address.removeprefix(ROBOT)}"
 
 

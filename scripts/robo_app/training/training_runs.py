@@ -204,7 +204,7 @@ def _restore(training: Training, state: StateDict, run: Run) -> None:
 
 
 def _note(run: Run, step: int, kind: str) -> None:
-    """Adds an event to the resumes in run.json, for the report."""
+    """Add an event to the resumes in run.json, for the report."""
     event = {"time": datetime.now().astimezone().isoformat(timespec="seconds"), "step": step, "kind": kind}
     run.describe(resumes=[*run.description["resumes"], event])
 

@@ -51,7 +51,7 @@ class Convert:
 
 
 def convert(arguments: Convert) -> int:
-    """Converts, showing progress."""
+    """Convert, showing progress."""
     is_ours = (arguments.source / DESCRIPTION).is_file()
     if arguments.to is not None and not arguments.adjustments.is_none:
         what = "Data are adjusted when they come in, not when they go out."

@@ -25,7 +25,7 @@ robo-rl data view data/pick"""
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one of the actions and returns its exit status."""
+    """Run one of the actions and return its exit status."""
     return run_action("data", ACTIONS, f"{EXAMPLES}\n{CONVERSIONS}", arguments)
 
 

@@ -47,7 +47,7 @@ class Split:
 
 
 def merge(arguments: Merge) -> int:
-    """Makes one dataset of several."""
+    """Make one dataset of several."""
     sources = [Dataset(path) for path in arguments.datasets]
     cards = {str(source.path): source.card for source in sources}
     if len(cards) < 2:
@@ -62,7 +62,7 @@ def merge(arguments: Merge) -> int:
 
 
 def filter_(arguments: Filter) -> int:
-    """Makes a dataset of the episodes that were selected."""
+    """Make a dataset of the episodes that were selected."""
     source = Dataset(arguments.dataset)
     wanted = [entry for entry in source.entries() if arguments.select.has(entry)]
     if not wanted:
@@ -78,7 +78,7 @@ def filter_(arguments: Filter) -> int:
 
 
 def split(arguments: Split) -> int:
-    """Makes several datasets of one."""
+    """Make several datasets of one."""
     source = Dataset(arguments.dataset)
     fractions = {name: _number(share) for name, share in arguments.into.items()}
     place = source.path.absolute()

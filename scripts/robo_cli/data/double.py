@@ -26,7 +26,7 @@ class Mirrored:
 
 
 def mirror(arguments: Mirrored) -> int:
-    """Makes a dataset twice as large."""
+    """Make a dataset twice as large."""
     source = Dataset(arguments.dataset)
     card = inherited([source.card])
     if not card:

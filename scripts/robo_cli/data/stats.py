@@ -34,7 +34,7 @@ class Stats:
 
 
 def stats(arguments: Stats) -> int:
-    """Prints the profile of a dataset."""
+    """Print the profile of a dataset."""
     dataset = Dataset(arguments.dataset)
     if arguments.json:
         print(json.dumps(profile(dataset)))

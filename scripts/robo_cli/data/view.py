@@ -24,7 +24,7 @@ class View:
 
 
 def view(arguments: View) -> int:
-    """Serves the page until Ctrl-C."""
+    """Serve the page until Ctrl-C."""
     from robo_datasets.viewer.server import viewer_server
 
     with viewer_server(Dataset(arguments.dataset), arguments.port) as server:

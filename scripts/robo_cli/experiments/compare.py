@@ -37,7 +37,7 @@ class Compare:
 
 
 def run(arguments: Compare) -> int:
-    """Prints mean difference, median difference and probability of improvement, each with its 95% interval."""
+    """Print mean difference, median difference and probability of improvement, each with its 95% interval."""
     sides = [judged(name, arguments.runs) for name in (arguments.first, arguments.second)]
     comparisons, seeds = compare_judged(*sides)
     caveat = _caveat(*sides)

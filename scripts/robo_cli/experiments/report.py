@@ -32,7 +32,7 @@ class Report:
 
 
 def run(arguments: Report) -> int:
-    """Writes the page and prints its path."""
+    """Write the page and print its path."""
     found = [each for name in arguments.run or ("latest",) for each in find_runs(name, arguments.runs)]
     paths = list(dict.fromkeys(each.path for each in found))
     is_archived = any(resolve_archive(name) != name for name in arguments.run)

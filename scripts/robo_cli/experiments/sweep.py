@@ -56,7 +56,7 @@ class SweepOrder(Train[Learner]):
 
 
 def main(arguments: list[str]) -> int:
-    """Searches. The first argument names the recipe, the others override its values."""
+    """Search. The first argument names the recipe, the others override its values."""
     if not arguments or arguments[0].startswith("-"):
         print(f"usage: robo-rl sweep RECIPE --space FILE --trials N [--key value ...] [--out FOLDER]\n\n{EXAMPLES}")
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2

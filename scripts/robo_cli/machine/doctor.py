@@ -50,7 +50,7 @@ class Doctor:
 
 
 def run(arguments: Doctor) -> int:
-    """Prints every finding; returns 1 if one is a problem."""
+    """Print every finding; return 1 if one is a problem."""
     findings = [finding for name, check in arguments.checks.items() for finding in _attempt(name, check)]
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))

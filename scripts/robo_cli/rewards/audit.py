@@ -23,7 +23,7 @@ robo-rl audit oracle --dataset data/reach --progress near:goal_from_gripper --sh
 
 
 def run(arguments: AuditOrder) -> int:
-    """Audits, showing progress; writes the page and the figures, and prints the verdict."""
+    """Audit, showing progress; write the page and the figures, and print the verdict."""
     dataset, progress = Dataset(arguments.dataset), progress_of(arguments.progress)
     entries = [entry for entry in dataset.entries()[: arguments.episodes or None] if entry.steps]
     if not entries:

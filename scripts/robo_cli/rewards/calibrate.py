@@ -40,7 +40,7 @@ class Calibrate:
 
 
 def calibrate(arguments: Calibrate) -> int:
-    """Calibrates a reward, writes the file and prints the interval."""
+    """Calibrate a reward, write the file and print the interval."""
     reward = read_reward(arguments.reward, {})
     if not isinstance(reward, ContrastingLanguageGoals):
         raise InvalidSetting("This reward needs no calibration.", got=type(reward).__name__, allowed="clg")

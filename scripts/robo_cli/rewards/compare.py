@@ -79,7 +79,7 @@ def _recipes(arguments: CompareRewards) -> dict[str, Recipe[Any]]:
 
 
 def _table(found: Mapping[str, list[Evaluation]]) -> str:
-    """Returns a row for each reward: success of each seed, their mean, the difference to the recipe's own reward."""
+    """Return a row for each reward: success of each seed, their mean, the difference to the recipe's own reward."""
     rows = []
     for name, evaluations in found.items():
         rates = [each.success_rate.estimate for each in evaluations if each.success_rate is not None]

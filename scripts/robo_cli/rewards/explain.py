@@ -65,7 +65,7 @@ def explain(arguments: Explain) -> int:
 
 
 def _named(reward: str) -> str:
-    """Returns the name of a reward; a program may be named by its file alone."""
+    """Return the name of a reward; a program may be named by its file alone."""
     return f"{PROGRAM}{program_file(reward)}" if reward.endswith(".py") or reward in shipped_programs() else reward
 
 

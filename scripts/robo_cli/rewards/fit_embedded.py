@@ -75,5 +75,5 @@ def next_commands(folder: Path, origin: Origin) -> str:
 
 
 def shown(steps: Sequence[int], title: str) -> Iterable[int]:
-    """Passes steps on, showing progress."""
+    """Pass steps on, showing progress."""
     return counted(title, "updates", steps)

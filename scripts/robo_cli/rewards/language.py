@@ -34,7 +34,7 @@ class Packs:
 
 
 def show_calls(arguments: Calls) -> int:
-    """Prints the account of a log, and its last calls."""
+    """Print the account of a log, and its last calls."""
     records, torn = read_log(arguments.log)
     print(account(records))
     if torn:

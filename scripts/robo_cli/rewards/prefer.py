@@ -55,7 +55,7 @@ class Prefer:
 
 
 def run(arguments: Prefer) -> int:
-    """Compares, showing progress; prints how the answers are shared out."""
+    """Compare, showing progress; print how the answers are shared out."""
     dataset = Dataset(arguments.dataset)
     rater = settings_as(load("raters", arguments.rater), arguments.settings, source=f"the rater {arguments.rater}")
     if hasattr(rater, "address"):

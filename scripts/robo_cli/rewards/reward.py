@@ -45,7 +45,7 @@ class Show:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one of the actions and returns its exit status."""
+    """Run one of the actions and return its exit status."""
     return run_action("reward", ACTIONS, EXAMPLES, arguments)
 
 

@@ -46,14 +46,14 @@ class Calibrate:
 
 
 def draw_board(arguments: Board) -> int:
-    """Writes the board."""
+    """Write the board."""
     write_board_page(arguments.board, arguments.out)
     print(f"written  {arguments.out}: print at 100 %, measure the ruler, and give what a square measures as --board.square")
     return 0
 
 
 def calibrate_camera(arguments: Calibrate) -> int:
-    """Takes views if a robot is named, then prints the checks and writes the result."""
+    """Take views if a robot is named, then print the checks and write the result."""
     if arguments.robot:
         _collect(arguments)
     views = read_views(arguments.views)

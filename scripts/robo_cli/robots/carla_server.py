@@ -51,7 +51,7 @@ class CarlaServer:
 
 
 def run(arguments: CarlaServer) -> int:
-    """Serves until interrupted."""
+    """Serve until interrupted."""
     from carla_standin.errors import StandInError
     from carla_standin.server import Options, Server
 

@@ -12,5 +12,5 @@ robo-rl console --robot http://127.0.0.1:5000 --teleoperator spacemouse     (dri
 
 
 def run(arguments: Console) -> int:
-    """Serves until Ctrl-C; the arm is left still."""
+    """Serve until Ctrl-C; the arm is left still."""
     return serve_console(arguments)

@@ -12,5 +12,5 @@ robo-rl demo hil --human simulated --steps 200 --episodes 2     (a short look)""
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a demonstration."""
+    """Run a demonstration."""
     return run_action("demo", {"hil": (Hil, hil)}, EXAMPLES, arguments)

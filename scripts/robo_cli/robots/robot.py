@@ -39,7 +39,7 @@ class Check:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs an action."""
+    """Run an action."""
     actions: Actions = {
         "serve": (Serve, serve),
         "drive": Later("robo_app.robots.drive", "Drive", "drive"),
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
 
 
 def look(arguments: Check) -> int:
-    """Prints one line per thing that was looked at."""
+    """Print one line per thing that was looked at."""
     all_fine = True
     for seen in check(arguments.url, pictures=arguments.pictures):
         all_fine &= seen.is_fine

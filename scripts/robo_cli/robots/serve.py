@@ -55,7 +55,7 @@ class Serve:
 
 
 def serve(arguments: Serve) -> int:
-    """Serves until it is interrupted, then leaves the arm still."""
+    """Serve until it is interrupted, then leaves the arm still."""
     settings = ServerSettings(
         driver=arguments.driver,
         options=arguments.options,

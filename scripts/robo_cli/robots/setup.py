@@ -37,7 +37,7 @@ class Setup:
 
 
 def setup(arguments: Setup) -> int:
-    """Watches the drive, writes the file and shows it."""
+    """Watch the drive, write the file and show it."""
     require_new(arguments.out)  # before the drive
     where = (arguments.url, arguments.driver, arguments.options, arguments.base, arguments.freedrive)
     with driven_robot(*where) as source:

@@ -35,7 +35,7 @@ class Rearm:
 
 
 def stop(arguments: Stop) -> int:
-    """Stops the robot."""
+    """Stop the robot."""
     link = RobotClient(arguments.url)
     by = f"robo-rl robot stop{_by_user()}{f': {arguments.why}' if arguments.why else ''}"
     return _mode_of(link, link.json("/robo/stop", {"by": by}, timeout=TIMEOUT))

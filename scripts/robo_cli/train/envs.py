@@ -32,7 +32,7 @@ class Envs:
 
 
 def run(arguments: Envs) -> int:
-    """Prints the families, the names of one, or the spec of the environment that was named."""
+    """Print the families, the names of one, or the spec of the environment that was named."""
     if not arguments.name and not arguments.json:
         return _list_families()
     family = arguments.name.partition("/")[0]

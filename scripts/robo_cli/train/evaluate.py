@@ -70,7 +70,7 @@ class Evaluate:
 
 
 def run(arguments: Evaluate) -> int:
-    """Prints n, the success rule, seeds, measures and intervals."""
+    """Print n, the success rule, seeds, measures and intervals."""
     trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
     if arguments.step is not None and (arguments.perturb or arguments.shadow):
         raise InvalidSetting("--step does not go with --perturb or --shadow.", got=arguments.step, allowed="the newest policy")

@@ -24,7 +24,7 @@ robo-rl play RUN --environment.arguments.randomization visual     (elsewhere; re
 
 
 def run(arguments: Play) -> int:
-    """Plays until Ctrl-C, the window is closed, or the episodes are played."""
+    """Play until Ctrl-C, the window is closed, or the episodes are played."""
     trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
     recipe = stage_of(recipe_of(trained), arguments)
     if recipe.environment.name.startswith(ROBOT):

@@ -21,7 +21,7 @@ class Recipes:
 
 
 def run(arguments: Recipes) -> int:
-    """Prints names with their summaries, or one recipe with every default written out."""
+    """Print names with their summaries, or one recipe with every default written out."""
     if arguments.name:
         from robo_app.recipes.recipe import read_recipe, to_yaml
 

@@ -17,7 +17,7 @@ from robo_rl.runs.run import NO_UPDATE
 
 
 def main(arguments: list[str]) -> int:
-    """Trains. The first argument names the recipe, the others override its values."""
+    """Train. The first argument names the recipe, the others override its values."""
     if not arguments or arguments[0].startswith("-"):
         print(f"usage: robo-rl train RECIPE [--key value ...] [--dry-run] [--out FOLDER]\n\n{EXAMPLES}\n")
         print("`robo-rl train RECIPE --help` lists the keys of that recipe, group by group, `robo-rl recipes` the recipes.")

@@ -9,6 +9,6 @@ from carla_standin.host import Host
 
 
 def table(host: Host) -> dict[str, Callable[..., object]]:
-    """Returns name -> call."""
+    """Return name -> call."""
     topics = unsupported, episodes, actors, motion, parts, scene_queries, batches, lights
     return {name: call for topic in topics for name, call in topic.calls(host).items()}

@@ -13,7 +13,7 @@ from carla_standin.responses import valued, void
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Returns name -> call."""
+    """Return name -> call."""
     about = Actors(host)
     return {
         **valued(
@@ -50,26 +50,26 @@ class Actors:
         self.host = host
 
     def spawn(self, description: list[object], place: object, parent: int = 0, *_: object) -> list[object]:
-        """Returns a new actor; the kind of attachment makes no difference."""
+        """Return a new actor; the kind of attachment makes no difference."""
         return self.host.world.spawn(description, pose(place), parent).encoded()
 
     def spectator(self) -> list[object]:
-        """Returns the spectator."""
+        """Return the spectator."""
         return self.host.world.spectator.encoded()
 
     def destroy(self, number: int) -> bool:
-        """Removes an actor; returns False if there was none."""
+        """Remove an actor; return False if there was none."""
         actor = self.host.world.bodies.by_id.get(number)
         if actor is not None:
             self.host.world.destroy(actor)
         return actor is not None
 
     def destroy_present(self, number: int) -> None:
-        """Removes an actor; raises Refused if there is none."""
+        """Remove an actor; raises Refused if there is none."""
         self.host.world.destroy(self.host.world.actor(number))
 
     def by_id(self, wanted: list[int]) -> list[object]:
-        """Returns those of the actors that exist."""
+        """Return those of the actors that exist."""
         known = self.host.world.bodies.by_id
         return [known[number].encoded() for number in wanted if number in known]
 
@@ -82,13 +82,13 @@ class Actors:
         return (Box() if actor is None else actor.box).encoded(number)
 
     def control(self, number: int, wanted: object) -> None:
-        """Sets a vehicle's controls."""
+        """Set a vehicle's controls."""
         world = self.host.world
         actor = world.actor(number)
         world.group_of(actor).control(actor, world.bodies, numbers(wanted, 7, "A vehicle's control"))
 
     def walk(self, number: int, wanted: object) -> None:
-        """Sets a walker's [direction, speed, jump]."""
+        """Set a walker's [direction, speed, jump]."""
         world = self.host.world
         if not isinstance(wanted, list) or len(wanted) < 2:
             raise Refused("A walker's control is no list of direction and speed.", got=wanted)
@@ -103,11 +103,11 @@ class Actors:
         world.lead(world.actor(number), pose(wanted), numbers([speed], 1, "A walker's speed")[0])
 
     def place(self, number: int, wanted: object) -> None:
-        """Moves an actor to a pose."""
+        """Move an actor to a pose."""
         self.host.world.place(self.host.world.actor(number), pose(wanted))
 
     def move(self, number: int, wanted: object) -> None:
-        """Moves an actor to a location with its present rotation."""
+        """Move an actor to a location with its present rotation."""
         actor = self.host.world.actor(number)
         rotation = self.host.world.bodies.motion[actor.row, 3:6].tolist()
         self.host.world.place(actor, [numbers(wanted, 3, "A location"), rotation])
@@ -124,11 +124,11 @@ class Actors:
         return [self.host.world.lamps.get(self.host.world.actor(number).id, 0)]
 
     def nothing(self, number: int, *_: object) -> None:
-        """Does nothing; raises Refused unless the actor exists."""
+        """Do nothing; raises Refused unless the actor exists."""
         self.host.world.actor(number)
 
     def add_manager(self, address: list[object]) -> bool:
-        """Registers the address of a client's Traffic Manager; returns False if the port has another one."""
+        """Register the address of a client's Traffic Manager; return False if the port has another one."""
         return self.host.managers.setdefault(address[1], address) is address
 
     def forget_manager(self, address: list[object]) -> None:

@@ -18,7 +18,7 @@ from carla_standin.responses import bare, no_value, value
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Returns name -> call."""
+    """Return name -> call."""
     return dict(bare(apply_batch=Batches(host).apply))
 
 
@@ -54,7 +54,7 @@ class Batches:
         }
 
     def apply(self, commands: list[list[Any]], do_tick: bool = False) -> list[object]:
-        """Returns an answer for each command: the id of its actor, or an error."""
+        """Return an answer for each command: the id of its actor, or an error."""
         answers = [self._answer(command) for command in commands]
         if do_tick:
             self.episodes.tick()

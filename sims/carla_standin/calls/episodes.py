@@ -19,7 +19,7 @@ NAVIGATION = "Nav"
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Returns name -> call."""
+    """Return name -> call."""
     about = Episodes(host)
     return {
         **valued(
@@ -60,7 +60,7 @@ class Episodes:
         self.host = host
 
     def settings(self) -> list[object]:
-        """Returns the settings."""
+        """Return the settings."""
         self._space("settings")
         return self.host.world.settings.encoded()
 
@@ -70,14 +70,14 @@ class Episodes:
             self.host.pacing.space(kind)
 
     def set_settings(self, values: object) -> int:
-        """Sets the settings; returns the frame."""
+        """Set the settings; return the frame."""
         world = self.host.world
         world.settings = Settings.decoded(values)
         world.streams.may_drop = not world.settings.synchronous
         return world.clock.frame
 
     def map_info(self) -> list[object]:
-        """Returns the map's name and spawn points."""
+        """Return the map's name and spawn points."""
         town = self.host.world.town
         return [FOLDER + town.name, town.spawn_points]
 
@@ -101,11 +101,11 @@ class Episodes:
         return town.navigation
 
     def set_weather(self, values: object) -> None:
-        """Sets the weather, which has no visible effect."""
+        """Set the weather, which has no visible effect."""
         self.host.world.weather = numbers(values, 14, "The weather")
 
     def tick(self) -> int:
-        """Waits for announced subscriptions, does one step and returns its frame."""
+        """Wait for announced subscriptions, does one step and return its frame."""
         self.host.streams.wait()
         frame = self.host.world.tick()
         self._space("tick")
@@ -116,7 +116,7 @@ class Episodes:
         self._space("batch")
 
     def tick_of_batch(self) -> int:
-        """Does one step right after a batch, and sends its snapshot before its measurements.
+        """Do one step right after a batch, and send its snapshot before its measurements.
 
         The client's `apply_batch_sync(commands, True)` is a batch and then a tick, and holds Python's lock until the snapshot
         arrives. With `worker_threads=1`, a measurement that came first would wait for the lock, and the snapshot behind it.

@@ -14,7 +14,7 @@ TIMES = ("green", "yellow", "red")
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Returns name -> call."""
+    """Return name -> call."""
     about = LightCalls(host)
     timers = {f"set_traffic_light_{name}_time": about.timer(which) for which, name in enumerate(TIMES)}
     return {
@@ -40,17 +40,17 @@ class LightCalls:
         return self.host.world.actor(number)
 
     def group(self, number: int) -> list[int]:
-        """Returns the ids of the lights of the same junction."""
+        """Return the ids of the lights of the same junction."""
         return self.host.world.lights.group(self._actor(number))
 
     def set_state(self, number: int, colour: int) -> None:
-        """Shows a colour."""
+        """Show a colour."""
         if colour not in range(5):
             raise Refused("This is no colour of a traffic light.", got=colour, allowed="0 to 4")
         self.host.world.lights.set_colour(self._actor(number), colour)
 
     def timer(self, which: int) -> Callable[[int, float], None]:
-        """Returns the call that sets one of the three times."""
+        """Return the call that sets one of the three times."""
 
         def set_time(number: int, seconds: float) -> None:
             self.host.world.lights.set_time(self._actor(number), which, *numbers([seconds], 1, "A time"))
@@ -58,13 +58,13 @@ class LightCalls:
         return set_time
 
     def freeze(self, number: int, frozen: bool) -> None:
-        """Stops or starts a junction."""
+        """Stop or starts a junction."""
         self.host.world.lights.freeze(bool(frozen), self._actor(number))
 
     def reset_all(self) -> None:
-        """Restarts all cycles."""
+        """Restart all cycles."""
         self.host.world.lights.reset()
 
     def reset(self, number: int) -> None:
-        """Restarts a junction's cycle."""
+        """Restart a junction's cycle."""
         self.host.world.lights.reset(self._actor(number))

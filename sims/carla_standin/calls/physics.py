@@ -87,7 +87,7 @@ class Physics:
 
 
 def physics_control(vehicle: Vehicle) -> list[object]:
-    """Returns the 17 fields of VehiclePhysicsControl; those that the models do not use are of an ordinary car."""
+    """Return the 17 fields of VehiclePhysicsControl; those that the models do not use are of an ordinary car."""
     places = [(front, side) for front in (True, False) for side in (-1, 1)]
     wheels = [_wheel(vehicle, front, side) for front, side in places]
     engine = [[[0.0, 400.0], [5000.0, 400.0]], 5000.0, 1.0, 0.15, 2.0, 0.35]

@@ -31,7 +31,7 @@ PATTERN = re.compile(rf"({'|'.join(KINDS)})(?:_({'|'.join(SETS)})_(\d{{1,6}}))?"
 
 @lru_cache(maxsize=8)
 def town(name: str) -> Town:
-    """Returns a map by its name; raises UnknownMap."""
+    """Return a map by its name; raises UnknownMap."""
     match = PATTERN.fullmatch(name)
     if match is None:
         raise UnknownMap(name, sorted(NAMES), "choose one of these, or another number after train or test")
@@ -65,7 +65,7 @@ class Catalogue:
         return [*NAMES, *self.files]
 
     def town(self, name: str) -> Town:
-        """Returns a map by its name; raises UnknownMap or InvalidMap."""
+        """Return a map by its name; raises UnknownMap or InvalidMap."""
         stem = name if name in self.files else name.removesuffix(LAYERED)
         if stem not in self.files:
             return town(name) if PATTERN.fullmatch(name) else self._missing(name)

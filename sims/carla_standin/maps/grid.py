@@ -54,7 +54,7 @@ class Grid:
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Grid:
-        """Returns a random shape."""
+        """Return a random shape."""
         columns, rows = (_streets(random, int(random.integers(3, 5))) for _ in range(2))
         shape = cls(columns, rows, int(random.integers(1, 3)), (), float(random.uniform(0.3, 1.0)))
         speeds = tuple(float(speed) / 3.6 for speed in random.choice([30, 40, 50, 60], 2))
@@ -71,17 +71,17 @@ class Grid:
         return 8.5 + 4.5 * self.lanes
 
     def nodes(self) -> list[Node]:
-        """Returns all nodes."""
+        """Return all nodes."""
         return [(i, j) for i in range(len(self.columns)) for j in range(len(self.rows))]
 
     def edges(self) -> list[Edge]:
-        """Returns all streets."""
+        """Return all streets."""
         wanted = [(node, side) for node in self.nodes() for side in (0, 1)]
         sizes = len(self.columns), len(self.rows)
         return [edge for edge in wanted if edge[0][edge[1]] + 1 < sizes[edge[1]] and edge not in self.removed]
 
     def arms_of(self, node: Node) -> list[tuple[int, Edge, str]]:
-        """Returns side, street and the street's end for all streets at a node."""
+        """Return side, street and the street's end for all streets at a node."""
         i, j = node
         near = [(0, (node, 0), "start"), (1, (node, 1), "start"), (2, ((i - 1, j), 0), "end"), (3, ((i, j - 1), 1), "end")]
         edges = self.edges()
@@ -103,7 +103,7 @@ class Grid:
         return len(seen) == len(self.nodes())
 
     def build(self, name: str) -> RoadMap:
-        """Returns the map."""
+        """Return the map."""
         random = np.random.default_rng([self.seed, 17])
         edges = self.edges()
         numbers = {edge: number for number, edge in enumerate(edges)}
@@ -155,7 +155,7 @@ class Grid:
         )
 
     def _buildings(self, number: int, length: float, random: np.random.Generator) -> list[Building]:
-        """Returns houses on both sides, with gaps."""
+        """Return houses on both sides, with gaps."""
         found: list[Building] = []
         setback = 3.5 * self.lanes + 2.0 + 3.0
         for side in (1, -1):
@@ -180,7 +180,7 @@ class SignedGrid(Grid):
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> SignedGrid:
-        """Returns a random shape."""
+        """Return a random shape."""
         shape = Grid.drawn(random)
         return cls(**{one.name: getattr(shape, one.name) for one in fields(shape)} | {"lit": 0.0, "sign": STOP})
 
@@ -191,7 +191,7 @@ def _streets(random: np.random.Generator, count: int) -> tuple[float, ...]:
 
 
 def _cross(roads: dict[int, Road], crossing: Crossing) -> None:
-    """Puts a crosswalk on each arm between its stop line and the junction, from pavement to pavement."""
+    """Put a crosswalk on each arm between its stop line and the junction, from pavement to pavement."""
     for arm in crossing.arms if len(crossing.arms) > 2 else ():
         road, forward = roads[arm.road], arm.contact == "end"
         begin, end = CROSSWALK if forward else (-CROSSWALK[1], -CROSSWALK[0])
@@ -203,7 +203,7 @@ def _cross(roads: dict[int, Road], crossing: Crossing) -> None:
 
 
 def _signalled(roads: dict[int, Road], crossing: Crossing, junction: Junction, lit: bool, sign: str) -> list[Controller]:
-    """Puts lights, or signs to give way to the streets to the east, on the arms; returns the lights' controllers."""
+    """Put lights, or signs to give way to the streets to the east, on the arms; return the lights' controllers."""
     groups: dict[int, list[int]] = {0: [], 1: []}
     if len(crossing.arms) < 3:
         return []

@@ -60,19 +60,19 @@ class Ground:
                 self.fill(self.lights, outline, number)
 
     def mark_stops(self, lines: Iterable[Floats]) -> None:
-        """Paints stop lines, each between two places (2, 2)."""
+        """Paint stop lines, each between two places (2, 2)."""
         thickness = max(1, round(STOP * self.scale))
         pixels = [self._pixels(line) for line in lines]
         cv2.polylines(self.labels, pixels, False, int(Tag.ROAD_LINE), thickness, cv2.LINE_8, SHIFT)
 
     def at(self, places: Floats) -> npt.NDArray[np.intp]:
-        """Returns the flat pixel indices of places (n, 2), clipped to the edge."""
+        """Return the flat pixel indices of places (n, 2), clipped to the edge."""
         cells = ((places - self.low) * self.scale).astype(np.intp)
         cells = np.minimum(np.maximum(cells, 0), self.last)
         return np.asarray(cells[:, 0] + self.shape[1] * cells[:, 1])
 
     def fill(self, picture: npt.NDArray[np.uint8], outline: Floats, value: int) -> None:
-        """Fills an outline (n, 2) in the simulator's frame."""
+        """Fill an outline (n, 2) in the simulator's frame."""
         cv2.fillPoly(picture, [self._pixels(outline)], int(value), shift=SHIFT)
 
     def _pixels(self, points: Floats) -> npt.NDArray[np.int32]:
@@ -126,7 +126,7 @@ class Ground:
 
 
 def lane_area(road: Road, lane: int, begin: float, end: float) -> Floats:
-    """Returns the outline of a part of a lane."""
+    """Return the outline of a part of a lane."""
     s = np.linspace(begin, end, 8)
     inner, outer = road.edges(lane, s)
     (x, y, _), (far_x, far_y, _) = road.beside(s, inner), road.beside(s, outer)
@@ -134,7 +134,7 @@ def lane_area(road: Road, lane: int, begin: float, end: float) -> Floats:
 
 
 def stop_line(road: Road, lane: int, orientation: str) -> Floats:
-    """Returns the stop line (2, 2) of a lane: at the end of the road for "+", at its start for "-"."""
+    """Return the stop line (2, 2) of a lane: at the end of the road for "+", at its start for "-"."""
     s = np.array([max(road.length - STOP, 0.0) if orientation == "+" else min(STOP, road.length)])
     (x, y, _), (far_x, far_y, _) = (road.beside(s, edge) for edge in road.edges(lane, s))
     return np.array([[x[0], -y[0]], [far_x[0], -far_y[0]]])
@@ -145,7 +145,7 @@ def _stations(road: Road) -> Floats:
 
 
 def _outer(road: Road) -> tuple[Floats, Floats]:
-    """Returns t of the road's left and right edge."""
+    """Return t of the road's left and right edge."""
     s = _stations(road)
     ids = [0, *(lane.id for lane in road.lanes)]
     left, right = (road.middle(s) if number == 0 else road.edges(number, s)[1] for number in (max(ids), min(ids)))
@@ -153,7 +153,7 @@ def _outer(road: Road) -> tuple[Floats, Floats]:
 
 
 def _band(road: Road, inner: Floats, outer: Floats) -> Floats:
-    """Returns the outline (n, 2) between two edges, in the simulator's frame."""
+    """Return the outline (n, 2) between two edges, in the simulator's frame."""
     s = _stations(road)
     (x, y, _), (far_x, far_y, _) = road.beside(s, inner), road.beside(s, outer)
     there, back = np.stack([x, -y], axis=1), np.stack([far_x, -far_y], axis=1)

@@ -44,7 +44,7 @@ class Highway:
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Highway:
-        """Returns a random shape."""
+        """Return a random shape."""
         low, high = [90.0, 40.0, 80.0, 80.0, 14.0], [180.0, 80.0, 180.0, 240.0, 26.0]
         radius, taper, aside, between, offset = (float(value) for value in random.uniform(low, high))
         speeds = float(random.choice([90, 100, 110, 120])) / 3.6, float(random.choice([50, 60, 70])) / 3.6
@@ -56,7 +56,7 @@ class Highway:
         return math.acos(1 - self.offset / (2 * RAMP_RADIUS))
 
     def build(self, name: str) -> RoadMap:
-        """Returns the map: the highway from the widening before the exit on, the slow road, and the ways of two junctions."""
+        """Return the map: the highway from the widening before the exit on, the slow road, and the ways of two junctions."""
         n = self.lanes
         first = (0.0, 0.0, 0.0)
         ramp_shape = self._ramp_shape()
@@ -105,7 +105,7 @@ class Highway:
         return [(arc, -bend), (arc, bend), (self.between, 0.0), (arc, bend), (arc, -bend)]
 
     def _right_of(self, pose: Pose2D) -> Pose2D:
-        """Returns the left edge of the lane right of the highway."""
+        """Return the left edge of the lane right of the highway."""
         x, y, heading = pose
         aside = self.lanes * WIDTH
         return x + aside * math.sin(heading), y - aside * math.cos(heading), heading
@@ -117,7 +117,7 @@ class Highway:
 
 
 def chain(start: Pose2D, parts: list[tuple[float, float]]) -> tuple[tuple[Piece, ...], Pose2D]:
-    """Returns connected pieces of given length and curvature, and the end pose of the last one."""
+    """Return connected pieces of given length and curvature, and the end pose of the last one."""
     x, y, heading = start
     pieces = []
     for length, curvature in parts:
@@ -136,12 +136,12 @@ def road(
     speed: float,
     junction: int = -1,
 ) -> Road:
-    """Returns a one-way road."""
+    """Return a one-way road."""
     return Road(number, pieces, lanes, junction, before, after, speed, "none" if junction != -1 else "solid")
 
 
 def lanes_of(count: int, last: Width, before: int, after: int) -> tuple[Lane, ...]:
-    """Returns lanes of one direction; `before` and `after` of them, from the left, are linked to lanes of the same number."""
+    """Return lanes of one direction; `before` and `after` of them, from the left, are linked to lanes of the same number."""
     return tuple(
         Lane(
             -k,
@@ -156,7 +156,7 @@ def lanes_of(count: int, last: Width, before: int, after: int) -> tuple[Lane, ..
 
 
 def one_lane(before: int, after: int) -> tuple[Lane, ...]:
-    """Returns the single lane of a way through a junction."""
+    """Return the single lane of a way through a junction."""
     return (Lane(-1, "driving", (WIDTH, 0.0, 0.0, 0.0), "none", before, after),)
 
 

@@ -41,7 +41,7 @@ class Crossing:
     width: float = 3.5
 
     def build(self, first: int) -> tuple[tuple[Road, ...], Junction]:
-        """Returns the connecting roads, with ids from `first` on, and the junction."""
+        """Return the connecting roads, with ids from `first` on, and the junction."""
         roads, connections = [], []
         for number, (start, end, lane, count) in enumerate(self._moves()):
             road = self._road(first + number, start, end, lane, count)
@@ -52,7 +52,7 @@ class Crossing:
         return tuple(roads), Junction(self.id, tuple(connections))
 
     def _moves(self) -> Iterator[tuple[Arm, Arm, int, int]]:
-        """Returns from, to, the first lane and how many.
+        """Return from, to, the first lane and how many.
 
         Straight on with all lanes, to the left from the inner, to the right from the outer; with all if there is no choice.
         """
@@ -106,7 +106,7 @@ class Crossing:
 
 
 def renumbered(crossings: Sequence[Crossing], first: int) -> tuple[tuple[Road, ...], tuple[Junction, ...]]:
-    """Returns all connecting roads and junctions."""
+    """Return all connecting roads and junctions."""
     roads: list[Road] = []
     junctions = []
     for crossing in crossings:

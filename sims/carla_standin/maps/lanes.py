@@ -109,7 +109,7 @@ class Lanes:
         return found
 
     def poses(self, way: Ints, s: Floats) -> Floats:
-        """Returns x, y, heading (..., 3) at distances along ways, between the points by straight lines."""
+        """Return x, y, heading (..., 3) at distances along ways, between the points by straight lines."""
         place = s / self.step[way]
         index = np.clip(place.astype(np.intp), 0, self.last[way])
         part = (place - index)[..., None]
@@ -118,7 +118,7 @@ class Lanes:
         return np.asarray(before + part * (self.points[first + 1] - before))
 
     def nearest(self, x: float, y: float, heading: float | None = None) -> tuple[int, float, float]:
-        """Returns the nearest way with about this heading [rad], the distance along it and the distance from it."""
+        """Return the nearest way with about this heading [rad], the distance along it and the distance from it."""
         squares = (self.points[:, 0] - x) ** 2 + (self.points[:, 1] - y) ** 2
         if heading is not None:
             squares = np.where(np.cos(self.points[:, 2] - heading) > 0.5, squares, np.inf)
@@ -142,7 +142,7 @@ def _enters(road_map: RoadMap, connecting: int, contact: str, road: Road, link: 
 
 
 def lane_points(road: Road, number: int) -> tuple[Floats, float]:
-    """Returns points (n, 3) at equal distances along a lane's centre in the direction of travel, and its length."""
+    """Return points (n, 3) at equal distances along a lane's centre in the direction of travel, and its length."""
     stations = np.linspace(0, road.length, max(math.ceil(road.length / 0.25), 2) + 1)
     inner, outer = road.edges(number, stations)
     x, y, _ = road.beside(stations, (inner + outer) / 2)

@@ -48,7 +48,7 @@ MPS = {"m/s": 1.0, "km/h": 1 / 3.6, "mph": 0.44704}
 
 
 def from_opendrive(text: str, name: str = "OpenDriveMap", *, flatten: bool = False) -> RoadMap:
-    """Returns the map of a text; raises InvalidMap if it is not OpenDRIVE, or needs unsupported features.
+    """Return the map of a text; raises InvalidMap if it is not OpenDRIVE, or needs unsupported features.
 
     flatten: whether hills and banked roads are read as level ground, instead of being refused.
     """
@@ -72,7 +72,7 @@ def from_opendrive(text: str, name: str = "OpenDriveMap", *, flatten: bool = Fal
 
 
 def name_of(text: str) -> str:
-    """Returns the name in a map's header; "" if it has none."""
+    """Return the name in a map's header; "" if it has none."""
     header = _parsed(text).find("header")
     return "" if header is None else header.get("name", "")
 
@@ -101,7 +101,7 @@ def _origin(reference: str) -> tuple[float, float]:
 
 
 def number(element: Element, key: str, default: float | None = None) -> float:
-    """Returns a finite number of an element."""
+    """Return a finite number of an element."""
     text = element.get(key)
     if text is None and default is not None:
         return default

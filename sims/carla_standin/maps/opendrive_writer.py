@@ -11,7 +11,7 @@ from carla_standin.maps.roads import Crosswalk, Junction, Lane, Link, Polynomial
 
 
 def to_opendrive(road_map: RoadMap) -> str:
-    """Returns the text of the file; the same map gives the same text."""
+    """Return the text of the file; the same map gives the same text."""
     root = Element("OpenDRIVE")
     _header(root, road_map)
     numbers = {road.id: road.number for road in road_map.roads}

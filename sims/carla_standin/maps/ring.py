@@ -25,12 +25,12 @@ class Ring:
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Ring:
-        """Returns a random shape."""
+        """Return a random shape."""
         straight, radius = random.uniform(60, 200), random.uniform(25, 70)
         return cls(float(straight), float(radius), int(random.integers(1, 3)), float(random.choice([30, 40, 50])) / 3.6)
 
     def build(self, name: str) -> RoadMap:
-        """Returns the map: four roads, each linked to the next."""
+        """Return the map: four roads, each linked to the next."""
         s, r, turn = self.straight, self.radius, 1 / self.radius
         bend = math.pi * r
         there = Piece(-s / 2, -r, 0.0, s), Piece(s / 2, -r, 0.0, bend, turn)
@@ -52,7 +52,7 @@ class Ring:
 
 
 def two_way_lanes(count: int, *, before: bool = True, after: bool = True, width: float = 3.5) -> tuple[Lane, ...]:
-    """Returns lanes of both directions with pavements; before, after: link them to lanes of the same number."""
+    """Return lanes of both directions with pavements; before, after: link them to lanes of the same number."""
     found = []
     for side in (1, -1):
         for number in range(1, count + 2):

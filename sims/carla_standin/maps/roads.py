@@ -52,7 +52,7 @@ class Piece:
         return (self.curvature, self.curvature) if self.shape is None else self.shape.bends
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns x, y and heading at distances from the start."""
+        """Return x, y and heading at distances from the start."""
         if self.shape is not None:
             u, v, turned = self.shape.at(s)
             cosine, sine = np.cos(self.heading), np.sin(self.heading)
@@ -90,7 +90,7 @@ class Lane:
         return ("both" if self.mark == "broken" else "none") if self.change is None else self.change
 
     def width_at(self, s: Floats) -> Floats:
-        """Returns the width at distances along the road."""
+        """Return the width at distances along the road."""
         a, b, c, d = self.width
         if not self.later_widths:
             return a + s * (b + s * (c + s * d))
@@ -220,7 +220,7 @@ class Road:
         return str(self.number) if self.begin == 0 else f"{self.number} (from {self.begin:g} m)"
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns x, y and heading of the reference line."""
+        """Return x, y and heading of the reference line."""
         s = s + self.begin
         starts = np.concatenate([[0.0], np.cumsum([piece.length for piece in self.pieces])])[:-1]
         index = np.clip(np.searchsorted(starts, s, side="right") - 1, 0, len(self.pieces) - 1)
@@ -231,11 +231,11 @@ class Road:
         return out[0], out[1], out[2]
 
     def lane(self, number: int) -> Lane | None:
-        """Returns a lane by its number, or None."""
+        """Return a lane by its number, or None."""
         return next((lane for lane in self.lanes if lane.id == number), None)
 
     def edges(self, number: int, s: Floats) -> tuple[Floats, Floats]:
-        """Returns t (to the left) of a lane's inner and outer edge."""
+        """Return t (to the left) of a lane's inner and outer edge."""
         side = 1 if number > 0 else -1
         inner = self.middle(s)
         for lane in sorted(self.lanes, key=lambda lane: abs(lane.id)):
@@ -251,7 +251,7 @@ class Road:
         return piecewise(self.offsets, s + self.begin, self.begin + self.length)
 
     def beside(self, s: Floats, t: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns x, y and heading of points at t left of the reference line."""
+        """Return x, y and heading of points at t left of the reference line."""
         x, y, heading = self.at(s)
         return x - t * np.sin(heading), y + t * np.cos(heading), heading
 

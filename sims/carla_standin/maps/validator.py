@@ -26,7 +26,7 @@ SHOWN = 5
 
 
 def require_valid(road_map: RoadMap) -> None:
-    """Raises InvalidMap with the first problems."""
+    """Raise InvalidMap with the first problems."""
     found = list(problems(road_map))
     if found:
         listing = "".join(f"\n    - {problem}" for problem in found[:SHOWN])
@@ -35,7 +35,7 @@ def require_valid(road_map: RoadMap) -> None:
 
 
 def problems(road_map: RoadMap) -> Iterator[str]:
-    """Yields all problems in words; those of links only if all parts are valid."""
+    """Yield all problems in words; those of links only if all parts are valid."""
     parts = list(_of_parts(road_map))
     yield from parts
     if not parts:
@@ -177,7 +177,7 @@ def _is_converted(road: Road) -> bool:
 
 
 def _end_of(road: Road, lane: int, end: str) -> tuple[float, float, float]:
-    """Returns x, y of a lane's centre and the heading of the reference line."""
+    """Return x, y of a lane's centre and the heading of the reference line."""
     s = np.array([0.0 if end == "start" else road.length])
     inner, outer = road.edges(lane, s)
     x, y, heading = road.beside(s, (inner + outer) / 2)

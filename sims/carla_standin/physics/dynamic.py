@@ -26,7 +26,7 @@ INERTIA = 1.0
 
 
 def step(state: Any, controls: Any, parameters: Any, dt: float) -> None:
-    """Moves all vehicles of a State, or One, by one step, in place."""
+    """Move all vehicles of a State, or One, by one step, in place."""
     if not np.any(state.forward) and not np.any(controls.throttle):
         kinematic.step(state, controls, parameters, dt)
         return
@@ -53,7 +53,7 @@ def _short_step(state: Any, controls: Any, parameters: Any, dt: float) -> None:
 
 
 def _by_tyres(state: Any, forward: Any, p: Any, dt: float, f: Functions) -> tuple[Any, Any]:
-    """Returns lateral velocity and yaw rate after a step, per unit of mass (Rajamani, equations 2.31 and 2.32)."""
+    """Return lateral velocity and yaw rate after a step, per unit of mass (Rajamani, equations 2.31 and 2.32)."""
     rolling = f.high(abs(forward), SLOW)
     signed = f.copysign(1.0, forward)
     angle_front = state.wheel * signed - f.atan((state.sideways + p.front * state.turning) / rolling)

@@ -11,7 +11,7 @@ DEGREE = math.pi / 180.0
 
 
 def step(state: Any, controls: Any, parameters: Any, dt: float) -> None:
-    """Moves all vehicles of a State, or One, by one step, in place."""
+    """Move all vehicles of a State, or One, by one step, in place."""
     f: Functions = state.functions
     state.wheel = steered(state.wheel, controls, parameters, dt, f)
     speed = f.copysign(f.hypot(state.forward, state.sideways), state.forward)
@@ -31,6 +31,6 @@ def step(state: Any, controls: Any, parameters: Any, dt: float) -> None:
 
 
 def turned(state: Any, dt: float) -> None:
-    """Turns all vehicles; a yaw of 180 stays 180 without a turn."""
+    """Turn all vehicles; a yaw of 180 stays 180 without a turn."""
     yaw = state.yaw + state.turning * dt / DEGREE
     state.yaw = state.functions.where(abs(yaw) > 180.0, (yaw + 180.0) % 360.0 - 180.0, yaw)

@@ -52,7 +52,7 @@ class One:
         self.__dict__ = {name: array.item(number) for name, array in vars(arrays).items()}
 
     def back(self, arrays: Any, number: int = 0) -> None:
-        """Writes the numbers back into the arrays."""
+        """Write the numbers back into the arrays."""
         for name, value in self.__dict__.items():
             getattr(arrays, name)[number] = value
 
@@ -92,7 +92,7 @@ class _Resizable(ABC):
     def __init__(self, count: int) -> None: ...
 
     def resized(self, kept: Sequence[int], count: int) -> Self:
-        """Returns arrays of length `count` that start with the kept entries."""
+        """Return arrays of length `count` that start with the kept entries."""
         made = type(self)(count)
         for name, array in vars(made).items():
             array[: len(kept)] = getattr(self, name)[list(kept)]
@@ -124,13 +124,13 @@ class Controls(_Resizable):
 
 
 def pushed(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
-    """Returns the acceleration [m/s2] of the motor: constant traction up to the speed at which power limits it."""
+    """Return the acceleration [m/s2] of the motor: constant traction up to the speed at which power limits it."""
     limit = parameters.power / f.high(abs(speed), 1.0)
     return controls.direction * controls.throttle * f.low(f.low(parameters.traction, limit), parameters.grip)
 
 
 def resisted(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
-    """Returns the deceleration [m/s2], never negative, of brakes, air, rolling and the idle motor."""
+    """Return the deceleration [m/s2], never negative, of brakes, air, rolling and the idle motor."""
     brakes = f.high(controls.brake, controls.hand_brake) * parameters.braking
     idle = parameters.engine_braking * (1.0 - controls.throttle)
     # Tyres without grip neither push nor brake: a vehicle with friction 0 rolls on.
@@ -138,13 +138,13 @@ def resisted(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
 
 
 def accelerated(speed: Any, controls: Any, parameters: Any, dt: float, f: Functions) -> Any:
-    """Returns the speed after a step; resistance never reverses it."""
+    """Return the speed after a step; resistance never reverses it."""
     driven = speed + dt * pushed(speed, controls, parameters, f)
     lost = dt * resisted(speed, controls, parameters, f)
     return f.copysign(f.high(abs(driven) - lost, 0.0), driven)
 
 
 def steered(wheel: Any, controls: Any, parameters: Any, dt: float, f: Functions) -> Any:
-    """Returns the angle of the front wheels after a step."""
+    """Return the angle of the front wheels after a step."""
     most = parameters.steering_rate * dt
     return wheel + f.low(f.high(controls.steer * parameters.max_steer - wheel, -most), most)

@@ -84,11 +84,11 @@ class CameraSensor(Sensor):
         return [self.message]
 
     def draw(self, view: View, world: ObservedWorld) -> None:
-        """Writes `picture`."""
+        """Write `picture`."""
         raise NotImplementedError
 
     def ground(self, view: View, world: ObservedWorld) -> Picture:
-        """Returns labels of ground and sky."""
+        """Return labels of ground and sky."""
         pose = world.bodies.motion[self.actor.row]
         tilt = float(pose[3]), float(pose[5])
         if tilt != self.sky_of:  # the horizon moves only with pitch and roll
@@ -102,7 +102,7 @@ class CameraSensor(Sensor):
         return self.labels
 
     def _find_sky(self, view: View) -> None:
-        """Finds the first row with ground, and the mask of the sky from there on."""
+        """Find the first row with ground, and the mask of the sky from there on."""
         sky = view.sinking() <= 1e-4
         rows = sky.all(1)
         self.first = self.camera.height if rows.all() else int(rows.argmin())
@@ -120,7 +120,7 @@ class CameraSensor(Sensor):
         return self.rides
 
     def boxes(self, view: View, world: ObservedWorld) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-        """Returns the numbers of boxes and their outlines, farthest first."""
+        """Return the numbers of boxes and their outlines, farthest first."""
         hidden = world.scene.index.get(self.actor.parent, NO_BOXES) if self._rides(world) else NO_BOXES
         return view.outlines(world.scene.boxes, hidden)
 
@@ -231,7 +231,7 @@ def nearer(
     outline: npt.NDArray[np.int32],
     owners: npt.NDArray[np.intp] | None = None,
 ) -> None:
-    """Writes the depth of a box at its visible pixels, by rays against three pairs of planes, and its number into `owners`."""
+    """Write the depth of a box at its visible pixels, by rays against three pairs of planes, and its number into `owners`."""
     left, top, width, height = cv2.boundingRect(outline)
     rows = slice(max(top >> SHIFT, 0), max(((top + height) >> SHIFT) + 2, 0))
     columns = slice(max(left >> SHIFT, 0), max(((left + width) >> SHIFT) + 2, 0))

@@ -17,6 +17,6 @@ class Collision(Sensor):
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Returns one event for each hit."""
+        """Return one event for each hit."""
         hits = [hit for hit in world.hits if hit.actor.id == self.actor.parent]
         return [msgpack.packb([hit.actor.encoded(), hit.other.encoded(), list(hit.impulse)]) for hit in hits]

@@ -43,7 +43,7 @@ class EventCamera(RgbCamera):
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Returns the events since the last picture, in the order of time."""
+        """Return the events since the last picture, in the order of time."""
         now = world.clock.elapsed
         if not super().measured(world):
             return []

@@ -31,7 +31,7 @@ class Noise:
         self.bias = np.array([setting(actor, biases.format(name), -1e6, 1e6) if biases else 0.0 for name in names])
 
     def added(self, values: list[float]) -> list[float]:
-        """Returns values with noise and biases."""
+        """Return values with noise and biases."""
         noisy = np.array(values) + self.bias + self.scale * self.random.standard_normal(len(values))
         return [float(value) for value in noisy]
 
@@ -48,7 +48,7 @@ class Imu(Sensor):
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Returns one measurement; acceleration and rates are those of its parent."""
+        """Return one measurement; acceleration and rates are those of its parent."""
         motion = world.bodies.motion[self.actor.row]
         carrier = world.bodies.by_id.get(self.actor.parent)
         moving = motion if carrier is None else world.bodies.motion[carrier.row]
@@ -77,7 +77,7 @@ class Gnss(Sensor):
 
 
 def geographic(latitude: float, longitude: float, x: float, y: float) -> tuple[float, float]:
-    """Returns latitude and longitude of a location, from those of the map's origin: a spherical transverse Mercator projection.
+    """Return latitude and longitude of a location, from those of the map's origin: a spherical transverse Mercator projection.
 
     Equal to the client's `Map.transform_to_geolocation` of 0.9.16, which uses only the origin of the map's geoReference, and
     whose latitude grows with y, though the compass has north at -y.

@@ -53,7 +53,7 @@ class Scanner(Sensor):
         raise NotImplementedError
 
     def _directions(self, bearings: Floats) -> Floats:
-        """Returns (channels, n, 3) in its own frame."""
+        """Return (channels, n, 3) in its own frame."""
         rise, bearing = self.rises[:, None], bearings[None, :]
         flat = np.cos(rise) * np.ones_like(bearing)
         return np.stack([flat * np.cos(bearing), flat * np.sin(bearing), np.sin(rise) * np.ones_like(bearing)], axis=-1)

@@ -34,4 +34,4 @@ class ObservedWorld(Protocol):
         """[s] of the present step."""
 
     def look(self) -> None:
-        """Updates `scene` to the present poses."""
+        """Update `scene` to the present poses."""

@@ -26,7 +26,7 @@ EDGES = [(a, b) for a in range(8) for b in range(a) if np.abs(SIGNS[a] - SIGNS[b
 
 
 def axes(pitch: float, yaw: float, roll: float) -> Floats:
-    """Returns the directions forward, right and up as columns; degrees."""
+    """Return the directions forward, right and up as columns; degrees."""
     cp, sp = math.cos(math.radians(pitch)), math.sin(math.radians(pitch))
     cy, sy = math.cos(math.radians(yaw)), math.sin(math.radians(yaw))
     cr, sr = math.cos(math.radians(roll)), math.sin(math.radians(roll))
@@ -80,7 +80,7 @@ class View:
         picture [pixels]."""
 
     def look(self, ground: Ground, border: int, labels: npt.NDArray[np.uint8], first: int) -> None:
-        """Writes the ground into the picture, from a row on; undefined above the horizon."""
+        """Write the ground into the picture, from a row on; undefined above the horizon."""
         x, y, z = self.place.tolist()
         scale, height = ground.scale, max(z, 0.05)
         left, top = ground.low
@@ -97,12 +97,12 @@ class View:
         cv2.warpPerspective(ground.labels, matrix, size, labels[first:], flags, cv2.BORDER_CONSTANT, border)
 
     def sinking(self) -> Floats:
-        """Returns the descent of each pixel's ray per 1 m of depth; not positive above the horizon."""
+        """Return the descent of each pixel's ray per 1 m of depth; not positive above the horizon."""
         dz = self.directions[2]
         return np.asarray(-(dz[0] * np.arange(self.camera.width) + dz[2] + (dz[1] * np.arange(self.camera.height))[:, None]))
 
     def outlines(self, boxes: Boxes, hidden: slice = NO_BOXES) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-        """Yields the boxes in the picture, farthest first, and their outlines in pixels with SHIFT fractional bits.
+        """Yield the boxes in the picture, farthest first, and their outlines in pixels with SHIFT fractional bits.
 
         hidden: numbers of the boxes to leave out.
         """
@@ -140,7 +140,7 @@ class View:
         return fixed_point(local[..., 1:] / local[..., :1])
 
     def _before(self, boxes: Boxes, hidden: slice) -> npt.NDArray[np.intp]:
-        """Returns the boxes above the ground with spheres before the camera, between the picture's left and right."""
+        """Return the boxes above the ground with spheres before the camera, between the picture's left and right."""
         local, reach, half = (boxes.middles - self.place) @ self.turn, boxes.reach, math.radians(self.camera.fov) / 2
         ahead, aside = local[:, 0], np.abs(local[:, 1])
         seen = (np.abs(ahead - FAR / 2) < reach + FAR / 2) & (aside * math.cos(half) - ahead * math.sin(half) < reach)
@@ -151,7 +151,7 @@ class View:
     def _drawn(
         self, chosen: npt.NDArray[np.intp], corners: Floats, sides: npt.NDArray[np.intp]
     ) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-        """Yields the boxes in the picture; corners (n, 8, 3) are in the camera's frame, sides (n,) numbers in OUTLINES."""
+        """Yield the boxes in the picture; corners (n, 8, 3) are in the camera's frame, sides (n,) numbers in OUTLINES."""
         outline = corners[np.arange(len(corners))[:, None], OUTLINES[sides]]
         pixels = outline[..., 1:] * (self.camera.focal, -self.camera.focal) / np.maximum(outline[..., :1], 1e-6)
         pixels += self.camera.width / 2 - 0.5, self.camera.height / 2 - 0.5
@@ -170,7 +170,7 @@ class View:
                 yield box, cut
 
     def _cut(self, corners: Floats) -> npt.NDArray[np.int32] | None:
-        """Returns the outline of the part of a box that lies before the camera."""
+        """Return the outline of the part of a box that lies before the camera."""
         points = [corner for corner in corners if corner[0] > NEAR]
         for first, second in EDGES:
             a, b = corners[first], corners[second]
@@ -186,12 +186,12 @@ class View:
 
 
 def fixed_point(pixels: Floats) -> npt.NDArray[np.int32]:
-    """Returns pixels in OpenCV's fixed-point format, clipped to +-1e5."""
+    """Return pixels in OpenCV's fixed-point format, clipped to +-1e5."""
     return np.asarray(np.rint(np.minimum(np.maximum(pixels, -1e5), 1e5) * (1 << SHIFT)), np.int32)
 
 
 def _outline(side: Floats) -> list[int]:
-    """Returns the six corners of a box's outline seen from a side; if there are four, the last is repeated."""
+    """Return the six corners of a box's outline seen from a side; if there are four, the last is repeated."""
     turn = axes(math.degrees(math.atan2(-side[2], math.hypot(*side[:2]))), math.degrees(math.atan2(-side[1], -side[0])), 0.0)
     local = (SIGNS - 2.0 * side) @ turn
     hull: list[int] = cv2.convexHull((local[:, 1:] / local[:, :1]).astype(np.float32), returnPoints=False)[:, 0].tolist()

@@ -63,7 +63,7 @@ def frame_of(numbers: Floats) -> tuple[Floats, Corners]:
 
 
 def through(origin: Floats, directions: Floats, corners: Corners) -> tuple[Floats, Floats]:
-    """Returns entry and exit of rays (..., 3) through an axis-aligned box, as multiples of their directions."""
+    """Return entry and exit of rays (..., 3) through an axis-aligned box, as multiples of their directions."""
     first, second = crossings(origin, directions, corners)
     return np.minimum(first, second).max(-1), np.maximum(first, second).min(-1)
 

@@ -67,7 +67,7 @@ class Boxes:
         self.moved(len(self))
 
     def moved(self, count: int) -> None:
-        """Updates derived values after x, y, yaw and height of the first boxes have changed."""
+        """Update derived values after x, y, yaw and height of the first boxes have changed."""
         numbers, turns, corners, local = (part[:count] for part in (self.numbers, self.turns, self.corners, self.local))
         np.cos(numbers[:, 2], turns[:, 0])
         np.sin(numbers[:, 2], turns[:, 1])
@@ -81,7 +81,7 @@ class Boxes:
 
     @classmethod
     def joined(cls, parts: Sequence[Boxes]) -> Boxes:
-        """Returns all boxes of some sets."""
+        """Return all boxes of some sets."""
         return cls(
             *(np.concatenate([getattr(part, name) for part in parts]) for name in ("numbers", "tags", "colours", "owners"))
         )
@@ -91,7 +91,7 @@ class Boxes:
 
 
 def of_buildings(buildings: Floats) -> Boxes:
-    """Returns the boxes of a map's buildings."""
+    """Return the boxes of a map's buildings."""
     count = len(buildings)
     low = np.zeros((count, 1))
     numbers = np.concatenate(
@@ -110,7 +110,7 @@ class Scene:
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Updates rows, sizes and colours."""
+        """Update rows, sizes and colours."""
         solid = [actor for actor in bodies if actor.is_solid]
         parts = [(actor, part) for actor in solid for part in parts_of(actor)]
         self.actors = [actor for actor, _ in parts]
@@ -134,7 +134,7 @@ class Scene:
         self.paints = [Paints(part.colour) for _, part in parts]
 
     def step(self, bodies: Bodies, last_colours: npt.NDArray[np.uint8]) -> None:
-        """Updates the poses of movable boxes, and the colours of the last immovable ones."""
+        """Update the poses of movable boxes, and the colours of the last immovable ones."""
         if len(last_colours):
             self.boxes.colours[-len(last_colours) :] = last_colours
         motion, numbers = bodies.motion[self.rows], self.boxes.numbers[: self.count]

@@ -27,7 +27,7 @@ class Sensor(ABC):
         """[s] Time of the next measurement; None before the first, which is immediate."""
 
     def serve(self, world: ObservedWorld) -> None:
-        """Sends a measurement if one is due."""
+        """Send a measurement if one is due."""
         clock = world.clock
         if not world.streams.is_heard(self.actor.stream) or not self._is_due(clock.elapsed):
             return
@@ -46,11 +46,11 @@ class Sensor(ABC):
 
     @abstractmethod
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Returns payloads; a view into a buffer is sent before the next measurement."""
+        """Return payloads; a view into a buffer is sent before the next measurement."""
 
 
 def setting(actor: Actor, name: str, low: float, high: float) -> float:
-    """Returns a number among a sensor's attributes; raises Refused if it is invalid or out of range."""
+    """Return a number among a sensor's attributes; raises Refused if it is invalid or out of range."""
     text = actor.attributes[name]
     try:
         value = float(text)
@@ -62,7 +62,7 @@ def setting(actor: Actor, name: str, low: float, high: float) -> float:
 
 
 def flag(actor: Actor, name: str) -> bool:
-    """Returns a switch among a sensor's attributes; raises Refused if it is neither true nor false."""
+    """Return a switch among a sensor's attributes; raises Refused if it is neither true nor false."""
     text = actor.attributes[name].lower()
     if text not in FLAGS:
         raise Refused(f"{actor.type_id} has {name}={text!r}.", allowed=", ".join(FLAGS))

@@ -95,13 +95,13 @@ class Cars:
     # adding and removing
 
     def check(self, pose: list[list[float]]) -> None:
-        """Raises Refused unless a car would start on a lane."""
+        """Raise Refused unless a car would start on a lane."""
         _, _, distance = self.lanes.nearest(pose[0][0], pose[0][1], math.radians(pose[1][1]))
         if distance > NEAREST_LANE:
             raise Refused("A car with driver=traffic must begin on a lane and look along it.", got=pose)
 
     def add(self, actor: Actor, bodies: Bodies) -> None:
-        """Adds a car at its present pose."""
+        """Add a car at its present pose."""
         x, y, yaw = bodies.motion[actor.row, [X, Y, YAW]]
         way, s, _ = self.lanes.nearest(x, y, math.radians(yaw))
         try:
@@ -122,7 +122,7 @@ class Cars:
         self._write(bodies, np.zeros(len(self)), 0.05)
 
     def remove(self, actor: Actor) -> None:
-        """Removes a car."""
+        """Remove a car."""
         number = self.actors.index(actor)
         del self.actors[number], self.random[number]
         for name in (*self.NAMES, "admitted"):
@@ -130,7 +130,7 @@ class Cars:
         self.stretch = None
 
     def reindex(self, bodies: Bodies) -> None:
-        """Updates rows and the other bodies."""
+        """Update rows and the other bodies."""
         self.seen = None
         self.placed, self.span = len(self), span_of(rows_of(self.actors))
         solid = [actor for actor in bodies if actor.is_obstacle]
@@ -140,7 +140,7 @@ class Cars:
     # a step
 
     def step(self, bodies: Bodies, dt: float) -> None:
-        """Moves all cars."""
+        """Move all cars."""
         if not self.actors:
             return
         self.look(bodies)
@@ -179,7 +179,7 @@ class Cars:
         return self.stretch
 
     def _plan(self, number: int) -> None:
-        """Chooses the next two lanes unless they are set."""
+        """Choose the next two lanes unless they are set."""
         if self.next[number] < 0:
             self.next[number] = self._choice(number, int(self.way[number]))
         if self.after[number] < 0 <= self.next[number]:
@@ -203,7 +203,7 @@ class Cars:
         self._plan(number)
 
     def look(self, bodies: Bodies) -> None:
-        """Updates the gap to each car's leader and its speed along the way, unless nothing has moved."""
+        """Update the gap to each car's leader and its speed along the way, unless nothing has moved."""
         motion = bodies.motion[self.detector.rows]
         if self.seen is None or not np.array_equal(motion, self.seen):
             self.seen = None  # until the detection is complete
@@ -226,7 +226,7 @@ class Cars:
     # junctions
 
     def _ask(self, bodies: Bodies, left: Floats, stretch: Stretch, dt: float) -> None:
-        """Decides which cars may enter a junction; they keep the permission to its end, unless a light turns red."""
+        """Decide which cars may enter a junction; they keep the permission to its end, unless a light turns red."""
         room, square = left - self.half, self.speed * self.speed
         may_ask = room < np.maximum(12.0, 4.0 + square / (2 * DRIVER.comfort) + self.speed)
         if len(self.lights):
@@ -292,7 +292,7 @@ class Cars:
     # lanes
 
     def _change_lanes(self, dt: float) -> None:
-        """Lets one car a step look for a better lane, and all cars on ending lanes."""
+        """Let one car a step look for a better lane, and all cars on ending lanes."""
         self.turn = turn = (self.turn + 1) % len(self)
         for number in self._stretch().ending:
             self._try(number, self.lanes.ways[self.way[number]].left, must=True)
@@ -311,7 +311,7 @@ class Cars:
             self._try(number, sides[int(self.random[number].integers(len(sides)))])
 
     def _try(self, number: int, side: int, *, must: bool = False) -> bool:
-        """Changes to an adjacent lane if there is room; returns whether it did."""
+        """Change to an adjacent lane if there is room; return whether it did."""
         if side < 0 or self.lanes.ways[side].closes:
             return False
         lanes, way = self.lanes, self.way[number]
@@ -347,7 +347,7 @@ class Cars:
     # records
 
     def _write(self, bodies: Bodies, acceleration: Floats, dt: float) -> None:
-        """Writes poses, velocities and pedals."""
+        """Write poses, velocities and pedals."""
         rows = span_of(rows_of(self.actors)) if len(self.actors) != self.placed else self.span
         x, y, heading = self.lanes.poses(self.way, self.s).T
         cosine, sine = np.cos(heading), np.sin(heading)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from robo_rl.errors import InvalidSetting
@@ -13,12 +15,14 @@ IMAGINED = "imagined_episodes"
 """In `info` at the end of an episode: imagined episodes, lists of transitions."""
 
 
-def remember_imagined(memory: StepMemory, step: Transition, spec: EnvironmentSpec, *, waits: bool) -> None:
-    """Remember the imagined episodes that a step brings; raises InvalidSetting if they cannot be kept.
+def remember_imagined(
+    memory: StepMemory, episodes: Iterable[Sequence[Transition]], spec: EnvironmentSpec, *, waits: bool
+) -> None:
+    """Remember imagined episodes; raises InvalidSetting if they cannot be kept.
 
     waits: a reward model labels the steps later, and knows nothing of imagined ones.
     """
-    for episode in step.info.get(IMAGINED, ()):
+    for episode in episodes:
         shapes = {name: np.shape(episode[0].observation[name]) for name in spec.observation}
         if waits or shapes != {name: entry.shape for name, entry in spec.observation.items()}:
             raise InvalidSetting(

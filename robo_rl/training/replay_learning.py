@@ -14,7 +14,7 @@ from robo_rl.protocols.components import Learner, ObservingLearner, Policy, Stat
 from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.protocols.sampling import Sampler, Sampling, StepMemory
 from robo_rl.replay.buffer import ReplayBuffer
-from robo_rl.replay.imagined import remember_imagined
+from robo_rl.replay.imagined import IMAGINED, remember_imagined
 from robo_rl.replay.mixing import BothMemories, CorrectedReplay, SymmetricReplay
 from robo_rl.replay.recorded import RecordedReplay, ReplayableEpisodes
 from robo_rl.replay.storage import storage_in
@@ -137,8 +137,9 @@ class ReplayLearner(Stateful):
             memory.cut()
         else:
             memory.add(step)
-            spec = self.learner.policy.environment_spec
-            remember_imagined(self.memory, step, spec, waits=self.waiting is not None)
+            if imagined := step.info.get(IMAGINED):
+                spec = self.learner.policy.environment_spec
+                remember_imagined(self.memory, imagined, spec, waits=self.waiting is not None)
         if self._observing is not None:
             self._observing.observe(step)
 

@@ -22,21 +22,31 @@ def imported(path: Path) -> set[str]:
     return {name for name in found if not name.startswith(KERNELS)}
 
 
+def lines_of_code(text: str) -> int:
+    """Returns the lines that hold code: a longer docstring makes nothing harder to read."""
+    said: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            said |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    lines = enumerate(text.splitlines(), 1)
+    return sum(bool(line.strip()) and not line.strip().startswith("#") and number not in said for number, line in lines)
+
+
 def files_to_read(module: str) -> dict[str, int]:
-    """Returns module -> lines of all files that a module leads to, without kernels and packages that are a line of text."""
+    """Returns module -> lines of code of all files that it leads to, without kernels and packages that are a line of text."""
     found: dict[str, int] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
         path = POLICIES / (name.replace(".", "/") + ".py")
         if name not in found and path.is_file():
-            found[name] = len(path.read_text().splitlines())
+            found[name] = lines_of_code(path.read_text())
             waiting += imported(path)
     return found
 
 
 @pytest.mark.parametrize(
-    ("learner", "files", "lines"), [("sac", 5, 1050), ("ppo", 5, 1065), ("episodic", 6, 1200), ("iql", 9, 1415)]
+    ("learner", "files", "lines"), [("sac", 5, 680), ("ppo", 5, 690), ("episodic", 6, 780), ("iql", 9, 890)]
 )
 def test_learner_is_read_in_few_files(learner, files, lines):
     """`episodic` has the learner of group-ppo, gtr and srpo; rules and terms that it is given are read one by one."""

@@ -32,10 +32,10 @@ def test_imports_inside_policies_are_followed(tmp_path, monkeypatch):
     assert {path.stem for path in structure.read_files("method")} == {"method", "shared", "late"}
 
 
-def test_a_step_of_training_passes_through_the_project():
+def test_a_step_passes_through_few_files():
     files, calls = structure.sac_step("reference")
-    assert 5 < files < 60 and files < calls < 2_000
-    assert structure.robot_step()[0] > 5
+    assert 5 < files <= 20 and files < calls <= 220
+    assert 5 < structure.robot_step()[0] <= 20
 
 
 def test_heirs_of_a_learner_are_found(monkeypatch):

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
+from typing_extensions import override
 
 from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
@@ -22,6 +23,18 @@ class Stateful(Protocol):
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`."""
+
+
+class Stateless(Stateful):
+    """Base of parts of which most remember nothing; one that does overrides both methods."""
+
+    @override
+    def state_dict(self) -> StateDict:
+        return {}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        del state
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from factories import axes, make_spec
+from robo_bench.trainings import Silent
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig, HILSERLReplay
 from robo_policies.learners.offline import OfflineNetwork
@@ -92,14 +93,6 @@ class Guide:
         return {}
 
     def load_state_dict(self, state: StateDict) -> None: ...
-
-
-class Silent:
-    def on_episode(self, step: int, **outcome: Any) -> None: ...
-
-    def on_metrics(self, step: int, metrics: Any) -> None: ...
-
-    def on_step(self, step: int, training: Any) -> None: ...
 
 
 CLONING = HGDAggerConfig(network=OfflineNetwork(hidden=(64, 64)), batch_size=64)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from factories import make_episode, make_spec
+from robo_bench.trainings import Silent
 from robo_papers.gail.learner import GAIL, GAILConfig, Kinds, absorbing
 from robo_papers.iq_learn.learner import IQLearnConfig
 from robo_papers.recoil.learner import ExpertTargets, ReCOILConfig
@@ -49,15 +50,6 @@ class Context(gymnasium.Env):
 
     def _state(self):
         return {"state": self.np_random.uniform(-1, 1, 1).astype(np.float32)}
-
-
-class Silent:
-    """An observer that keeps nothing."""
-
-    def on_step(self, *_):
-        """Keep nothing."""
-
-    on_episode = on_metrics = lambda *_, **__: None
 
 
 def expert_action(states):

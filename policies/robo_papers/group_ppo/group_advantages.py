@@ -33,7 +33,7 @@ from robo_policies.networks.actor_critic import Critics
 from robo_rl.environments.starts import BranchingEnv
 from robo_rl.errors import require_allowed
 from robo_rl.extras import returns_to_go
-from robo_rl.protocols.components import Policy, Stateful
+from robo_rl.protocols.components import Policy, Stateless
 from robo_rl.training.advantages import episode_advantages
 from robo_rl.training.episodic import Player, Plays
 from robo_rl.types import Episode, StateDict
@@ -79,7 +79,7 @@ class AdvantageSettings:
         require_allowed(self, allowed, group="advantages")
 
 
-class Advantages(Stateful, ABC):
+class Advantages(Stateless, ABC):
     """Advantages of steps for one learner, from groups of episodes; abstract."""
 
     least_group = 2
@@ -115,14 +115,6 @@ class Advantages(Stateful, ABC):
         """
         chosen = names or self.actor.parts.encoder.reads
         return [state_keys(each, chosen, self.settings.resolution) for each in episodes]
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        pass
 
 
 class Group(Advantages):

@@ -21,7 +21,7 @@ from robo_policies.learners.clipped_step import clipped_surrogate, probability_r
 from robo_policies.learners.parts import ActorPolicy, LearnerParts
 from robo_policies.networks.encoders import Observations
 from robo_rl.errors import require_allowed
-from robo_rl.protocols.components import Stateful
+from robo_rl.protocols.components import Stateful, Stateless
 from robo_rl.requirements import require_finite_data, require_same_networks
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Metrics, StateDict
@@ -145,7 +145,7 @@ class LearnsFromEpisodes(Stateful, ABC):
         """
 
 
-class Rule(Stateful):
+class Rule(Stateless):
     """Rule for advantages: it says how much better than others the actions of episodes were."""
 
     @abstractmethod
@@ -155,16 +155,8 @@ class Rule(Stateful):
     def begin(self) -> None:
         """Prepare for the first episode; called once, before it."""
 
-    @override
-    def state_dict(self) -> StateDict:
-        return {}
 
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        pass
-
-
-class Term(Stateful):
+class Term(Stateless):
     """A further term of the loss of `ClippedLearner`."""
 
     def begin(self, demonstrations: Sequence[Episode]) -> None:
@@ -182,14 +174,6 @@ class Term(Stateful):
     @abstractmethod
     def loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
         """Return the term, a scalar, for features and actions (B, ...) of a minibatch and their log pi(a|s) (B,)."""
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        pass
 
 
 class ClippedLearner(LearnsFromEpisodes):

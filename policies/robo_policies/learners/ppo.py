@@ -24,7 +24,7 @@ from robo_policies.networks.convolutions import MOST_ROWS
 from robo_policies.networks.policy_value import Floats, Gaussian, PolicyValue, PolicyValueNetwork
 from robo_policies.networks.settings import LearnerSettings, accelerates, resolve_device
 from robo_rl.errors import require_allowed
-from robo_rl.protocols.components import Stateful
+from robo_rl.protocols.components import Stateful, Stateless
 from robo_rl.protocols.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
 from robo_rl.requirements import refuse_step, require_same_networks
 from robo_rl.spec.environment import EnvironmentSpec, Observation
@@ -118,7 +118,7 @@ class PPOConfig(PPOSettings):
     """Settings of PPO."""
 
 
-class Constraint(Stateful):
+class Constraint(Stateless):
     """Hooks of PPO for something that it obeys beside the reward, such as a limit on costs. This base class changes nothing."""
 
     def begin(self) -> None:
@@ -148,14 +148,6 @@ class Constraint(Stateful):
     def metrics(self, buffer: RolloutBuffer) -> Metrics:
         """Return scalars for the log, such as multipliers."""
         return {}
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        pass
 
 
 class PPO(RolloutLearner):

@@ -16,7 +16,7 @@ from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.settings import LearnerSettings, Network
-from robo_rl.protocols.components import Stateful
+from robo_rl.protocols.components import Stateless
 from robo_rl.protocols.contract import STEPS, Needs
 from robo_rl.protocols.sampling import Replay, Sampling
 from robo_rl.requirements import require_continuous
@@ -92,7 +92,7 @@ def soft_actor_critic(spec: EnvironmentSpec, config: SACSettings, seed: int) -> 
     return SoftActorCritic(parts, actor, critic, target_critic, temperature)
 
 
-class Objective(Stateful):
+class Objective(Stateless):
     """What SAC maximises: return and entropy. A variation is an objective that changes one of these quantities."""
 
     def entropy_weight(self, alpha: Tensor, data: TensorBatch) -> Tensor:
@@ -110,14 +110,6 @@ class Objective(Stateful):
     def actor_loss(self, loss: Tensor, observations: Tensor, actions: Tensor) -> Tensor:
         """Return the loss of the actor, given eq. 9."""
         return loss
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        del state
 
 
 class SAC(Learned):

@@ -89,29 +89,28 @@ class PageServer:
         port: 0 for any free one. shows_token: False if the page has the token from its address alone. Raises InvalidSetting
         if the port cannot be had, MissingExtra for a route of websockets without their package.
         """
+        self._connections = Connections()
+        sockets = _websockets(routes, self._connections)
         self.token = secrets.token_urlsafe(24)
         self._address, self._listener = address, listener_at(address, port)
         self.port: int = self._listener.getsockname()[1]
         self._own = f"http://{address}:{self.port}/"
         self.url = self._own if shows_token else f"{self._own}#{self.token}"
         """Address of the page; a token behind a # is in no log, and no other page sees it."""
-        body = _text(package, "page.html")
-        page = _text(__package__, "shell.html").replace("@TITLE@", title).replace("@BODY@", body)
-        page = page.replace("@TOKEN@", self.token if shows_token else "")
-        texts = {"/": (page, "html"), "/style.css": (_text("robo_rl", "report/style.css"), "css")}
-        texts |= {f"/{name}": (_text(package, name), name.rpartition(".")[2]) for name in ("page.css", *scripts)}
+        texts = _texts(package, title, scripts, self.token if shows_token else "")
         static = [read(path, _constant(text, KINDS[kind])) for path, (text, kind) in texts.items()]
         handlers: Any = {HTTPException: _refused, RoboRLError: _failed, ClientDisconnect: _gone, Exception: _fault}
         self._app = Starlette(routes=[*static, *routes], exception_handlers=handlers)
         self._app.router.redirect_slashes = False
-        self._connections = Connections()
-        rules = Rules(_nothing, _not_understood, IDLE)
-        sockets: Any = "none"
-        if any(isinstance(route, WebSocketRoute) for route in routes):
-            from robo_rl.system.pages.sockets import Websocket
+        self._server = _Server(self._configuration(sockets))
+        arguments = {"sockets": [self._listener]}
+        self._thread = threading.Thread(target=self._server.run, kwargs=arguments, name="page", daemon=True)
+        self._thread.start()
 
-            sockets = partial(Websocket, self._connections)
-        config = uvicorn.Config(
+    def _configuration(self, sockets: Any) -> uvicorn.Config:
+        """Return the settings of the server; sockets: its protocol of websockets, or "none"."""
+        rules = Rules(_nothing, _not_understood, IDLE)
+        return uvicorn.Config(
             self._answer,
             interface="asgi3",
             loop="asyncio",
@@ -131,10 +130,6 @@ class PageServer:
             timeout_keep_alive=IDLE,
             timeout_graceful_shutdown=ENDS,
         )
-        self._server = _Server(config)
-        arguments = {"sockets": [self._listener]}
-        self._thread = threading.Thread(target=self._server.run, kwargs=arguments, name="page", daemon=True)
-        self._thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -184,6 +179,22 @@ class PageServer:
             and not hmac.compare_digest(token.encode(), self.token.encode()),
         }
         return next((refusal(status, text) for (status, text), holds in faults.items() if holds), None)
+
+
+def _texts(package: str, title: str, scripts: Sequence[str], token: str) -> dict[str, tuple[str, str]]:
+    """Return path -> text and kind of what never changes: the page, its styles and scripts."""
+    page = _text(__package__, "shell.html").replace("@TITLE@", title).replace("@BODY@", _text(package, "page.html"))
+    texts = {"/": (page.replace("@TOKEN@", token), "html"), "/style.css": (_text("robo_rl", "report/style.css"), "css")}
+    return texts | {f"/{name}": (_text(package, name), name.rpartition(".")[2]) for name in ("page.css", *scripts)}
+
+
+def _websockets(routes: Sequence[BaseRoute], connections: Connections) -> Any:
+    """Return the protocol of websockets if a route needs it, else "none"; raises MissingExtra."""
+    if not any(isinstance(route, WebSocketRoute) for route in routes):
+        return "none"
+    from robo_rl.system.pages.sockets import Websocket
+
+    return partial(Websocket, connections)
 
 
 class _Server(uvicorn.Server):

@@ -10,24 +10,11 @@ import pytest
 import torch
 
 from factories import choices, make_spec
+from robo_bench.trainings import Silent
 from robo_papers.barfi.learner import BARFI, BARFIConfig, BARFINetwork, largest_curvature, neumann
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
-
-
-class Silent:
-    def __init__(self):
-        self.episodes, self.metrics = [], []
-
-    def on_episode(self, step, *, success, **_):
-        self.episodes.append(success)
-
-    def on_metrics(self, step, metrics):
-        self.metrics.append(metrics)
-
-    def on_step(self, *_):
-        pass
 
 
 def test_the_series_of_a_quadratic_is_exact_to_the_known_error():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from factories import axes, make_spec
+from robo_bench.trainings import Silent
 from robo_cli.main import dispatch
 from robo_papers.gtr.learner import CORRECTED, GTRConfig
 from robo_papers.gtr.study import KINDS, learned, phases
@@ -15,13 +16,6 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
-
-
-class Silent:
-    def on_step(self, *_, **__):
-        pass
-
-    on_episode = on_metrics = on_step
 
 
 class Gate(gymnasium.Env):

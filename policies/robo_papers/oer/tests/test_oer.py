@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from factories import axes, make_episode, make_spec
+from robo_bench.trainings import Silent
 from robo_papers.oer.learner import ContinualTraining, Memory, OERConfig, chosen, tasks_of
 from robo_papers.oer.selection import Recorded, model_of, select
 from robo_rl.errors import InvalidSetting
@@ -23,13 +24,6 @@ class Line(gymnasium.Env):
 
     environment_spec = SPEC
     observation_space, action_space = SPEC.observation.space, SPEC.action.space
-
-
-class Silent:
-    def on_step(self, *_, **__):
-        pass
-
-    on_episode = on_metrics = on_step
 
 
 def episodes(task, count=8, steps=10, seed=0):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from factories import axes, make_episode, make_spec
+from robo_bench.trainings import Successes
 from robo_cli.main import dispatch
 from robo_papers.srpo.learner import (
     Resemblance,
@@ -22,20 +23,6 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import ArraySpec
-
-
-class Silent:
-    def __init__(self):
-        self.episodes, self.metrics = [], []
-
-    def on_episode(self, step, *, success, **_):
-        self.episodes.append(success)
-
-    def on_metrics(self, step, metrics):
-        self.metrics.append(metrics)
-
-    def on_step(self, *_):
-        pass
 
 
 def test_scores_of_failures_are_those_of_the_page():
@@ -115,7 +102,7 @@ def srpo(score, seed, steps=6400):
         cloning=Cloning(updates=300, initial_std=0.15),
     )
     episodes = [rollout(Line(), Halfway(number), seed=number) for number in range(30)]
-    training, heard = config.training(Line, steps=steps, seed=seed, demonstrations=episodes), Silent()
+    training, heard = config.training(Line, steps=steps, seed=seed, demonstrations=episodes), Successes()
     training.run(heard)
     return training, heard
 
@@ -123,13 +110,13 @@ def srpo(score, seed, steps=6400):
 @pytest.mark.slow
 def test_srpo_improves_a_clone_and_permuted_scores_do_not(monkeypatch):
     training, heard = srpo("progress", 0)
-    assert np.mean(heard.episodes[:64]) < 0.6
+    assert np.mean(heard.found[:64]) < 0.6
     assert np.mean(evaluate(training.policy, Line(), seeds=range(50)).successes) > 0.9
     plain = Resemblance.scores
     random = np.random.default_rng(0)
     monkeypatch.setattr(Resemblance, "scores", lambda self, episodes: random.permutation(plain(self, episodes)))
     _, dealt = srpo("progress", 0)
-    assert np.mean(dealt.episodes[-128:]) < 0.6
+    assert np.mean(dealt.found[-128:]) < 0.6
 
 
 def test_failures_near_a_success_are_worth_more():

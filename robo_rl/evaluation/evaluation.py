@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.environments.levels import FIRST_LEVEL
-from robo_rl.errors import InvalidSetting, RunError, UnknownName
+from robo_rl.errors import InvalidSetting, MissingExtra, RunError, UnknownName
 from robo_rl.evaluation.commands import Commands, commands_of
 from robo_rl.evaluation.measures import Measure, cost_measures, measured_in, measures_of
 from robo_rl.evaluation.statistics import (
@@ -331,6 +331,8 @@ def _why_not_drawn(error: Exception) -> str:
         return "the environment has no render()"
     if isinstance(error, TypeError | UnknownName) and "render_mode" in words:
         return "the environment takes no render_mode"
+    if isinstance(error, MissingExtra):
+        return words
     return f"{type(error).__name__}: {words}" if words else f"{type(error).__name__} without a message"
 
 

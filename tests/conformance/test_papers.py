@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -70,3 +71,36 @@ def test_a_paper_without_a_page_is_found(template: Path) -> None:
 @pytest.mark.parametrize("name", [name for name, paper in papers().items() if paper.distribution == "robo-rl-papers"])
 def test_rows_of_our_papers_are_read(name: str) -> None:
     assert rows_of(papers()[name])
+
+
+LOADED = """
+import importlib.abc, sys
+from typing import get_args
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1:]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from robo_rl.entry_points import known
+from robo_rl.errors import MissingExtra
+from robo_rl.papers import Group
+told = []
+for group in get_args(Group):
+    for name, point in known(group).items():
+        try:
+            point.load()
+        except MissingExtra:
+            told.append(name)
+        except Exception as error:
+            print(group, name, repr(error))
+print(*told)
+"""
+
+
+def test_a_component_without_its_package_names_the_extra() -> None:
+    absent = ("av", "gpytorch", "matplotlib", "minigrid", "pyarrow", "quadprog", "sb3_contrib", "tensorboard", "websockets")
+    done = subprocess.run([sys.executable, "-c", LOADED, *absent], check=True, capture_output=True, text=True)
+    last = done.stdout.splitlines()[-1]
+    assert {"minigrid", "sb3-tqc", "subgoals"} <= {*last.split()} and len(done.stdout.splitlines()) == 1, done.stdout

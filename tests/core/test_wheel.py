@@ -80,6 +80,7 @@ def test_modules_are_those_of_the_wheel(run):
 def test_it_trains_evaluates_records_and_labels(run):
     told = run(f"train arm-reach-sac --steps 60 --name first {TINY}")
     assert "robo-rl[films]" in told and "robo-rl[board]" in told, "what is missing is said, and ends nothing"
+    assert "MissingExtra" not in told, "in words"
     assert "1 episode," in run("evaluate latest --episodes 1 --videos 0")
     run("record robo/ArmPush-v0 --policy scripted --episodes 2 --out data/push")
     assert "2 episodes" in run("label data/push --reward oracle --name recorded")

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT
 
-from robo_sims.grids import cells as of
-from robo_sims.grids.cells import CONTENT_SHIFT, LOOKS, TARGET, Cells
+from robo_rl.errors import optional
+
+with optional("Subgoals in grid worlds", "minigrid", "minigrid"):
+    from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT
+
+    from robo_sims.grids import cells as of
+    from robo_sims.grids.cells import CONTENT_SHIFT, LOOKS, TARGET, Cells
 
 Place = tuple[int, int]
 """(x, y) of a cell; x counts to the right, y downwards, from 0."""

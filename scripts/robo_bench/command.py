@@ -39,7 +39,6 @@ BENCHES = {
     "resume": ("checkpoints",),
     "data": ("dataset_reading",),
     "reward": ("labelling", "reward_programs"),
-    "annotation": ("annotation",),
     "collectors": ("collectors",),
     "robot": ("robot",),
     "drive": ("drive",),
@@ -77,7 +76,7 @@ def main(arguments: list[str]) -> int:
         names = [name for name in BENCHES if any(order.only in case.name for case in cases_of(name, order))]
         return max((_in_its_own_process(name, order) for name in names), default=0)
     with loud_exit("look for calls of the environment after its end"), confined(order.threads):
-        (_print_lines if order.json else _print_table)(order.what, _rows(order))
+        (_print_lines if order.json else print_table)(order.what, _rows(order))
     return 0
 
 
@@ -109,7 +108,8 @@ def _print_lines(bench: str, rows: Iterator[tuple[Case, Figures]]) -> None:
         print(json.dumps({"bench": bench, "case": case.name, "unit": case.unit} | figures.to_json()), flush=True)
 
 
-def _print_table(bench: str, rows: Iterator[tuple[Case, Figures]]) -> None:
+def print_table(bench: str, rows: Iterator[tuple[Case, Figures]]) -> None:
+    """Print a table of the rows of a bench, each as soon as it is measured."""
     console = Console()
     table = Table("bench", "case", "ours", "unit", "peers", "ratio", "limit", box=SIMPLE_HEAD, pad_edge=False)
     with console.status("measuring") as status:

@@ -14,27 +14,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
-import minigrid  # noqa: F401 - registers its environments
-
-from robo_rl.environments.make import make_environment
-from robo_rl.rewards.annotation.captioning import described
-from robo_rl.rewards.annotation.questions import AnnotationRule, LabelQuestions, PairQuestions, Query, RuleModel
 from robo_rl.rewards.chat.client import ModelClient
-from robo_rl.rewards.chat.log import CallLog
 from robo_rl.rewards.chat.models import ChatModel, chat_model
 from robo_rl.rewards.chat.question import Question
 from robo_rl.rewards.judges.heads import SYSTEM, worded
 from robo_rl.rewards.judges.rater import CHOOSE, Choice
 from robo_rl.rewards.judges.rubrics import META, Rubric, VerdictForm
-from robo_rl.rewards.step_rewards.steps import Steps
-from robo_rl.rollout.episode import RandomPolicy, rollout
-from robo_rl.spec.environment import specification
-from robo_sims.minigrid_captions import MiniGridCaptioner
 
-DOORS, ROOMS = "minigrid/MiniGrid-DoorKey-5x5-v0", "minigrid/MiniGrid-DoorKey-6x6-v0"
 INSTRUCTION = "push the cube onto the mark"
 
 
@@ -58,34 +46,6 @@ class Path(NamedTuple):
             f"| {self.name} | {self.formed} of {self.asked} | {self.right} of {self.asked} | {self.constant} | {self.said} "
             f"| {self.seconds / max(1, self.asked):.1f} |"
         )
-
-
-def captions(count: int) -> list[str]:
-    """Return distinct captions of DoorKey, half of them of steps that help by the rule, as far as there are as many."""
-    environment = make_environment(ROOMS, encoding="one-hot")
-    captioner, rule = MiniGridCaptioner(), RuleModel(AnnotationRule())
-    found = dict[str, bool]()
-    for seed in range(60):
-        episode = rollout(environment, RandomPolicy(specification(environment), seed), seed=seed)
-        for caption in described(captioner, Steps.of(episode), {}, says_task=False).captions:
-            found[caption] = rule.rank(caption) > 0
-    environment.close()
-    helps, rest = ([caption for caption, is_good in found.items() if is_good is wanted] for wanted in (True, False))
-    return [each for pair in zip(helps, rest, strict=False) for each in pair][:count]
-
-
-def agreement(model: ChatModel, kind: type[LabelQuestions | PairQuestions], queries: Sequence[Query], name: str) -> Path:
-    """Return how often labels of captions are those of the rule."""
-    started = time.monotonic()
-    goal = "unlock the door with the key, and get to the goal"
-    asked, rule = (
-        kind(ModelClient(each, log=CallLog(None)), goal).answers(queries) for each in (model, RuleModel(AnnotationRule()))
-    )
-    labels, wanted = ([value for value, _ in each] for each in (asked, rule))
-    right = sum(mine == best for mine, best in zip(labels, wanted, strict=True))
-    said = ", ".join(f"{labels.count(value)} x {value:g}" for value in sorted({each for each in labels if each is not None}))
-    formed = sum(value is not None for value in labels)
-    return Path(name, len(queries), formed, right, most(wanted), said, time.monotonic() - started)
 
 
 def most(values: Iterable[object]) -> int:
@@ -145,11 +105,7 @@ def asked_for(module: str, text: str | None) -> tuple[ChatModel, int]:
 def main() -> None:
     """Print the table."""
     model, count = asked_for("robo_bench.local_model", __doc__)
-    known = captions(count)
-    two = [*pairwise(known)]
     paths: Sequence[Callable[[], Path]] = (
-        lambda: agreement(model, LabelQuestions, [(each,) for each in known], "annotation (ONI): does a step help?"),
-        lambda: agreement(model, PairQuestions, two, "annotation (ONI): which step is better?"),
         lambda: choices(model, "rater `judge`, second question", pairs(count), "better"),
         lambda: choices(model, "meta judge: does a score fit?", verdicts(count), "verdict"),
     )

@@ -44,7 +44,7 @@ MOST_KEPT = 100_000  # size of the caption cache
 
 
 class MiniGridCaptioner:
-    """Captioner of all MiniGrid and BabyAI tasks; implements `robo_rl.rewards.annotation.captioning.Captioner`."""
+    """Captioner of all MiniGrid and BabyAI tasks; implements `robo_rl.rewards.step_rewards.captions.Captioner`."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}

@@ -30,14 +30,13 @@ CHEAP = {
     "env": "HalfCheetah-v5, 16",
     "data": "transitions of 17 numbers",
     "reward": "from the cache",
-    "annotation": "random actions",
     "collectors": "unpack: a frame",
     "robot": "guard, a command",
     "drive": "grid, 20 cars more, 84x84",
 }
 
 
-SLOW = ("reward", "annotation", "collectors", "drive")
+SLOW = ("reward", "collectors", "drive")
 """Of these each takes ten seconds: models, processes and a server start."""
 
 

@@ -14,6 +14,10 @@ from robo_papers.gr_rl.critic import ProgressConfig, Track
 from robo_papers.gr_rl.critic import fit as fit_progress
 from robo_papers.gr_rl.reward import ProgressReward
 from robo_papers.gr_rl.reward import save as save_progress
+from robo_papers.oni.annotator import Label
+from robo_papers.oni.arrivals import Arrival, RecordedAnnotator
+from robo_papers.oni.questions import AnnotationRule
+from robo_papers.oni.reward import ONIClassification, ONIRanking, ONIRetrieval
 from robo_papers.spo.reward import SelfPlayReward
 from robo_papers.subpo.reward import CoverageReward
 from robo_papers.vpl.model import UsersConfig, fit_users
@@ -23,10 +27,6 @@ from robo_papers.words_as_beacons.reward import BONUS, SubgoalReward
 from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
-from robo_rl.rewards.annotation.annotator import Label
-from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
-from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rewards.conformance.online import ONLINE_CHECKS, check_online_reward, environments_are_apart
 from robo_rl.rewards.conformance.rewards import REWARD_CHECKS, check_reward
 from robo_rl.rewards.decomposition.rewards import (

@@ -19,11 +19,7 @@ ONLINE = {
     "driving": "driving/carla.md",
     "driving-large-batch": "driving/carla.md",
 }
-RACES = {
-    "oni": "rewards/oni.md",
-    "beacons": "../policies/robo_papers/words_as_beacons/page.md",
-    "hil": "people/human-in-the-loop.md",
-}
+RACES = {"hil": "people/human-in-the-loop.md"}
 
 
 def facts_of(study: str):

@@ -11,8 +11,8 @@ import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
+from robo_papers.oni.questions import Better, Helps
 from robo_rl.errors import InvalidSetting, JudgeUnavailable, MissingExtra
-from robo_rl.rewards.annotation.questions import Better, Helps
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.local import Local, _Writing
 from robo_rl.rewards.chat.opening import language_model

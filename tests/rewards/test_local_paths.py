@@ -10,12 +10,12 @@ import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
+from robo_papers.oni.questions import LabelQuestions, PairQuestions
 from robo_papers.words_as_beacons.level import level_of
 from robo_papers.words_as_beacons.teachers import listed, question
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import RewardUnavailable
 from robo_rl.rewards.annotation.criticism import criticised
-from robo_rl.rewards.annotation.questions import LabelQuestions, PairQuestions
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.local import Local
 from robo_rl.rewards.chat.log import CallLog

@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 
-from robo_bench.local_model import DOORS, Path, asked_for, most
+from robo_bench.local_model import Path, asked_for, most
 from robo_papers.words_as_beacons.level import Level, level_of
 from robo_papers.words_as_beacons.teachers import PerfectTeacher, listed, question
 from robo_rl.rewards.chat.client import ModelClient
@@ -23,7 +23,7 @@ from robo_sims.grids.cells import cells_of
 def subgoals(model: ChatModel, count: int) -> Path:
     """Return how often a plan for a level is usable, and begins as the perfect one does."""
     started, levels = time.monotonic(), list[Level]()
-    environment: Any = gymnasium.make(DOORS.partition("/")[2])
+    environment: Any = gymnasium.make("MiniGrid-DoorKey-5x5-v0")
     for seed in range(count):
         environment.reset(seed=seed)
         grid = environment.unwrapped

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from robo_rl.rewards.annotation.captioning import Captioner, described
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.question import Form, Question, prompt
 from robo_rl.rewards.critiques import SpanFeedback
+from robo_rl.rewards.step_rewards.captions import Captioner, described
 from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.types import Episode
 

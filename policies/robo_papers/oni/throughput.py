@@ -3,6 +3,8 @@
 The model is the double that answers by rule, at once or after two seconds a call. "annotator off" makes the same captions and
 rewards without questions; a bound goes without captions and rewards, too. Every trial begins with no labels, so that all
 requested ones arrive within it. Whole rollouts with their updates, or the simulator alone with random actions.
+
+    python -m robo_papers.oni.throughput --seconds 5 --repeats 3
 """
 
 from __future__ import annotations
@@ -14,15 +16,17 @@ from functools import partial
 
 import numpy as np
 import torch
+import tyro
 from typing_extensions import override
 
-from robo_bench.measurement import Bound, Case, Contestants, Effort, Work, timed
+from robo_bench.command import print_table
+from robo_bench.measurement import Bound, Case, Contestants, Effort, Work, confined, timed
 from robo_bench.trainings import Environments, advancing
+from robo_papers.oni.annotator import Annotator
+from robo_papers.oni.arrivals import RecordedAnnotator
+from robo_papers.oni.questions import AnnotationRule
+from robo_papers.oni.reward import ONI, ONIClassification, ONIRanking, ONIRetrieval
 from robo_policies.learners.ppo import PPOConfig
-from robo_rl.rewards.annotation.annotator import Annotator
-from robo_rl.rewards.annotation.captioning import RecordedAnnotator
-from robo_rl.rewards.annotation.oni import ONI, ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
 from robo_rl.rollout.vector import VectorRollout
 from robo_rl.spec.environment import specification
@@ -111,3 +115,14 @@ def _speed(work: Work, seconds: float) -> float:
     """Return steps per second; the first call, which includes the setup, is not counted."""
     work()
     return timed(work, seconds).rate
+
+
+def main() -> None:
+    """Print a row for each case as soon as it is measured."""
+    effort = tyro.cli(Effort, prog="python -m robo_papers.oni.throughput", description="Measure the cost of annotation.")
+    with confined(effort.threads):
+        print_table("annotation", ((case, case.measure(effort)) for case in cases(effort)))
+
+
+if __name__ == "__main__":
+    main()

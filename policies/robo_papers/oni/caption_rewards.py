@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from robo_rl.rewards.annotation.annotator import Label
-from robo_rl.rewards.annotation.network import CaptionFitter, Fit
-from robo_rl.rewards.annotation.questions import Query
+from robo_papers.oni.annotator import Label
+from robo_papers.oni.network import CaptionFitter, Fit
+from robo_papers.oni.questions import Query
 from robo_rl.types import Labels, Metrics, StateDict
 
 TRIES = 8  # draws of a pair until one was not compared yet

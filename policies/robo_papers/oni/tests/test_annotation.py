@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from factories import make_spec
+from robo_papers.oni.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label, QueryQueue
+from robo_papers.oni.arrivals import Arrival, RecordedAnnotator
+from robo_papers.oni.reward import ONIRetrieval
 from robo_rl.errors import JudgeUnavailable, RewardUnavailable
-from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label, QueryQueue
-from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
-from robo_rl.rewards.annotation.oni import ONIRetrieval
 from robo_rl.rewards.step_rewards.online_scoring import OnlineScoring
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint

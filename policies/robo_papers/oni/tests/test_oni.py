@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from factories import rest_slow
+from robo_papers.oni.annotator import Label
+from robo_papers.oni.arrivals import record_of
+from robo_papers.oni.caption_rewards import Classification, Ranking, classification_loss, ranking_loss
+from robo_papers.oni.network import Fit
+from robo_papers.oni.questions import AnnotationRule
+from robo_papers.oni.reward import ONIClassification, ONIRanking, ONIRetrieval
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.annotation.annotator import Label
-from robo_rl.rewards.annotation.caption_rewards import Classification, Ranking, classification_loss, ranking_loss
-from robo_rl.rewards.annotation.captioning import record_of
-from robo_rl.rewards.annotation.network import Fit
-from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.questions import AnnotationRule
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import specification

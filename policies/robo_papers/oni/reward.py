@@ -1,7 +1,7 @@
 """ONI: intrinsic rewards from a language model's opinion of the agent's own steps, requested while it learns.
 
 Zheng, Henaff, Zhang, Grover & Amos 2024, "Online Intrinsic Rewards for Decision Making Agents from Large Language Model
-Feedback", arXiv:2410.23022. Written from the paper's equations; docs/rewards/oni.md lists what differs.
+Feedback", arXiv:2410.23022. Written from the paper's equations; page.md lists what differs.
 """
 
 from __future__ import annotations
@@ -18,25 +18,18 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+from robo_papers.oni.annotator import Annotator, BackgroundAnnotator, Label
+from robo_papers.oni.arrivals import AnnotatedCaptions, RecordedAnnotator, record_of
+from robo_papers.oni.caption_rewards import CaptionRewards, Classification, Ranking, Retrieval
+from robo_papers.oni.network import Fit
+from robo_papers.oni.questions import AnnotationRule, LabelQuestions, PairQuestions, Questions, RuleModel
 from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.annotation.annotator import Annotator, BackgroundAnnotator, Label
-from robo_rl.rewards.annotation.caption_rewards import CaptionRewards, Classification, Ranking, Retrieval
-from robo_rl.rewards.annotation.captioning import (
-    LOOK,
-    AnnotatedCaptions,
-    Captioner,
-    Described,
-    RecordedAnnotator,
-    described,
-    record_of,
-)
-from robo_rl.rewards.annotation.network import Fit
-from robo_rl.rewards.annotation.questions import AnnotationRule, LabelQuestions, PairQuestions, Questions, RuleModel
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.log import CallLog
 from robo_rl.rewards.chat.opening import language_model, require_task
 from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.step_rewards.captions import LOOK, Captioner, Described, described
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward
 from robo_rl.rewards.step_rewards.steps import Steps, StepScores

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from robo_papers.oni.questions import Query, Questions
 from robo_rl.errors import RewardUnavailable
-from robo_rl.rewards.annotation.questions import Query, Questions
 from robo_rl.rewards.chat.client import SILENT
 from robo_rl.types import Metrics, StateDict
 

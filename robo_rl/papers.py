@@ -13,8 +13,8 @@ names a package. It is a paper if it holds a `paper.toml`, and so is each of its
     rwr = "learner:RWRConfig"
 
 A table for each group of components has name = "module:object", the module counted from the folder. The rest of the folder
-needs no declaration: recipes and plans of experiments in `recipes/NAME.yaml` and `plans/NAME.yaml`, the page `page.md`, the
-study `study.py`, tests in `tests/`. Listing reads these files and imports nothing.
+needs no declaration: recipes, plans of experiments and packs of replies in `recipes/NAME.yaml`, `plans/NAME.yaml` and
+`packs/NAME.yaml`, the page `page.md`, the study `study.py`, tests in `tests/`. Listing reads these files and imports nothing.
 """
 
 from __future__ import annotations
@@ -101,6 +101,11 @@ class Paper:
     def plans(self) -> dict[str, Path]:
         """Name -> file of its experiments."""
         return {path.stem: path for path in sorted(self.folder.glob("plans/*.yaml"))}
+
+    @property
+    def packs(self) -> dict[str, Path]:
+        """Name -> file of its packs of replies."""
+        return {path.stem: path for path in sorted(self.folder.glob("packs/*.yaml"))}
 
     @property
     def page(self) -> Path | None:

@@ -19,7 +19,7 @@ from robo_rl.spec.environment import ActionMode, ActionSpec, ArraySpec, Environm
 from robo_rl.types import Episode
 
 TESTS_OWN = ("MUJOCO_GL", "OMP_NUM_THREADS", "SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY", "PYTHONPATH")
-"""Variables of the environment that tests/conftest.py sets or that a stranger's machine without a display does not have."""
+"""Variables of the environment that conftest.py sets or that a stranger's machine without a display does not have."""
 
 
 def bare_environment(**more: str) -> dict[str, str]:

@@ -161,8 +161,8 @@ def test_who_answers_is_known_before_anything_is_simulated(command, words, error
     def simulated(*arguments, **more):
         raise AssertionError("a step was simulated")
 
-    for module in ("training.program_validation", "rewards.latent_steps"):
-        monkeypatch.setattr(f"robo_app.{module}.rollout", simulated)
+    for module in ("robo_app.training.program_validation", "robo_papers.lare.latent_steps"):
+        monkeypatch.setattr(f"{module}.rollout", simulated)
     with pytest.raises(error, match=told):
         dispatch(["reward", *command.split(), *words])
 

@@ -14,6 +14,12 @@ from robo_papers.gr_rl.critic import ProgressConfig, Track
 from robo_papers.gr_rl.critic import fit as fit_progress
 from robo_papers.gr_rl.reward import ProgressReward
 from robo_papers.gr_rl.reward import save as save_progress
+from robo_papers.lare.reward import (
+    EpisodicReward,
+    LatentReward,
+    RandomizedReturnDecomposition,
+    ReturnDecomposition,
+)
 from robo_papers.oni.annotator import Label
 from robo_papers.oni.arrivals import Arrival, RecordedAnnotator
 from robo_papers.oni.questions import AnnotationRule
@@ -29,12 +35,6 @@ from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
 from robo_rl.rewards.conformance.online import ONLINE_CHECKS, check_online_reward, environments_are_apart
 from robo_rl.rewards.conformance.rewards import REWARD_CHECKS, check_reward
-from robo_rl.rewards.decomposition.rewards import (
-    EpisodicReward,
-    LatentReward,
-    RandomizedReturnDecomposition,
-    ReturnDecomposition,
-)
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress, EmbeddedShuffled
 from robo_rl.rewards.images.clg import ContrastingLanguageGoals, DrivingGoals

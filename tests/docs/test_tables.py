@@ -15,7 +15,6 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"offline": "training/offline.md", "labels": "rewards/rewards.md"}
 ONLINE = {
     "pictures": "rewards/online-rewards.md",
-    "lare": "rewards/return-decomposition.md",
     "driving": "driving/carla.md",
     "driving-large-batch": "driving/carla.md",
 }

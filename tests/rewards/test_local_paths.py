@@ -10,6 +10,7 @@ import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
+from robo_papers.lare.latent_code import LatentCode, LatentCodeConfig
 from robo_papers.oni.questions import LabelQuestions, PairQuestions
 from robo_papers.words_as_beacons.level import level_of
 from robo_papers.words_as_beacons.teachers import listed, question
@@ -21,7 +22,6 @@ from robo_rl.rewards.chat.local import Local
 from robo_rl.rewards.chat.log import CallLog
 from robo_rl.rewards.chat.question import Question
 from robo_rl.rewards.critiques import SpanFeedback
-from robo_rl.rewards.decomposition.latent_code import LatentCode, LatentCodeConfig
 from robo_rl.rewards.judges.heads import SYSTEM, worded
 from robo_rl.rewards.judges.rater import CHOOSE, Choice
 from robo_rl.rewards.judges.rubrics import META, RubricForm, VerdictForm

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
 
 from robo_rl.errors import InvalidSetting, OutOfReplies, UnknownName
+from robo_rl.papers import papers
 from robo_rl.rewards.chat.question import REPAIR, Answer, Question, Status
 from robo_rl.rewards.identity import hash_of
 from robo_rl.system.plain_files import parse_yaml, text_of
@@ -124,9 +124,11 @@ class PackModel:
 
 
 def pack_files() -> dict[str, Path]:
-    """Return name -> file of the packs that come with the package."""
-    folder = Path(str(files("robo_rl.rewards.chat") / "packs"))
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    """Return name -> file of the packs of the workbench and of the papers, sorted."""
+    found = {path.stem: path for path in (Path(__file__).parent / "packs").glob("*.yaml")}
+    for paper in papers().values():
+        found = {**paper.packs, **found}
+    return dict(sorted(found.items()))
 
 
 def read_pack(name: str) -> PackModel:

@@ -190,7 +190,7 @@ class RewardProgram:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            fix = "give the path of a .py file; robo-rl reward write and robo-rl reward latent make them"
+            fix = "give the path of a .py file; robo-rl reward write makes them"
             raise InvalidProgram("no code", f"{path} cannot be read: {error}.", fix=fix) from None
         program = cls.parse(text, columns, provenance={})
         about = _about(path.with_suffix(".json"))

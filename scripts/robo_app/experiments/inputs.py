@@ -114,16 +114,18 @@ class Model:
 
 @dataclass(frozen=True)
 class Program:
-    """A latent reward that a language model writes (`robo-rl reward latent`), in OUT/programs/NAME.py."""
+    """A program that a language model writes, in OUT/programs/NAME.py."""
 
     __pydantic_config__ = STRICT
+    writer: str
+    """An action of `robo-rl reward` that takes ENVIRONMENT, --llm and --out FILE."""
     environment: str
     llm: str
     settings: Settings = field(default_factory=dict)
 
     def command(self, file: Path) -> Words:
         """Return the command that has it written."""
-        return ["reward", "latent", self.environment, "--llm", self.llm, "--out", str(file), *options(self.settings)]
+        return ["reward", self.writer, self.environment, "--llm", self.llm, "--out", str(file), *options(self.settings)]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
 robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
 robo-rl reward rewrite data/pick --labels scored --reward mpo --meta endpoint --meta.settings.model qwen3 --out rubric-1.yaml
 robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
-robo-rl reward latent gymnasium/Reacher-v5 --llm pack:lare-reacher --out rewards/reacher.py
 robo-rl reward check mine.py --environment robo/ArmPush-v0
 robo-rl reward explain mine.py --dataset data/push --episode 3
 robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push
@@ -90,7 +89,6 @@ ACTIONS: Actions = {
     "write": Later("robo_cli.rewards.write", "WriteReward", "write_reward"),
     "search": Later("robo_cli.rewards.search", "SearchReward", "search_reward"),
     "compare": Later("robo_cli.rewards.compare", "CompareRewards", "compare_rewards"),
-    "latent": Later("robo_cli.rewards.latent", "Latent", "write_latent"),
     "calls": Later("robo_cli.rewards.language", "Calls", "show_calls"),
     "packs": Later("robo_cli.rewards.language", "Packs", "list_packs"),
 }

@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from robo_papers.lare.decoder import Decoder, DecoderConfig
+from robo_papers.lare.draws import Drawing, decomposition_loss
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig
-from robo_rl.rewards.decomposition.draws import Drawing, decomposition_loss
 from robo_rl.rewards.step_rewards.online_scoring import RECENT
 from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.spec.environment import EnvironmentSpec

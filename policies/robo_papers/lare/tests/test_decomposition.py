@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from factories import make_episode, make_spec
+from robo_papers.lare.decoder import Decoder, DecoderConfig, RunningScale
+from robo_papers.lare.draws import Draw, EveryStep, RepeatedSteps, SomeSteps, decomposition_loss
+from robo_papers.lare.learned import Decomposition, EpisodeMemory, StatesAndActions
+from robo_papers.lare.reward import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.networks.policy_value import PolicyValueNetwork
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RewardUnavailable
-from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, RunningScale
-from robo_rl.rewards.decomposition.draws import Draw, EveryStep, RepeatedSteps, SomeSteps, decomposition_loss
-from robo_rl.rewards.decomposition.learned import Decomposition, EpisodeMemory, StatesAndActions
-from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
 from robo_rl.rewards.step_rewards.online_scoring import MOST_MISSING
 from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint

@@ -11,14 +11,16 @@ import tyro
 
 from robo_app.arguments.free_settings import EnvironmentArguments, ModelSettings
 from robo_app.recipes.recipe import require_at_least
-from robo_app.rewards.latent_steps import columns_of_steps
+from robo_papers.lare.latent_code import Attempt, LatentCode, LatentCodeConfig
+from robo_papers.lare.latent_steps import columns_of_steps
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.chat.opening import language_model, require_task
-from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
 from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.spec.environment import EnvironmentSpec, specification
+
+EXAMPLES = "robo-rl reward latent gymnasium/Reacher-v5 --llm pack:lare-reacher --out rewards/reacher.py"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Latent:
             )
 
 
-def write_latent(arguments: Latent) -> int:
+def run(arguments: Latent) -> int:
     """Query the model, test, save, and print the result."""
     log = arguments.out.with_suffix(".calls.jsonl")
     if arguments.out.exists() and not log.exists():

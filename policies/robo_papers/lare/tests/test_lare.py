@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from factories import axes, make_spec
+from robo_papers.lare.decoder import DecoderConfig
+from robo_papers.lare.latent_code import LatentCode, LatentCodeConfig
+from robo_papers.lare.reward import LatentReward, ProgramFactors
 from robo_rl.errors import InvalidProgram, InvalidSetting, RewardUnavailable
 from robo_rl.rewards.chat.log import read_log
 from robo_rl.rewards.chat.opening import language_model
-from robo_rl.rewards.decomposition.decoder import DecoderConfig
-from robo_rl.rewards.decomposition.latent_code import LatentCode, LatentCodeConfig
-from robo_rl.rewards.decomposition.rewards import LatentReward, ProgramFactors
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.runner import ProgramRunner, end_workers
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from factories import axes, make_spec
+from robo_papers.lare.decoder import DecoderConfig
+from robo_papers.lare.learned import Decomposition
+from robo_papers.lare.reward import EpisodicReward, LatentReward
 from robo_policies.learners.sac import SACConfig
 from robo_rl.evaluation.evaluation import FIRST_SEED
-from robo_rl.rewards.decomposition.decoder import DecoderConfig
-from robo_rl.rewards.decomposition.learned import Decomposition
-from robo_rl.rewards.decomposition.rewards import EpisodicReward, LatentReward
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rollout.episode import rollout
 from robo_rl.settings import updated

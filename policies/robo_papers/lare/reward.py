@@ -17,10 +17,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from typing_extensions import override
 
+from robo_papers.lare.decoder import DecoderConfig
+from robo_papers.lare.draws import Drawing, EveryStep, RepeatedSteps, SomeSteps
+from robo_papers.lare.learned import Decomposition, Floats, StatesAndActions, StepInputs
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.decomposition.decoder import DecoderConfig
-from robo_rl.rewards.decomposition.draws import Drawing, EveryStep, RepeatedSteps, SomeSteps
-from robo_rl.rewards.decomposition.learned import Decomposition, Floats, StatesAndActions, StepInputs
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram, UsesPrograms

@@ -1,1 +1,0 @@
-"""Rewards of single steps, learned from the returns of whole episodes alone."""

@@ -1,6 +1,6 @@
-"""Ask the language model in this process on each path where right answers are known, and count them.
+"""Ask the language model in this process where right answers are known, and count them; studies of papers ask it, too.
 
-    python -m robo_bench.local_model                    (about five minutes on one core)
+    python -m robo_bench.local_model                    (minutes on one core)
     python -m robo_bench.local_model --model FILE.gguf
 
 Every choice is made by likelihood, so that all answers have their form. Beside the right answers stands what the best answer
@@ -13,7 +13,7 @@ import argparse
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from robo_rl.rewards.chat.client import ModelClient
@@ -21,7 +21,6 @@ from robo_rl.rewards.chat.models import ChatModel, chat_model
 from robo_rl.rewards.chat.question import Question
 from robo_rl.rewards.judges.heads import SYSTEM, worded
 from robo_rl.rewards.judges.rater import CHOOSE, Choice
-from robo_rl.rewards.judges.rubrics import META, Rubric, VerdictForm
 
 INSTRUCTION = "push the cube onto the mark"
 
@@ -76,20 +75,6 @@ def pairs(count: int) -> list[tuple[Question, str]]:
     return found
 
 
-def verdicts(count: int) -> list[tuple[Question, str]]:
-    """Return first questions of a meta judge: whether a score fits, where the outcome is known."""
-    found = list[tuple[Question, str]]()
-    for number in range(count):
-        is_done, fits = number % 2 == 0, number % 4 < 2
-        score = 0.95 if is_done == fits else 0.05
-        facts = f"The judge's score, from 0 to 1: {score}\nThe task was {'done' if is_done else 'not done'}, as is known."
-        task = worded("The task of the robot: <task>{instruction}</task>", f"{INSTRUCTION} {number}")
-        words = "Does the score fit what the clip shows of the task? good: yes; ok: more or less; bad: no."
-        asked = Question((f"The rubric:\n{Rubric().words}", f"{task}\n{facts}", words), VerdictForm, META)
-        found.append((asked, "good" if fits else "bad"))
-    return found
-
-
 def asked_for(module: str, text: str | None) -> tuple[ChatModel, int]:
     """Read a command line, print the head of the table, and return the model and the questions of each path."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(text or "").splitlines()[0])
@@ -102,16 +87,6 @@ def asked_for(module: str, text: str | None) -> tuple[ChatModel, int]:
     return model, arguments.cases
 
 
-def main() -> None:
-    """Print the table."""
-    model, count = asked_for("robo_bench.local_model", __doc__)
-    paths: Sequence[Callable[[], Path]] = (
-        lambda: choices(model, "rater `judge`, second question", pairs(count), "better"),
-        lambda: choices(model, "meta judge: does a score fit?", verdicts(count), "verdict"),
-    )
-    for path in paths:
-        print(path().row(), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    model, count = asked_for("robo_bench.local_model", __doc__)
+    print(choices(model, "rater `judge`, second question", pairs(count), "better").row())

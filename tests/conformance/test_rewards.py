@@ -20,6 +20,7 @@ from robo_papers.lare.reward import (
     RandomizedReturnDecomposition,
     ReturnDecomposition,
 )
+from robo_papers.mpo.rubrics import RubricReward
 from robo_papers.oni.annotator import Label
 from robo_papers.oni.arrivals import Arrival, RecordedAnnotator
 from robo_papers.oni.questions import AnnotationRule
@@ -42,7 +43,6 @@ from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.images.vlm_rm import VLMRM
 from robo_rl.rewards.judges.rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
-from robo_rl.rewards.judges.rubrics import RubricReward
 from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, Pairs, PreferenceReward, RewardEnsemble, save
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.reward import ProgramReward

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from robo_papers.gr_rl.reward import retries_in
+from robo_papers.text2grad.spans import SpanFeedback
 from robo_rl.errors import InvalidProgram
 from robo_rl.rewards.chat.question import Answer, Form, Question, read
-from robo_rl.rewards.critiques import SpanFeedback
 from robo_rl.rewards.programs.program import RewardProgram
 
 

@@ -11,6 +11,7 @@ import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
+from robo_papers.mpo.rubrics import VerdictForm
 from robo_papers.oni.questions import Better, Helps
 from robo_rl.errors import InvalidSetting, JudgeUnavailable, MissingExtra
 from robo_rl.rewards.chat.client import ModelClient
@@ -20,7 +21,6 @@ from robo_rl.rewards.chat.question import Answer, Form, Question, prompt, read
 from robo_rl.rewards.judges.heads import CompletionForm, ContrastForm, ProgressForm
 from robo_rl.rewards.judges.rater import Choice
 from robo_rl.rewards.judges.rewards import OrdinalForm
-from robo_rl.rewards.judges.rubrics import VerdictForm
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")

@@ -11,20 +11,20 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
 from robo_papers.lare.latent_code import LatentCode, LatentCodeConfig
+from robo_papers.mpo.rubrics import META, RubricForm, VerdictForm
 from robo_papers.oni.questions import LabelQuestions, PairQuestions
+from robo_papers.text2grad.criticism import criticised
+from robo_papers.text2grad.spans import SpanFeedback
 from robo_papers.words_as_beacons.level import level_of
 from robo_papers.words_as_beacons.teachers import listed, question
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import RewardUnavailable
-from robo_rl.rewards.annotation.criticism import criticised
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.local import Local
 from robo_rl.rewards.chat.log import CallLog
 from robo_rl.rewards.chat.question import Question
-from robo_rl.rewards.critiques import SpanFeedback
 from robo_rl.rewards.judges.heads import SYSTEM, worded
 from robo_rl.rewards.judges.rater import CHOOSE, Choice
-from robo_rl.rewards.judges.rubrics import META, RubricForm, VerdictForm
 from robo_rl.rewards.search.prompts import RewardTask
 from robo_rl.rewards.search.writing import Text2RewardConfig, Writer, write
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction

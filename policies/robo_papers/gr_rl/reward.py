@@ -35,7 +35,7 @@ def states_of(spec: EnvironmentSpec, episode: Episode) -> Floats:
 
 
 _RETRY = re.compile(r"\s*+retry\s*+(?:at)?+\s*+(\d++(?:\.\d++)?+)s?\b.*+", re.DOTALL | re.IGNORECASE)
-"""As with criticisms (robo_rl.rewards.critiques), nothing goes back."""
+"""As with remarks on spans of time, nothing goes back."""
 
 
 def retries_in(notes: Iterable[str], episode: Episode) -> list[int]:

@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from robo_bench.critiques import EPISODES, FAR, MOVES, SIZE, played
+from robo_bench.walled_grid import FAR, MOVES, SIZE, played
 
 Floats = npt.NDArray[np.float64]
-UPDATES, ASKED, RATE, BATCH = 100, 64, 0.5, 256
+UPDATES, EPISODES, ASKED, RATE, BATCH = 100, 64, 64, 0.5, 256
 TURNS = ((5, 2), (0, 4))
 """Places through which each way to the goal leads, and where a biased corrector is always wrong."""
 

@@ -19,7 +19,6 @@ robo-rl data restore data/pick
 robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into.train 0.9 --into.test 0.1
 robo-rl data mirror data/pick --out data/both-ways
-robo-rl data critique data/pick --name criticised
 robo-rl data merge data/pick data/more --out data/all
 robo-rl data view data/pick"""
 
@@ -39,7 +38,6 @@ ACTIONS: Actions = {
     "filter": (Filter, filter_),
     "split": (Split, split),
     "mirror": Later("robo_cli.data.double", "Mirrored", "mirror"),
-    "critique": Later("robo_cli.data.critique", "Critique", "critique"),
     "view": (View, view),
     "convert": (Convert, convert),
 }

@@ -19,7 +19,6 @@ robo-rl reward fit preference --dataset data/pick --preferences mine --out rewar
 robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml
 robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
 robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
-robo-rl reward rewrite data/pick --labels scored --reward mpo --meta endpoint --meta.settings.model qwen3 --out rubric-1.yaml
 robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
 robo-rl reward check mine.py --environment robo/ArmPush-v0
 robo-rl reward explain mine.py --dataset data/push --episode 3
@@ -80,7 +79,6 @@ ACTIONS: Actions = {
     "list": (List, list_rewards),
     "show": (Show, show),
     "fit": Nested(FIT, FITS),
-    "rewrite": Later("robo_cli.rewards.rewrite", "Rewrite", "rewrite"),
     "calibrate": Later("robo_cli.rewards.calibrate", "Calibrate", "calibrate"),
     "bench": Later("robo_bench.scored_clips", "BenchReward", "bench_reward"),
     "check": Later("robo_cli.rewards.check", "Check", "check_program"),

@@ -1,6 +1,6 @@
 """Remarks on spans of time by a language model, which is shown an episode in words: Text2Grad without a person.
 
-The remarks have the form in which a person writes them (`robo_rl.rewards.critiques`), and become rewards in the same way.
+The remarks have the form in which a person writes them (`robo_papers.text2grad.spans`), and become rewards in the same way.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 import pydantic
 
+from robo_papers.text2grad.spans import SpanFeedback
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.question import Form, Question, prompt
-from robo_rl.rewards.critiques import SpanFeedback
 from robo_rl.rewards.step_rewards.captions import Captioner, described
 from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.types import Episode

@@ -1,6 +1,6 @@
 """A rubric that can be hacked on a small grid: fixed, rewritten by a meta judge, and rewritten by one that believes the scores.
 
-python -m robo_bench.rubrics --seeds 3
+python -m robo_papers.mpo.study --seeds 3
 
 The judge reads pictures and the words of the rubric; the meta judge finds episodes whose scores and success disagree. Both
 follow rules.
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robo_papers.mpo.rubrics import Criterion, Rubric, RubricReward, Sample, rewritten
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.models import Terms
 from robo_rl.rewards.chat.question import Answer, Question
 from robo_rl.rewards.chat.store import AnswerStore
-from robo_rl.rewards.judges.rubrics import Criterion, Rubric, RubricReward, Sample, rewritten
 
 Floats = npt.NDArray[np.float64]
 SIZE, LONGEST, EPISODES, UPDATES, EVERY, RATE = 5, 14, 32, 300, 30, 6.0

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from robo_papers.mpo.rubrics import RubricReward, Sample
 from robo_rl.rewards.images.picture_reward import pictures_of
-from robo_rl.rewards.judges.rubrics import RubricReward, Sample
 from robo_rl.types import Episode, RewardLabels
 
 

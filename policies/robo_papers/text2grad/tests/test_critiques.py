@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robo_bench import critiques
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
+from robo_papers.text2grad import study
+from robo_papers.text2grad.criticism import Remark, Remarks, lines_of, notes, question
+from robo_papers.text2grad.spans import SpanFeedback, span_rewards
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.annotation.criticism import Remark, Remarks, lines_of, notes, question
-from robo_rl.rewards.critiques import SpanFeedback, span_rewards
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 from robo_sims.minigrid_captions import MiniGridCaptioner
@@ -59,9 +59,9 @@ def test_shared_spans_are_worth_one_at_any_rate(start, length, rate):
 
 @pytest.mark.slow
 def test_only_the_place_teaches(monkeypatch):
-    monkeypatch.setattr(critiques, "UPDATES", 50)
-    assert critiques.learned("spans", 0) > 0.9
-    assert critiques.learned("summed", 0) < 0.2 and critiques.learned("later", 0) < 0.2
+    monkeypatch.setattr(study, "UPDATES", 50)
+    assert study.learned("spans", 0) > 0.9
+    assert study.learned("summed", 0) < 0.2 and study.learned("later", 0) < 0.2
 
 
 def test_remarks_become_labels_beside_the_recorded_rewards(tmp_path, capsys):

@@ -10,13 +10,15 @@ from robo_app.arguments.free_settings import ModelSettings
 from robo_app.arguments.positionals import DATASET
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import write
+from robo_papers.text2grad.criticism import criticised
+from robo_papers.text2grad.spans import Paid, SpanFeedback, span_rewards
 from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.annotation.criticism import criticised
 from robo_rl.rewards.chat.opening import language_model
-from robo_rl.rewards.critiques import Paid, SpanFeedback, span_rewards
 from robo_rl.rewards.identity import hash_of
 from robo_rl.types import Labels
+
+EXAMPLES = "robo-rl data critique data/pick --name criticised"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Critique:
             raise InvalidSetting("weight is out of range.", got=self.weight, allowed="a finite number")
 
 
-def critique(arguments: Critique) -> int:
+def run(arguments: Critique) -> int:
     """Write the labels, and print how many remarks were used."""
     dataset = Dataset(arguments.dataset)
     if arguments.llm:

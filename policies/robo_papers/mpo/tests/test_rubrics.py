@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from factories import make_episode
-from robo_bench.rubrics import BUSY, FIRST, IDLE, INSTRUCTION, NEARNESS, Rules, drawn, learned, scoring
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
+from robo_papers.mpo.rubrics import Rubric, RubricReward, Sample, rewritten, screened
+from robo_papers.mpo.study import BUSY, FIRST, IDLE, INSTRUCTION, NEARNESS, Rules, drawn, learned, scoring
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.chat import models as judging
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.models import Terms
 from robo_rl.rewards.chat.question import Answer
 from robo_rl.rewards.chat.store import AnswerStore
-from robo_rl.rewards.judges.rubrics import Rubric, RubricReward, Sample, rewritten, screened
 
 
 @dataclass(frozen=True)

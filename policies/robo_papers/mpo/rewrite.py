@@ -12,13 +12,15 @@ from robo_app.arguments.free_settings import MetaSettings, RewardModelSettings
 from robo_app.arguments.positionals import DATASET
 from robo_app.recipes.recipe import require_at_least
 from robo_app.recipes.reward_file import read_labeller
-from robo_app.rewards.rubric_samples import agreement, sample_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
+from robo_papers.mpo.rubrics import RubricReward, rewritten
+from robo_papers.mpo.samples import agreement, sample_of
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.models import chat_model
-from robo_rl.rewards.judges.rubrics import RubricReward, rewritten
+
+EXAMPLES = "robo-rl reward rewrite data/pick --labels scored --reward scored.yaml --meta endpoint --out rubric-1.yaml"
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Rewrite:
         require_at_least(self, {"episodes": 1, "seed": 0})
 
 
-def rewrite(arguments: Rewrite) -> int:
+def run(arguments: Rewrite) -> int:
     """Write the next version, or say why the rubric stays; print how well scores agree with success."""
     dataset, model = Dataset(arguments.dataset), read_labeller(arguments.reward, arguments.settings)
     if not isinstance(model, RubricReward):

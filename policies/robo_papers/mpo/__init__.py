@@ -1,0 +1,1 @@
+"""A judge's rubric, which a meta judge rewrites if scores are wrong (MPO)."""

@@ -1,0 +1,1 @@
+"""Remarks on spans of time as rewards of steps (Text2Grad)."""

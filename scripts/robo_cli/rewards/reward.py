@@ -16,7 +16,6 @@ PROGRAM = "program:"
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle
 robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick
-robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml
 robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
 robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
 robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
@@ -79,7 +78,6 @@ ACTIONS: Actions = {
     "list": (List, list_rewards),
     "show": (Show, show),
     "fit": Nested(FIT, FITS),
-    "calibrate": Later("robo_cli.rewards.calibrate", "Calibrate", "calibrate"),
     "bench": Later("robo_bench.scored_clips", "BenchReward", "bench_reward"),
     "check": Later("robo_cli.rewards.check", "Check", "check_program"),
     "explain": Later("robo_cli.rewards.explain", "Explain", "explain"),

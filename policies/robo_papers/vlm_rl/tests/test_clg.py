@@ -10,8 +10,8 @@ import yaml
 from factories import make_spec, picture_spec
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
+from robo_papers.vlm_rl.reward import ContrastingLanguageGoals, interval, safety, synthesis
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.images.clg import ContrastingLanguageGoals, interval, safety, synthesis
 from robo_rl.types import Episode
 
 SPEC = make_spec("road", picture_spec("camera_front", (6, 6, 3)))

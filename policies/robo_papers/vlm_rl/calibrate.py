@@ -13,10 +13,12 @@ import yaml
 from robo_app.display.display import counted
 from robo_app.recipes.reward_file import read_reward
 from robo_datasets.dataset import Dataset
+from robo_papers.vlm_rl.reward import PERCENTILES, ContrastingLanguageGoals, require_enough
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.images.clg import PERCENTILES, ContrastingLanguageGoals, require_enough
 from robo_rl.runs.run import write_text
 from robo_rl.settings import plain
+
+EXAMPLES = "robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Calibrate:
         require_allowed(self, {"percentiles": (0 <= low < high <= 100, "two from 0 to 100, the lower first")})
 
 
-def calibrate(arguments: Calibrate) -> int:
+def run(arguments: Calibrate) -> int:
     """Calibrate a reward, write the file and print the interval."""
     reward = read_reward(arguments.reward, {})
     if not isinstance(reward, ContrastingLanguageGoals):

@@ -40,15 +40,6 @@ def test_the_page_shows_the_table_of_the_race(race):
     assert race_page(facts_of(race)).strip() in (DOCS / RACES[race]).read_text()
 
 
-def test_the_page_shows_what_the_searches_by_preferences_found():
-    page = (DOCS / "rewards/icpl.md").read_text()
-    for each in facts_of("icpl"):
-        confirmed, chance = each["confirmed"], each["chosen by chance"].values()
-        cells = [f"{each['score']:.0%}", ", ".join(f"{rate:.0%}" for rate in confirmed)]
-        cells += [f"**{sum(confirmed) / len(confirmed):.0%}**", *(f"{rate:.0%}" for rate in chance)]
-        assert f"| {each['seed']} | {' | '.join(cells)} |" in page
-
-
 def test_the_page_shows_what_the_comparison_of_rewards_wrote():
     assert (DOCS / "benchmarks" / "text2reward.md").read_text().strip() in (DOCS / "rewards/text2reward.md").read_text()
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from robo_papers.icpl.candidates import Outcome
+from robo_papers.icpl.eureka import Eureka, EurekaConfig
 from robo_rl.rewards.chat.opening import language_model
 from robo_rl.rewards.programs.validation import validate
-from robo_rl.rewards.search.candidates import Outcome
-from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
-from robo_rl.rewards.search.prompts import RewardTask, initial_prompt
-from robo_rl.rewards.search.writing import Writer
+from robo_rl.rewards.writing.prompts import RewardTask, initial_prompt
+from robo_rl.rewards.writing.writer import Writer
 
 TASK = RewardTask("bring the gripper to the goal", "class Batch:\n    goal_from_gripper: (N, 3)  # [m]", "np: abs", 50)
 COLUMNS = {

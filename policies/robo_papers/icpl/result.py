@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from robo_rl.rewards.search.candidates import Candidate, Outcome, Round
-from robo_rl.rewards.search.loop import Search
-from robo_rl.rewards.search.record import WINNER, keep_program, keep_round
+from robo_papers.icpl.candidates import Outcome, TrainedCandidate
+from robo_papers.icpl.loop import Search
+from robo_papers.icpl.record import WINNER, keep_round
+from robo_papers.icpl.rounds import Round
+from robo_rl.rewards.writing.record import keep_program
 from robo_rl.runs.run import write_text
 
 CONFIRMED, RESULT = "confirmations", "result.json"
@@ -34,16 +36,16 @@ def shown_rounds(search: Search[Any], out: Path) -> list[Round]:
     return rounds
 
 
-def _summary(candidate: Candidate) -> str:
+def _summary(candidate: TrainedCandidate) -> str:
     if candidate.outcome is not None and candidate.outcome.score is not None:
         return f"success {candidate.outcome.score:.1%}"
     return f"{candidate.status}: {' '.join(candidate.reason.split())[:140]}"
 
 
-def keep_winner(winner: Candidate, confirmed: list[Outcome], rounds: list[Round], out: Path, **facts: Any) -> int:
+def keep_winner(winner: TrainedCandidate, confirmed: list[Outcome], rounds: list[Round], out: Path, **facts: Any) -> int:
     """Keep the winner and the result in the folder of a search, and print them; returns the exit status, 0."""
     scores = [outcome.score for outcome in confirmed]
-    keep_program(winner, out / WINNER, **facts, confirmed=scores)
+    keep_program(winner, out / WINNER, **facts, score=winner.merit[0], confirmed=scores)
     by_chance = _by_chance(rounds)
     result = facts | {"winner": winner.name, "score": winner.merit[0], "confirmed": scores, "chosen by chance": by_chance}
     write_text(out / RESULT, json.dumps(result, indent=1))
@@ -57,7 +59,7 @@ def keep_winner(winner: Candidate, confirmed: list[Outcome], rounds: list[Round]
     return 0
 
 
-def keep_failure(best: Candidate | None, rounds: list[Round], out: Path, **facts: Any) -> int:
+def keep_failure(best: TrainedCandidate | None, rounds: list[Round], out: Path, **facts: Any) -> int:
     """Keep and print the result of a search in which no candidate succeeded; returns the exit status, 1."""
     score = None if best is None else best.merit[0]
     result = facts | {"winner": None, "score": score, "best": best and best.name, "confirmed": []}

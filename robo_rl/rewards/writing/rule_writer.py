@@ -116,7 +116,7 @@ class RuleWriter:
 
 def rule_files() -> dict[str, Path]:
     """Return name -> file of the rules that come with the package."""
-    folder = Path(str(files("robo_rl.rewards.search") / "rules"))
+    folder = Path(str(files("robo_rl.rewards.writing") / "rules"))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 

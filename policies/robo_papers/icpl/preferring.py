@@ -11,10 +11,10 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from robo_papers.icpl.candidates import TrainedCandidate
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import NamedSettings
 from robo_rl.rewards.preferences.raters import Preference, Rater, Segment
-from robo_rl.rewards.search.candidates import Candidate
 from robo_rl.types import Episode
 
 
@@ -25,7 +25,7 @@ class Comparer(Protocol):
     def identity(self) -> tuple[str, str]:
         """Its name and a hash of all that its answers follow from."""
 
-    def compare(self, first: Candidate, second: Candidate) -> Preference:
+    def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:
         """Return 0 if the first is better, 1 if the second is, 0.5 if they are equal, "skip" if it cannot decide."""
 
 
@@ -43,7 +43,7 @@ class OracleComparer(NamedSettings):
     def __post_init__(self) -> None:
         require_allowed(self, {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "seed": (self.seed >= 0, "0 or more")})
 
-    def compare(self, first: Candidate, second: Candidate) -> Preference:
+    def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:
         """Return 0, 0.5 or 1."""
         if first.merit == second.merit:
             return 0.5
@@ -60,7 +60,7 @@ class ChanceComparer(NamedSettings):
     seed: int = 0
     """Of the draw."""
 
-    def compare(self, first: Candidate, second: Candidate) -> Preference:
+    def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:
         """Return 0 or 1."""
         return float(_chance(self.seed, first, second) < 0.5)
 
@@ -68,7 +68,7 @@ class ChanceComparer(NamedSettings):
 class RaterComparer:
     """Shows a rater, such as a person or a vision model, episodes of both policies from the same starts."""
 
-    def __init__(self, rater: Rater, episodes: Callable[[Candidate], Sequence[Episode]]) -> None:
+    def __init__(self, rater: Rater, episodes: Callable[[TrainedCandidate], Sequence[Episode]]) -> None:
         """episodes: of a candidate's policy, with the pictures that the rater looks at; as many for each, in the same order."""
         self._rater, self._episodes = rater, episodes
 
@@ -77,7 +77,7 @@ class RaterComparer:
         """Identity of the rater."""
         return self._rater.identity
 
-    def compare(self, first: Candidate, second: Candidate) -> Preference:
+    def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:
         """Return the majority over the pairs of episodes; "skip" if none is decided."""
         pairs = zip(self._episodes(first), self._episodes(second), strict=True)
         answers = [self._rater.compare(_whole(one), _whole(other)) for one, other in pairs]
@@ -98,7 +98,7 @@ class KeptComparer:
             found = json.loads(line)
             self._known[tuple(found["compared"])] = found["answer"]
 
-    def compare(self, first: Candidate, second: Candidate) -> Preference:
+    def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:
         """Return the kept answer; compare and keep it if there is none."""
         key = (*self.identity, _name(first), _name(second))
         if key not in self._known:
@@ -109,12 +109,14 @@ class KeptComparer:
         return self._known[key]
 
 
-def preferred(comparer: Comparer, first: Candidate, second: Candidate) -> tuple[Candidate, Candidate]:
+def preferred(
+    comparer: Comparer, first: TrainedCandidate, second: TrainedCandidate
+) -> tuple[TrainedCandidate, TrainedCandidate]:
     """Return the better and the worse one; the first counts as better if they are equal or undecided."""
     return (second, first) if comparer.compare(first, second) == 1.0 else (first, second)
 
 
-def extremes(comparer: Comparer, candidates: Sequence[Candidate]) -> tuple[Candidate, Candidate]:
+def extremes(comparer: Comparer, candidates: Sequence[TrainedCandidate]) -> tuple[TrainedCandidate, TrainedCandidate]:
     """Return the best and the worst of one or more, with at most 3/2 comparisons per candidate.
 
     They are compared in pairs first; the best is among the winners, the worst among the losers.
@@ -139,11 +141,11 @@ def _whole(episode: Episode) -> Segment:
     return Segment(episode, 0, len(episode))
 
 
-def _chance(seed: int, first: Candidate, second: Candidate) -> float:
+def _chance(seed: int, first: TrainedCandidate, second: TrainedCandidate) -> float:
     """Return a number from 0 to 1 that follows from two programs and a seed alone."""
     content = f"{_name(first)} {_name(second)}".encode()
     return float(np.random.default_rng([seed, *hashlib.sha256(content).digest()]).random())
 
 
-def _name(candidate: Candidate) -> str:
+def _name(candidate: TrainedCandidate) -> str:
     return "none" if candidate.program is None else candidate.program.hash

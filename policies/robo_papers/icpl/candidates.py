@@ -1,63 +1,18 @@
-"""Candidates of a search: replies with their programs, the outcome of training each, and rounds of them."""
+"""Candidates of a search: replies with their programs, and the outcome of training each."""
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from difflib import SequenceMatcher
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-import numpy as np
-
 from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.writing.candidate import Candidate
 from robo_rl.runs.run import write_text
-
-LEAST = 0.1
-"""Mean distance below which a population counts as collapsed; programs that differ in one constant are about 0.02 apart."""
-
-
-@dataclass(frozen=True)
-class Diversity:
-    """Of the programs of one round."""
-
-    programs: int
-    distinct: int
-    """Number of different syntax trees."""
-    distance: float
-    """Mean over pairs: 0 the same, 1 nothing in common; nan below two programs."""
-
-    @property
-    def is_collapsed(self) -> bool:
-        """True if the round tried little more than one idea."""
-        return self.programs > 1 and (self.distinct == 1 or self.distance < LEAST)
-
-    def __str__(self) -> str:
-        apart = "" if np.isnan(self.distance) else f", mean distance {self.distance:.2f}"
-        return f"{self.distinct} of {self.programs} programs are different{apart}"
-
-
-def diversity(programs: Sequence[RewardProgram]) -> Diversity:
-    """Return the share of the syntax trees of two programs that differs, in the mean over all pairs."""
-    leaves = [_leaves(program.source) for program in programs]
-    distances = [1 - SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in combinations(leaves, 2)]
-    distance = float(np.mean(distances)) if distances else float("nan")
-    return Diversity(len(programs), len({program.hash for program in programs}), distance)
-
-
-def _leaves(source: str) -> list[str]:
-    """Return the syntax tree in order: kinds of nodes, names and constants."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        word = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "value", None)
-        found.append(f"{type(node).__name__} {word if isinstance(word, str | int | float) else ''}")
-    return found
-
 
 FILE = "outcome.json"
 
@@ -135,30 +90,11 @@ def training_name(program: RewardProgram, seed: int) -> str:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A reply with its program and its training."""
+class TrainedCandidate(Candidate):
+    """A candidate and its training; a failed training is a `status`, too."""
 
-    round: int
-    """From 1."""
-    index: int
-    """Sample of the round's prompt, from 0."""
-    text: str = ""
-    """Text of the reply; of the last one if it was repaired."""
-    program: RewardProgram | None = None
-    """None if the text is no usable program."""
-    status: str = "ok"
-    """"ok", or the status of the failed reply, grammar check or validation, or "training"."""
-    reason: str = ""
-    """The problem, in words for a language model."""
-    repairs: int = 0
-    """Number of repairs before this text."""
     outcome: Outcome | None = None
     """None before training."""
-
-    @property
-    def name(self) -> str:
-        """Name in tables and folders."""
-        return f"{self.round}-{self.index}"
 
     @property
     def is_scored(self) -> bool:
@@ -175,11 +111,12 @@ class Candidate:
         """Sort key of candidates; lowest if nothing was evaluated."""
         return (Outcome() if self.outcome is None else self.outcome).merit
 
-    def trained(self, outcome: Outcome) -> Candidate:
-        """Return it with the outcome of its training, with its failure as the status if it failed."""
-        if outcome.failure:
-            return replace(self, outcome=outcome, status="training", reason=outcome.failure)
-        return replace(self, outcome=outcome)
+    @classmethod
+    def of(cls, candidate: Candidate, outcome: Outcome | None = None) -> Self:
+        """Return a candidate with the outcome of its training, with its failure as the status if it failed."""
+        found = cls(**vars(candidate), outcome=outcome)
+        failure = "" if outcome is None else outcome.failure
+        return replace(found, status="training", reason=failure) if failure else found
 
     def facts(self) -> Mapping[str, Any]:
         """Return plain values for a record."""
@@ -188,48 +125,16 @@ class Candidate:
         return facts | ({} if self.outcome is None else {"score": self.outcome.score, "training": self.outcome.folder})
 
 
-def best_of(candidates: list[Candidate]) -> Candidate | None:
+def best_of(candidates: list[TrainedCandidate]) -> TrainedCandidate | None:
     """Return the one with the greatest merit, the earlier of equal ones; None if none was judged."""
     scored = [each for each in candidates if each.is_scored]
     return max(scored, key=lambda each: (each.merit, -each.round, -each.index)) if scored else None
 
 
-@dataclass(frozen=True)
-class Round:
-    """Result of one round of a search."""
-
-    number: int
-    """From 1."""
-    candidates: tuple[Candidate, ...]
-    diversity: Diversity
-    incumbent: Candidate | None
-    """Chosen from all rounds so far."""
-    best: Candidate | None = None
-    """Chosen from this round."""
-    worst: Candidate | None = None
-    """Chosen from this round if the method does so."""
-    warnings: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, number: int, candidates: Iterable[Candidate], incumbent: Candidate | None, **chosen: Candidate | None) -> Round:
-        """Return a round with warnings on its candidates."""
-        all_of_them = tuple(candidates)
-        found = diversity([each.program for each in all_of_them if each.program is not None])
-        return cls(number, all_of_them, found, incumbent, warnings=tuple(_warnings(all_of_them, found)), **chosen)
-
-
-def commonest_failure(candidates: Iterable[Candidate]) -> tuple[Candidate, int] | None:
+def commonest_failure(candidates: Iterable[TrainedCandidate]) -> tuple[TrainedCandidate, int] | None:
     """Return the first candidate with the commonest kind of error, and the number of candidates with it."""
     failed = [each for each in candidates if each.status not in ("ok", "budget")]
     if not failed:
         return None
     status, share = Counter(each.status for each in failed).most_common(1)[0]
     return next(each for each in failed if each.status == status), share
-
-
-def _warnings(candidates: tuple[Candidate, ...], found: Diversity) -> Iterator[str]:
-    if found.is_collapsed:
-        yield f"the programs are nearly the same ({found}): raise the temperature, or change the task sentence"
-    failure = commonest_failure(candidates)
-    if failure is not None and not any(each.outcome is not None and not each.outcome.failure for each in candidates):
-        yield f"no program could be used; the commonest error ({failure[1]} of {len(candidates)}): {failure[0].reason}"

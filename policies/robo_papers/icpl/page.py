@@ -8,9 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from robo_papers.icpl.candidates import Outcome, TrainedCandidate
+from robo_papers.icpl.rounds import Round
 from robo_rl.report import template
 from robo_rl.report.charts import COLORS, Across, Series, line_chart
-from robo_rl.rewards.search.candidates import Candidate, Outcome, Round
 from robo_rl.runs.run import write_text
 
 REASONS = {
@@ -43,7 +44,7 @@ def write_search(rounds: Sequence[Round], confirmed: Sequence[Outcome], facts: M
     return out
 
 
-def _row(candidate: Candidate, round: Round) -> Mapping[str, Any]:
+def _row(candidate: TrainedCandidate, round: Round) -> Mapping[str, Any]:
     chosen = {"best": round.best, "worst": round.worst, "incumbent": round.incumbent}
     marks = [name for name, other in chosen.items() if other is not None and other.name == candidate.name]
     lines = candidate.reason.strip().splitlines()
@@ -57,7 +58,7 @@ def _row(candidate: Candidate, round: Round) -> Mapping[str, Any]:
     }
 
 
-def _charts(rounds: Sequence[Round], winner: Candidate | None) -> Iterator[tuple[str, Any]]:
+def _charts(rounds: Sequence[Round], winner: TrainedCandidate | None) -> Iterator[tuple[str, Any]]:
     scores = [
         (float(each.number), each.incumbent.outcome.score) for each in rounds if each.incumbent and each.incumbent.outcome
     ]
@@ -81,7 +82,7 @@ def _charts(rounds: Sequence[Round], winner: Candidate | None) -> Iterator[tuple
         yield "Terms of the winner, mean per step", line_chart(terms, title="Terms", across=Across("line of the log", "line"))
 
 
-def _course(candidate: Candidate, winner: Candidate | None) -> Series:
+def _course(candidate: TrainedCandidate, winner: TrainedCandidate | None) -> Series:
     outcome = candidate.outcome or Outcome()
     points = [(float(step), success) for step, success in zip(outcome.steps, outcome.successes, strict=True)]
     is_winner = winner is not None and winner.name == candidate.name

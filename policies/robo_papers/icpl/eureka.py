@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from robo_papers.icpl.candidates import TrainedCandidate, best_of
+from robo_papers.icpl.loop import Search, SearchConfig
+from robo_papers.icpl.prompts import improve, reflection
+from robo_papers.icpl.rounds import Round
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.chat.question import Question
-from robo_rl.rewards.search.candidates import Candidate, Round, best_of
-from robo_rl.rewards.search.loop import Search, SearchConfig
-from robo_rl.rewards.search.prompts import improve, reflection
+from robo_rl.rewards.writing.candidate import Candidate
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Eureka(Search[EurekaConfig]):
         config = self._config
         return [*self._writer.candidates(prompt, config.programs, round=number, repairs=config.repairs)]
 
-    def choose(self, candidates: Sequence[Candidate], incumbent: Candidate | None) -> dict[str, Candidate | None]:
+    def choose(
+        self, candidates: Sequence[TrainedCandidate], incumbent: TrainedCandidate | None
+    ) -> dict[str, TrainedCandidate | None]:
         """Choose by merit; the incumbent stays among equal ones."""
         best = best_of([*candidates])
         return {"best": best, "incumbent": best_of([each for each in (incumbent, best) if each is not None])}
 
-    def next_prompt(self, found: Round, before: Candidate | None) -> Question:
+    def next_prompt(self, found: Round, before: TrainedCandidate | None) -> Question:
         """Show the incumbent and how its training went."""
         shown = found.incumbent
         if shown is None or shown.program is None or shown.outcome is None:

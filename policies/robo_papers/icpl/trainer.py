@@ -13,11 +13,11 @@ import robo_rl
 from robo_app.recipes.recipe import Recipe, RewardSettings
 from robo_app.training.assembly import policy_of, recipe_of
 from robo_app.training.finalisation import judge
+from robo_papers.icpl.candidates import KeptTrainer, Outcome, TrainedCandidate, training_name
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting, NonFiniteUpdate, ProgramFailed, RewardUnavailable, SimulationFailed
 from robo_rl.report.hacking import MODEL
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.search.candidates import Candidate, KeptTrainer, Outcome, training_name
 from robo_rl.runs.run import Run
 from robo_rl.spec.environment import specification
 
@@ -116,7 +116,7 @@ def _course(run: Run) -> tuple[tuple[int, ...], tuple[float, ...]]:
     return tuple(found), tuple(found.values())
 
 
-def confirmed_outcomes(winner: Candidate, recipe: Recipe[Any], folder: Path, seeds: Sequence[int]) -> list[Outcome]:
+def confirmed_outcomes(winner: TrainedCandidate, recipe: Recipe[Any], folder: Path, seeds: Sequence[int]) -> list[Outcome]:
     """Return the outcomes of the winner from other training seeds, in other episodes than those that chose it."""
     trainer = RecipeTrainer(recipe, folder / "confirmations", CONFIRMATION)
     kept = KeptTrainer(trainer, trainer.folder)

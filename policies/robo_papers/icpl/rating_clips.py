@@ -12,13 +12,13 @@ import numpy as np
 
 from robo_app.display.browser import open_page
 from robo_app.recipes.environments import environment_of
-from robo_app.rewards.search_trainer import SELECTION, RecipeTrainer
 from robo_app.training.assembly import policy_of, recipe_of
+from robo_papers.icpl.candidates import Outcome, TrainedCandidate
+from robo_papers.icpl.preferring import ChanceComparer, Comparer, OracleComparer, RaterComparer
+from robo_papers.icpl.trainer import SELECTION, RecipeTrainer
 from robo_rl.entry_points import known, load
 from robo_rl.errors import UnknownName
 from robo_rl.evaluation.video import Frame, render_mode_for_films, replayed_frames
-from robo_rl.rewards.search.candidates import Candidate, Outcome
-from robo_rl.rewards.search.preferring import ChanceComparer, Comparer, OracleComparer, RaterComparer
 from robo_rl.rollout.episode import rollout
 from robo_rl.settings import settings_as
 from robo_rl.types import Episode
@@ -42,7 +42,7 @@ def rater_comparer(name: str, settings: Mapping[str, Any], trainer: RecipeTraine
     def episodes(folder: str) -> list[Episode]:
         return [*_filmed(trainer, folder, clips)]
 
-    def of(candidate: Candidate) -> list[Episode]:
+    def of(candidate: TrainedCandidate) -> list[Episode]:
         return episodes((candidate.outcome or Outcome()).folder)
 
     return RaterComparer(rater, of)

@@ -1,4 +1,4 @@
-"""Search of a reward program: its options, and the method that they choose."""
+"""robo-rl reward search: a language model writes reward programs, a recipe is trained with each, and one is chosen."""
 
 from __future__ import annotations
 
@@ -9,17 +9,26 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from robo_app.arguments.free_settings import RaterSettings, RecipeKeys
+from robo_app.arguments.options import options
 from robo_app.recipes.recipe import Recipe, require_at_least
-from robo_app.rewards.program_writing import Asking, WritingContext
-from robo_app.rewards.rating_clips import comparer_of
-from robo_app.rewards.search_trainer import RecipeTrainer
-from robo_rl.rewards.search.candidates import KeptTrainer
-from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
-from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
-from robo_rl.rewards.search.loop import Search
-from robo_rl.rewards.search.preferring import KeptComparer
-from robo_rl.rewards.search.record import COMPARISONS
+from robo_app.rewards.program_writing import Asking, WritingContext, writing
+from robo_app.training.program_validation import batch_sizes
+from robo_app.training.train_options import recipe_of
+from robo_papers.icpl.candidates import KeptTrainer, best_of
+from robo_papers.icpl.eureka import Eureka, EurekaConfig
+from robo_papers.icpl.icpl import ICPL, ICPLConfig
+from robo_papers.icpl.loop import Search
+from robo_papers.icpl.page import write_search
+from robo_papers.icpl.preferring import KeptComparer
+from robo_papers.icpl.rating_clips import comparer_of
+from robo_papers.icpl.record import COMPARISONS, TRAININGS
+from robo_papers.icpl.result import keep_failure, keep_winner, shown_rounds
+from robo_papers.icpl.trainer import RecipeTrainer, confirmed_outcomes, require_success
+from robo_rl.rewards.writing.record import CALLS, begin
 from robo_rl.settings import plain
+from robo_rl.system.threads import use_threads
+
+EXAMPLES = "robo-rl reward search arm-reach-short --method icpl --llm rule:reach --out searches/reach"
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,32 @@ class SearchReward:
         """Training seeds of the confirmations."""
         first = getattr(self, self.method).seed + 1
         return range(first, first + self.confirm)
+
+
+def run(arguments: SearchReward) -> int:
+    """Print every round and the winner; return 1 if no candidate succeeded."""
+    recipe = recipe_of([arguments.recipe, *options(arguments.settings)])
+    arguments.asking.require_one(recipe.environment.name)
+    use_threads(recipe.threads)
+    require_success(recipe)
+    order = order_of(arguments, recipe)
+    begin(arguments.out, order)
+    environment, sizes = recipe.environment, batch_sizes(recipe.learner)
+    trainer = RecipeTrainer(recipe, arguments.out / TRAININGS)
+    with writing(environment.name, environment.arguments, arguments.asking, arguments.out / CALLS, sizes) as context:
+        search = search_of(arguments, context, trainer)
+        rounds = [*shown_rounds(search, arguments.out)]
+    print(f"ended: {search.ended}")
+    candidates = [each for round in rounds for each in round.candidates]
+    winner = rounds[-1].incumbent if any(each.has_succeeded for each in candidates) else None
+    confirmed = [] if winner is None else confirmed_outcomes(winner, recipe, arguments.out, arguments.seeds)
+    facts = {"recipe": recipe.name, "environment": recipe.environment.name, "sentence": context.task.sentence}
+    page = write_search(rounds, confirmed, order | facts | {"ended": search.ended}, arguments.out / "search.html")
+    print(f"report   {page}")
+    facts |= {"method": arguments.method, "ended": search.ended}
+    if winner is None:
+        return keep_failure(best_of(candidates), rounds, arguments.out, **facts)
+    return keep_winner(winner, confirmed, rounds, arguments.out, **facts)
 
 
 def order_of(arguments: SearchReward, recipe: Recipe[Any]) -> dict[str, Any]:

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from robo_papers.icpl.candidates import TrainedCandidate, Trainer
+from robo_papers.icpl.loop import Search, SearchConfig
+from robo_papers.icpl.preferring import Comparer, extremes, preferred
+from robo_papers.icpl.prompts import difference, prefer, traces_of
+from robo_papers.icpl.rounds import Round
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.chat.question import Question
-from robo_rl.rewards.search.candidates import Candidate, Round, Trainer
-from robo_rl.rewards.search.loop import Search, SearchConfig
-from robo_rl.rewards.search.preferring import Comparer, extremes, preferred
-from robo_rl.rewards.search.prompts import Example, RewardTask, difference, prefer, traces_of
-from robo_rl.rewards.search.writing import Writer
+from robo_rl.rewards.writing.candidate import Candidate
+from robo_rl.rewards.writing.prompts import Example, RewardTask
+from robo_rl.rewards.writing.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,9 @@ class ICPL(Search[ICPLConfig]):
                 return found
             found += self._writer.candidates(prompt, min(missing, room), round=number, first=len(found))
 
-    def choose(self, candidates: Sequence[Candidate], incumbent: Candidate | None) -> dict[str, Candidate | None]:
+    def choose(
+        self, candidates: Sequence[TrainedCandidate], incumbent: TrainedCandidate | None
+    ) -> dict[str, TrainedCandidate | None]:
         """Compare the candidates that were trained, and the best of them with the incumbent."""
         trained = [each for each in candidates if each.is_scored]
         best, worst = extremes(self._comparer, trained) if trained else (None, None)
@@ -72,7 +77,7 @@ class ICPL(Search[ICPLConfig]):
             return {"best": best, "worst": worst, "incumbent": incumbent or best}
         return {"best": best, "worst": worst, "incumbent": preferred(self._comparer, incumbent, best)[0]}
 
-    def next_prompt(self, found: Round, before: Candidate | None) -> Question:
+    def next_prompt(self, found: Round, before: TrainedCandidate | None) -> Question:
         """Show the good and the bad example, and how good programs changed."""
         good, bad = found.incumbent, found.worst
         self._history += self._change(found.number, before, good)
@@ -80,7 +85,7 @@ class ICPL(Search[ICPLConfig]):
             return self._opening
         return prefer(self._opening, good, None if bad is None or _same(good, bad) else bad, self._history)
 
-    def _change(self, number: int, before: Candidate | None, after: Candidate | None) -> list[str]:
+    def _change(self, number: int, before: TrainedCandidate | None, after: Candidate | None) -> list[str]:
         if before is None or after is None or before is after or before.program is None or after.program is None:
             return []
         change = self._writer.words(difference(before.program, after.program)) or "(not known)"

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from robo_papers.icpl.candidates import Outcome, TrainedCandidate, Trainer, commonest_failure
+from robo_papers.icpl.prompts import all_failed
+from robo_papers.icpl.rounds import Round
 from robo_rl.errors import BudgetReached, require_allowed
 from robo_rl.rewards.chat.question import Question
-from robo_rl.rewards.search.candidates import Candidate, Outcome, Round, Trainer, commonest_failure
-from robo_rl.rewards.search.prompts import Example, RewardTask, all_failed, at, initial_prompt
-from robo_rl.rewards.search.writing import Writer
+from robo_rl.rewards.writing.candidate import Candidate
+from robo_rl.rewards.writing.prompts import Example, RewardTask, at, initial_prompt
+from robo_rl.rewards.writing.writer import Writer
 
 SAME = 3
 """Equal answers to one prompt after which it is not sent again: more would be paid, and say the same."""
@@ -57,11 +60,13 @@ class Search(ABC, Generic[Config]):
         """Return the candidates of a round, which are not trained yet."""
 
     @abstractmethod
-    def choose(self, candidates: Sequence[Candidate], incumbent: Candidate | None) -> dict[str, Candidate | None]:
+    def choose(
+        self, candidates: Sequence[TrainedCandidate], incumbent: TrainedCandidate | None
+    ) -> dict[str, TrainedCandidate | None]:
         """Return the best, maybe the worst of a round, and the incumbent of all rounds so far: fields of `Round`."""
 
     @abstractmethod
-    def next_prompt(self, found: Round, before: Candidate | None) -> Question:
+    def next_prompt(self, found: Round, before: TrainedCandidate | None) -> Question:
         """Return the prompt that follows a round; before: the incumbent before it."""
 
     def rounds(self) -> Iterator[Round]:
@@ -97,19 +102,19 @@ class Search(ABC, Generic[Config]):
     def _is_spent(self, outcomes: dict[str, Outcome]) -> bool:
         return 0 < self._config.budget <= len(outcomes)
 
-    def _trained(self, candidate: Candidate, outcomes: dict[str, Outcome]) -> Candidate:
+    def _trained(self, candidate: Candidate, outcomes: dict[str, Outcome]) -> TrainedCandidate:
         """Return a candidate with its outcome: that of an equal program if there is one; none beyond the budget."""
         program = candidate.program
         if program is None:
-            return candidate
+            return TrainedCandidate.of(candidate)
         if program.hash not in outcomes:
             if self._is_spent(outcomes):
-                return replace(candidate, status="budget", reason="The budget of trainings was spent.")
+                return TrainedCandidate.of(replace(candidate, status="budget", reason="The budget of trainings was spent."))
             outcomes[program.hash] = self._trainer.train(program, self._config.seed)
-        return candidate.trained(outcomes[program.hash])
+        return TrainedCandidate.of(candidate, outcomes[program.hash])
 
     @staticmethod
-    def _after_failures(prompt: Question, candidates: Sequence[Candidate]) -> Question:
+    def _after_failures(prompt: Question, candidates: Sequence[TrainedCandidate]) -> Question:
         """Return the prompt with the commonest error of a round in which every program failed."""
         failure = commonest_failure(candidates)
         if failure is None or any(each.is_scored for each in candidates):

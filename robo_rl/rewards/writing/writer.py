@@ -11,8 +11,8 @@ from robo_rl.errors import InvalidProgram, require_allowed
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.question import Answer, Question
 from robo_rl.rewards.programs.program import FRAMES, RewardProgram
-from robo_rl.rewards.search.candidates import Candidate
-from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, at, initial_prompt, repair
+from robo_rl.rewards.writing.candidate import Candidate
+from robo_rl.rewards.writing.prompts import Example, Feedback, RewardTask, after_feedback, at, initial_prompt, repair
 
 NO_REPLY = {
     "cut": "The answer was cut off before its end: write a shorter one.",

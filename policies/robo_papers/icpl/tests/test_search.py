@@ -7,19 +7,22 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from robo_papers.icpl.candidates import KeptTrainer, Outcome, TrainedCandidate, best_of
+from robo_papers.icpl.eureka import Eureka, EurekaConfig
+from robo_papers.icpl.icpl import ICPL, ICPLConfig
+from robo_papers.icpl.preferring import ChanceComparer, KeptComparer, OracleComparer, RaterComparer, extremes
+from robo_papers.icpl.prompts import reflection, trace
+from robo_papers.icpl.record import WINNER, keep_round
+from robo_papers.icpl.rounds import diversity
 from robo_rl.errors import OutOfReplies, RunError
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.log import CallLog
 from robo_rl.rewards.chat.question import Answer
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.search.candidates import Candidate, KeptTrainer, Outcome, best_of, diversity
-from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
-from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
-from robo_rl.rewards.search.preferring import ChanceComparer, KeptComparer, OracleComparer, RaterComparer, extremes
-from robo_rl.rewards.search.prompts import RewardTask, reflection, trace
-from robo_rl.rewards.search.record import WINNER, begin, keep_program, keep_round
-from robo_rl.rewards.search.rule_writer import ProgramRule, RuleWriter
-from robo_rl.rewards.search.writing import Writer
+from robo_rl.rewards.writing.prompts import RewardTask
+from robo_rl.rewards.writing.record import begin, keep_program
+from robo_rl.rewards.writing.rule_writer import ProgramRule, RuleWriter
+from robo_rl.rewards.writing.writer import Writer
 
 TASK = RewardTask("bring the point to the goal", "class Batch:\n    distance: (N,)  # [m]", "np: abs", 50)
 COLUMNS = ("distance", "previous_distance", "action")
@@ -160,7 +163,7 @@ def test_eureka_selects_by_success_not_by_program_reward():
 
 def test_equal_scores_are_ordered_by_training_success():
     def candidate(index, *successes):
-        return Candidate(1, index, outcome=Outcome(0.5, tuple(range(len(successes))), successes))
+        return TrainedCandidate(1, index, outcome=Outcome(0.5, tuple(range(len(successes))), successes))
 
     assert best_of([candidate(0, 0.0, 0.5), candidate(1, 0.4, 0.5), candidate(2, 0.4, 0.5)]).index == 1
     assert best_of([]) is None
@@ -409,5 +412,5 @@ def test_rater_sees_same_starts_and_majority_decides(answers, told):
         return [f"{candidate.name} start {start}" for start in range(len(answers))]
 
     comparer = RaterComparer(Rater(), episodes)
-    assert comparer.compare(Candidate(1, 0), Candidate(1, 1)) == told
+    assert comparer.compare(TrainedCandidate(1, 0), TrainedCandidate(1, 1)) == told
     assert seen == [(f"1-0 start {start}", f"1-1 start {start}") for start in range(len(answers))]

@@ -64,7 +64,7 @@ def test_a_code_folder_holds_its_package_and_no_module(folder):
 
 def test_the_tests_are_no_package():
     assert not list((ROOT / "tests").rglob("__init__.py"))
-    assert {path.name for path in (ROOT / "tests").glob("*.py")} == {"conftest.py", "factories.py", "test_layout.py"}
+    assert {path.name for path in (ROOT / "tests").glob("*.py")} == {"chat_server.py", "factories.py", "test_layout.py"}
 
 
 def test_every_folder_of_a_package_is_one_too():

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from factories import axes, make_spec
-from robo_bench.machines import KINDS, MOST, steps_to_solve
+from robo_papers.reward_machines.study import KINDS, MOST, steps_to_solve
+from robo_papers.reward_machines.wrapper import LABELS, STATE, MachineEnv
 from robo_policies.learners.sac import SACConfig
 from robo_policies.networks.settings import Network
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.objectives.machine import LABELS, STATE, MachineEnv
 from robo_rl.protocols.sampling import Replay
 from robo_rl.replay.imagined import IMAGINED
 from robo_rl.rewards.programs.runner import end_workers

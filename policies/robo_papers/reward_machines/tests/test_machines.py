@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from factories import rest_slow
+from robo_papers.reward_machines.formulas import FALSE, TRUE, Formula, is_fulfilled, joined, negated, parsed, progressed
+from robo_papers.reward_machines.machine import RewardMachine
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.machines.formulas import FALSE, TRUE, Formula, is_fulfilled, joined, negated, parsed, progressed
-from robo_rl.machines.machine import RewardMachine
 
 SETS = [frozenset(), frozenset("a"), frozenset("b"), frozenset("ab")]
 TRACES = [trace for length in range(1, 6) for trace in product(SETS, repeat=length)]

@@ -1,6 +1,6 @@
 """Coffee, then the office, on a grid of 7 x 7: Q-learning with a reward machine, its counterfactual experience, its potentials.
 
-python -m robo_bench.machines --seeds 5
+python -m robo_papers.reward_machines.study --seeds 5
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.machines.machine import RewardMachine
+from robo_papers.reward_machines.machine import RewardMachine
 
 SIZE, START, COFFEE, OFFICE = 7, (0, 0), (6, 1), (1, 6)
 LONGEST, MOST, CHECK, DISCOUNT, EXPLORES = 60, 8000, 50, 0.9, 0.1

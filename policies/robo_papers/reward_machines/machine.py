@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robo_papers.reward_machines.formulas import FALSE, TRUE, Formula, is_fulfilled, parsed, progressed
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.machines.formulas import FALSE, TRUE, Formula, is_fulfilled, parsed, progressed
 from robo_rl.system.plain_files import read_yaml
 
 MOST_LABELS, MOST_STATES = 12, 200

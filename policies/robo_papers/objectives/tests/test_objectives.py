@@ -12,12 +12,12 @@ from robo_app.recipes.loop_choice import loop_of
 from robo_app.recipes.recipe import parse_recipe, to_yaml
 from robo_app.training.assembly import judged_environment_of
 from robo_bench.trainings import Silent
+from robo_papers.objectives.wrappers import CVaR, Maximum, Minimum
 from robo_policies.learners.sac import SACConfig
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.evaluation.statistics import tail_mean
-from robo_rl.objectives.remembered import CVaR, Maximum, Minimum
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec, specification

@@ -15,10 +15,10 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
+from robo_papers.reward_machines.machine import RewardMachine
 from robo_rl.environments.scored import ScoredSteps
 from robo_rl.environments.wrapping import EnvironmentWrapper
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.machines.machine import RewardMachine
 from robo_rl.protocols.contract import Feature
 from robo_rl.replay.imagined import IMAGINED
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
@@ -79,7 +79,7 @@ class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         """Raise InvalidSetting and UnknownName for a machine that is none.
 
-        machine: a file (YAML) or its content: `labels`, and a `formula` or `edges` (robo_rl.machines.machine).
+        machine: a file (YAML) or its content: `labels`, and a `formula` or `edges` (robo_papers.reward_machines.machine).
         shaping: discount of the learner, to add potentials of the machine; 0 for none.
         counterfactual: tell each episode again from the other states of the machine, to a learner with a replay memory.
         observes: False hides the machine's state, a control. reward_weight: of the environment's own reward beside it.

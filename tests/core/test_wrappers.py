@@ -122,8 +122,6 @@ SETTINGS = {
     "frame_stack": ({"count": 2, "stacks": "vectors"}, POINT),
     "time_limit": ({"steps": 3}, POINT),
     "constrained": ({"limits": {"hazard": 3}, "budgets": ["hazard"]}, POINT),
-    "filtered": ({}, POINT),
-    "shielded": ({}, POINT),
     "perturbed": ({"noise": 0.01}, ARM),
     "residual": ({}, ARM),
 }

@@ -6,10 +6,10 @@ import gymnasium
 import numpy as np
 import pytest
 
+from robo_papers.safety_gymnasium.tasks import builder
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.spec.environment import specification
-from robo_sims.safety_gymnasium_tasks import builder
 
 COSTLY = {"SafetyPointGoal2-v0": 4, "SafetyCarButton1-v0": 4, "SafetyRacecarPush2-v0": 4, "SafetyPointCircle1-v0": 5}
 """Tasks, and seeds with which random actions cost something."""

@@ -22,8 +22,7 @@ from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Obs
 from robo_rl.types import StateDict
 from robo_sims.batched.environment import BatchStep, SimulationBatch
 from robo_sims.batched.generators import Generators
-from robo_sims.safety_filter import Barriers
-from robo_sims.simulation import Arrays, Simulation, SimulationStep, VectorLayout
+from robo_sims.simulation import Arrays, Barriers, Simulation, SimulationStep, VectorLayout
 from robo_sims.task_family import TaskFamily
 
 Array = npt.NDArray[np.float64]

@@ -5,7 +5,8 @@ arXiv:1609.06408. A quadratic programme in the action u, solved by quadprog (Gol
 
     min |u - u_policy|^2   subject to   G u >= b + margin,   -1 <= u <= 1
 
-The environment declares G and b (`Barriers`) in an attribute `barriers`. If no action keeps all of them the filter brakes.
+The environment declares G and b in an attribute `barriers` (robo_sims.simulation.Barriers). If no action keeps all of them
+the filter brakes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from robo_rl.errors import InvalidSetting, optional
 from robo_rl.evaluation.measures import Measure, measures_of
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import MEASURES
+from robo_sims.simulation import Barriers
 
 Array = npt.NDArray[np.float64]
 UNCHANGED = 1e-6
@@ -32,18 +34,6 @@ GRIPPER, DISPLACED = "end_effector_position", ("dx", "dy", "dz")
 BOX_APPROACH = 0.5
 """Largest share of the distance to a wall that a step may take away."""
 ACTIVE, BRAKED = "filter_active", "filter_braked"
-
-
-@dataclass(frozen=True)
-class Barriers:
-    """Conditions G u >= b on a physical action u (A,) in the present state, that keep it safe; K of them."""
-
-    gradient: Array
-    """(K, A) G"""
-    bound: Array
-    """(K,) b"""
-    brake: Array
-    """(A,) physical action that stops."""
 
 
 class BoxBarriers:
@@ -107,12 +97,12 @@ class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"{spec.name} declares no barriers.",
                 got="no attribute barriers",
                 allowed="an environment with barriers, such as hazards/Point-v0, or a box for the gripper",
-                fix="robo_sims.safety_filter.Barriers describes them",
+                fix="robo_sims.simulation.Barriers describes them",
             )
         for name, value in {"margin": margin, "error": error}.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1.0 < value < np.inf:
                 raise InvalidSetting(f"{name} of the filter is out of range.", got=value, allowed="a number above -1")
-        with optional("The safety filter", "quadprog", "safety"):
+        with optional("The safety filter", "quadprog", "safety", of="robo-rl-papers"):
             from quadprog import solve_qp
         self._solve: Callable[..., Any] = solve_qp
         self._barriers: Callable[[], Barriers] = self._box or environment.get_wrapper_attr("barriers")

@@ -9,12 +9,13 @@ import pytest
 from scipy.optimize import minimize
 
 from factories import rest_slow
+from robo_papers.safety_filters.barrier_filter import FilteredEnv
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout import rollout
 from robo_rl.types import ActionSource
-from robo_sims.safety_filter import Barriers, FilteredEnv
+from robo_sims.simulation import Barriers
 
 TASKS = ("Point-v0", "Car-v0")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from robo_papers.hazards.environment import HAZARDS, RADIUS, TOP_SPEED
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rollout import rollout
 from robo_rl.spec.environment import specification
-from robo_sims.hazards import HAZARDS, RADIUS, TOP_SPEED
 
 TASKS = ("hazards/Point-v0", "hazards/Car-v0")
 

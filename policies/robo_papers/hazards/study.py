@@ -1,6 +1,6 @@
 """Costs while learning, from the logs of an experiment: how near the limit, how long above it, and how far.
 
-python -m robo_bench.costs experiments/hazards --limit 3
+python -m robo_papers.hazards.study experiments/hazards --limit 3
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ShieldedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"{spec.name} cannot be shielded.",
                 got="no costs, no simulation to copy, or no brake",
                 allowed="an environment with costs and barriers, such as hazards/Point-v0",
-                fix="robo_sims.safety_filter.Barriers describes a brake",
+                fix="robo_sims.simulation.Barriers describes a brake",
             )
         if isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1:
             raise InvalidSetting("The shield's horizon is out of range.", got=horizon, allowed="1 step or more")

@@ -367,7 +367,7 @@ MAY_STEP = {
     "robo_rl/rollout/episode.py": "Rollout",
     "robo_rl/environments/vector.py": "one of several environments, for the loops of many",
     "robo_rl/environments/stepping.py": "the call itself, with its errors",
-    "robo_rl/environments/starts.py": "replays a recorded beginning before an episode",
+    "robo_rl/environments/restored_states.py": "replays a recorded beginning before an episode",
     "robo_rl/rollout/vector.py": "VectorRollout, for many environments at once",
     "robo_rl/evaluation/video.py": "replays an evaluated episode for a film",
     "scripts/robo_app/watching/filming.py": "replays a training episode for a film",

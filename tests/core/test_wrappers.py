@@ -138,7 +138,6 @@ ELSEWHERE = {
     "instructed": "tests/policies/test_towers.py",
     "planned": "tests/sims/test_driving_plans.py",
     "adversary": "tests/cli/test_ppo_runs.py",
-    "teacher_starts": "tests/cli/test_starts.py",
 }
 """Wrappers that need files or a server -> the test that makes one."""
 

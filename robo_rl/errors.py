@@ -150,22 +150,22 @@ def _close_to(got: str, names: Sequence[str]) -> list[str]:
 class MissingExtra(RoboRLError):
     """An optional package that the requested component needs is not installed."""
 
-    def __init__(self, component: str, package: str, extra: str = "", *, install: str = "") -> None:
-        """install: command for a package that no extra can name."""
+    def __init__(self, component: str, package: str, extra: str = "", *, of: str = "robo-rl", install: str = "") -> None:
+        """of: distribution of the extra. install: command for a package that no extra can name."""
         self.problem = f"{component} needs the package {package!r}, which is not installed."
-        self.fix = install or f'pip install "robo-rl[{extra}]"'
+        self.fix = install or f'pip install "{of}[{extra}]"'
         super().__init__(self.problem, fix=self.fix)
 
 
 @contextmanager
-def optional(component: str, package: str, extra: str) -> Iterator[None]:
+def optional(component: str, package: str, extra: str, *, of: str = "robo-rl") -> Iterator[None]:
     """Import an optional package inside; raises MissingExtra if it is not installed, its own error if it is broken."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise MissingExtra(component, package, extra) from None
+        raise MissingExtra(component, package, extra, of=of) from None
 
 
 class MissingOperation(RoboRLError):

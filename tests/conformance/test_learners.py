@@ -9,6 +9,7 @@ import pytest
 
 from factories import axes, choices, make_spec, picture_spec
 from robo_papers.arsq.learner import ARSQConfig
+from robo_papers.cpo.learner import CPOConfig
 from robo_papers.fisor.learner import FISORConfig
 from robo_papers.gail.learner import GAILConfig
 from robo_papers.iq_learn.learner import IQLearnConfig
@@ -16,11 +17,11 @@ from robo_papers.qarl.adversarial import RowTemperatures, with_temperature
 from robo_papers.qarl.learner import QARLConfig
 from robo_papers.qarl.rarl import RARLConfig
 from robo_papers.recoil.learner import ReCOILConfig
+from robo_papers.saute.learner import PPOSauteConfig
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
-from robo_policies.learners.cpo import CPOConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.dqn import DQNConfig
@@ -33,7 +34,6 @@ from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.ppo_lagrangian import PPOLagrangianConfig
-from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SAC, SACConfig

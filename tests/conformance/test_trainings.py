@@ -38,7 +38,6 @@ OF_PAPERS = {
 }
 """Learner of a paper -> paper, and the row that its folder declares."""
 ELSEWHERE = {
-    "ppo-saute": "it needs a budget in the observation (tests/policies/test_constrained_learners.py)",
     **{name: row.elsewhere for name, (_, row) in OF_PAPERS.items() if row.elsewhere},
 }
 """Learners that cannot act in the suite's environment."""

@@ -289,10 +289,6 @@ def test_hints_from_a_dataset_and_bad_curricula_by_recipe(tmp_path):
     for words, curriculum in refused.items():
         with pytest.raises(InvalidSetting, match=words):
             robo_rl.train({**base, "curriculum": curriculum}, out=tmp_path / "refused")
-    with pytest.raises(InvalidSetting, match="starts or by a curriculum"):
-        around = [{"name": "teacher_starts", "dataset": str(dataset.path), "every": 1}]
-        refused = {**base, "environment": {**base["environment"], "wrappers": around}}
-        robo_rl.train({**refused, "curriculum": hinted}, out=tmp_path / "refused")
     other = {"sampler": "frontier", "variants": [{"name": "robo/ArmPush-v0"}]}
     with pytest.raises(SpecMismatch, match="variant of the curriculum"):
         robo_rl.train({**base, "curriculum": other}, out=tmp_path / "refused")

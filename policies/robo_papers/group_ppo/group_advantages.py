@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import mse_loss, one_hot
 from typing_extensions import override
 
+from robo_papers.group_ppo.branching import BranchingEnv
 from robo_policies.learners.episodic import EpisodeActor, Figures
 from robo_policies.learners.step_credit import (
     Floats,
@@ -30,7 +31,6 @@ from robo_policies.learners.step_credit import (
     state_keys,
 )
 from robo_policies.networks.actor_critic import Critics
-from robo_rl.environments.starts import BranchingEnv
 from robo_rl.errors import require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.protocols.components import Policy, Stateless

@@ -10,6 +10,7 @@ import torch
 
 from factories import make_episode
 from robo_bench.trainings import Silent
+from robo_papers.group_ppo.branching import BranchingEnv
 from robo_papers.group_ppo.group_advantages import single_share
 from robo_papers.group_ppo.learner import GroupPPOConfig, NearClone
 from robo_papers.group_ppo.mixed_imitation import MixedImitation
@@ -19,7 +20,6 @@ from robo_papers.group_ppo.self_imitation import SelfImitation
 from robo_papers.group_ppo.study import SETTINGS, Walled, successes
 from robo_policies.learners.step_credit import anchored, group_advantages, merged, set_advantages
 from robo_rl.environments.make import make_environment
-from robo_rl.environments.starts import BranchingEnv
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.settings import updated

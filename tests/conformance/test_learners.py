@@ -13,9 +13,7 @@ from robo_papers.cpo.learner import CPOConfig
 from robo_papers.fisor.learner import FISORConfig
 from robo_papers.gail.learner import GAILConfig
 from robo_papers.iq_learn.learner import IQLearnConfig
-from robo_papers.qarl.adversarial import RowTemperatures, with_temperature
-from robo_papers.qarl.learner import QARLConfig
-from robo_papers.qarl.rarl import RARLConfig
+from robo_papers.qarl.learner import QARLConfig, RowTemperatures, with_temperature
 from robo_papers.recoil.learner import ReCOILConfig
 from robo_papers.saute.learner import PPOSauteConfig
 from robo_policies.learners.act import ACTConfig
@@ -77,7 +75,6 @@ LEARNERS = {
         updated(SACConfig(), network={"hidden": (8,), "normalization_rows": 20}, batch_size=8, privileged_critic=True),
         KNOWN,
     ),
-    "rarl": (updated(RARLConfig(), network={"hidden": (8,)}, batch_size=8), with_temperature(ARM)),
     "qarl": (updated(QARLConfig(), network={"hidden": (8,)}, batch_size=8), with_temperature(ARM)),
     "dqn": (updated(DQNConfig(), network={"hidden": (8,)}, batch_size=8, exploration_updates=4), GRID),
     "drq": (updated(DrQConfig(), SEES), ARM),

@@ -66,7 +66,7 @@ ENVIRONMENTS = {
     "drq": functools.partial(Swerving, has_camera=True),
 }
 LEARNERS = sorted(set(known("learners")) - set(ELSEWHERE))
-ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "rarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}
+ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "qarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}
 ROWS = [pytest.param(name, marks=[] if name in ONE_OF_EACH_LOOP else [pytest.mark.slow]) for name in LEARNERS]
 MANY = 4  # environments; 123 is no multiple
 OFTEN = {"sac", "hil-serl", "dqn"}

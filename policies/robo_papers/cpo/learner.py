@@ -72,7 +72,8 @@ class CPOConfig(ConstrainedSettings):
 class TrustRegion(Constraint):
     """One step of the policy per rollout, in a trust region and inside the linearised constraint.
 
-    With several costs the step respects the one with the largest relative violation.
+    Costs count relative to their limits, so that the step is the same in any unit; a limit of 0 leaves the unit as it is. With
+    several costs the step respects the one with the largest relative violation.
     """
 
     def __init__(self, costs: Costs, config: CPOConfig) -> None:
@@ -98,10 +99,12 @@ class TrustRegion(Constraint):
     @override
     def judge(self, advantages: Tensor, vectors: Tensor, buffer: RolloutBuffer) -> Tensor:
         cost_advantages, rollout = self.costs.advantages(vectors, buffer), self.costs.rollout
-        number = int(np.argmax(self.violations / np.maximum(self.costs.bounds, 1.0)))
+        unit = np.where(self.costs.bounds > 0.0, self.costs.bounds, 1.0)
+        relative = self.violations / unit
+        number = int(np.argmax(relative))
         # b is the gradient of a mean over steps and c a sum over an episode: with the steps of an episode both have one unit
-        scale = float(rollout.deviations[number] * rollout.steps_per_episode)
-        self._cost_gains, self._violation = scale * cost_advantages[:, number], float(self.violations[number])
+        scale = float(rollout.deviations[number] * rollout.steps_per_episode / unit[number])
+        self._cost_gains, self._violation = scale * cost_advantages[:, number], float(relative[number])
         return advantages
 
     @property

@@ -31,23 +31,12 @@ SETTINGS: dict[str, Any] = {
 }
 KINDS: dict[str, dict[str, Any]] = {
     "critic": {"advantages": {"kind": "critic"}},
-    "credit (SPA)": {"advantages": {"kind": "credit"}},
     "anchor (GiGPO)": {"advantages": {"kind": "anchor"}},
     "graph (SALT)": {"advantages": {"kind": "graph"}},
     "group (GRPO)": {"advantages": {"kind": "group"}},
-    "macro, stretches of 4 (ArCHer)": {"advantages": {"kind": "macro", "macro_steps": 4}},
-    "prover, best of 4 of the first policy (PAV)": {"advantages": {"kind": "prover"}},
     "group, self-imitation 0.1": {"advantages": {"kind": "group"}, "self_imitation": 0.1},
-    "the same, rising over 60 updates (SPEAR)": {
-        "advantages": {"kind": "group"},
-        "self_imitation": 0.1,
-        "self_imitation_rise": 60,
-    },
     "control: self-imitation of the newest episodes": {"advantages": {"kind": "group"}, "self_imitation": 0.1, "newest": True},
     "control: graph, permuted within each episode": {"advantages": {"kind": "graph"}, "shuffles": True},
-    "control: credit, permuted within each episode": {"advantages": {"kind": "credit"}, "shuffles": True},
-    "control: prover, permuted within each episode": {"advantages": {"kind": "prover"}, "shuffles": True},
-    "control: macro, permuted within each episode": {"advantages": {"kind": "macro", "macro_steps": 4}, "shuffles": True},
 }
 
 

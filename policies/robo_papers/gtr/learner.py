@@ -49,8 +49,8 @@ class GTRConfig(ClippedSettings):
     """Newest corrections that are learned from."""
     weight: float = 1.0
     """w, of the corrections in the loss, at first."""
-    fades_over: int = 100
-    """Updates over which w falls to 0; 0 keeps it, which is right only for a corrector that never errs."""
+    fades_over: int = 0
+    """Updates over which w falls to 0, for a corrector that is wrong in the same places again and again; 0 keeps it."""
     corrector_noise: float = 0.0
     """Noise on the corrector's actions, to try how it errs: as that of `robo-rl record --noise`."""
     reward_weight: float = 1.0

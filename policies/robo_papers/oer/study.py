@@ -35,7 +35,7 @@ UPDATES, EPISODES, JUDGED = 3000, 400, 40
 """Per task: updates, recorded episodes of 50 steps, evaluated episodes."""
 SHARED: dict[str, Any] = {"network": {"hidden": (128, 128)}, "batch_size": 128, "lr": 1e-3}
 METHODS: dict[str, OERConfig] = {
-    "OER": updated(OERConfig(), SHARED),
+    "OER": updated(OERConfig(), SHARED, selection="model"),
     "dual, random steps": updated(OERConfig(), SHARED, selection="random"),
     "dual, highest rewards": updated(OERConfig(), SHARED, selection="reward"),
     "dual, largest errors": updated(OERConfig(), SHARED, selection="surprise"),

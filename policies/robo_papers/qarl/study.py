@@ -16,9 +16,7 @@ import numpy as np
 import torch
 
 from robo_bench.trainings import Silent
-from robo_papers.qarl.adversarial import AdversarialSettings, AdversarialTraining
-from robo_papers.qarl.learner import QARLConfig
-from robo_papers.qarl.rarl import RARLConfig
+from robo_papers.qarl.learner import AdversarialTraining, QARLConfig
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_rl.environments.forces import Forces, OpposedEnv
 from robo_rl.environments.make import make_environment
@@ -62,17 +60,17 @@ TASKS = {
 }
 
 
-def methods(task: Task) -> dict[str, AdversarialSettings]:
+def methods(task: Task) -> dict[str, QARLConfig]:
     """Return the methods by name."""
     adversary = {"bodies": task.bodies, "axes": task.axes, "force": task.force, "phase": 3}
     shared: dict[str, Any] = {**SETTINGS, "adversary": adversary}
     shared |= {"first_temperature": 2.0, "last_temperature": 0.02}
     shared |= {"phase": 10}
     return {
-        "SAC": updated(RARLConfig(), shared, {"adversary": {"force": 0.0}}),
-        "RARL": updated(RARLConfig(), shared),
-        "force-curriculum": updated(RARLConfig(), shared, schedule="force"),
-        "linear-temperature": updated(RARLConfig(), shared, schedule="temperature"),
+        "SAC": updated(QARLConfig(), shared, {"adversary": {"force": 0.0}}, curriculum="none"),
+        "RARL": updated(QARLConfig(), shared, curriculum="none"),
+        "force-curriculum": updated(QARLConfig(), shared, curriculum="force"),
+        "linear-temperature": updated(QARLConfig(), shared, curriculum="temperature"),
         "QARL": updated(QARLConfig(), shared, return_bound=task.bound, rollouts=10),
     }
 
@@ -87,7 +85,7 @@ def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:
     return -evaluate(learner.policy, opposed, 10).mean_return.estimate
 
 
-def judged(task: Task, config: AdversarialSettings, seed: int, adversary_steps: int) -> dict[str, Any]:
+def judged(task: Task, config: QARLConfig, seed: int, adversary_steps: int) -> dict[str, Any]:
     """Return the figures of one training."""
     factory = partial(make_environment, task.name)
     training = AdversarialTraining(factory(), config, steps=task.steps, seed=seed)

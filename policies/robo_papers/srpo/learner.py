@@ -59,8 +59,8 @@ class SRPOConfig(ClippedSettings):
     """Episodes between two updates."""
     cloning: Cloning = Cloning()
     """Cloning of demonstrations before the first episode."""
-    score: Literal["progress", "outcome"] = "progress"
-    """progress: failures are compared with successes; outcome: 0 for each failure, the control."""
+    score: Literal["outcome", "progress"] = "outcome"
+    """outcome: 0 for each failure; progress: failures are compared with successes, as in the paper."""
     scale: Literal["running", "batch"] = "running"
     """Scale of distances: quantiles of recent failures, or least and largest of the batch as in the authors' code."""
     clusters: Literal["quantile", "official"] = "quantile"

@@ -13,10 +13,9 @@ import gymnasium
 import numpy as np
 import torch
 
-from robo_papers.stepmix.epsmix import EpsMixConfig
 from robo_papers.stepmix.learner import StepMixConfig
 from robo_papers.stepmix.stepmix_sac import StepMixSACConfig, StepMixTraining
-from robo_papers.stepmix.tabular import ConservativeConfig, TabularTraining
+from robo_papers.stepmix.tabular import TabularTraining
 from robo_policies.learners.sac import SACConfig
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
@@ -27,9 +26,9 @@ from robo_rl.training.off_policy import online_training
 from robo_sims.tabular import TabularSimulation
 
 ALPHA = 0.2
-METHODS: dict[str, ConservativeConfig] = {
+METHODS: dict[str, StepMixConfig] = {
     "StepMix": StepMixConfig(ALPHA),
-    "EpsMix": EpsMixConfig(ALPHA),
+    "EpsMix": StepMixConfig(ALPHA, mixture="eps"),
     "UCB alone": StepMixConfig(1.0),
     "StepMix that trusts estimates": StepMixConfig(ALPHA, trusts_estimates=True),
     "StepMix with bounds of no width": StepMixConfig(ALPHA, bonus_scale=0.0),
@@ -84,7 +83,7 @@ class ExactValues:
         self.values.append(training.policy.mixture.value(self._simulation.value))
 
 
-def train(task: str, config: ConservativeConfig, episodes: int, seed: int) -> tuple[TabularTraining, list[float], float]:
+def train(task: str, config: StepMixConfig, episodes: int, seed: int) -> tuple[TabularTraining, list[float], float]:
     """Return the training, the exact value of each episode, and the baseline's."""
     given: dict[str, Any] = {"mdp_seed": seed} if "Random" in task else {}
     made: list[gymnasium.Env[Any, Any]] = [make_environment(task, **given)]

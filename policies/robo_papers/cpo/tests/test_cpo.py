@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from costly import EXACT, SMALL, SPEC, check_it_goes_on_exactly, step_of, trained
+from costly import EXACT, SMALL, SPEC, check_it_goes_on_exactly, fill, step_of, trained
 from robo_papers.cpo.learner import CPOConfig, TrustRegion, TrustRegionSettings, actor_of, solve, step_within
 from robo_rl.errors import InvalidSetting
 from robo_rl.settings import updated
@@ -80,9 +80,9 @@ def test_conjugate_gradients_solve():
     np.testing.assert_allclose(found, np.linalg.solve(h, g), rtol=1e-6)
 
 
-def stepped(horizon, cost, *, reward=float, mean_cost=10.5, **settings):
+def stepped(horizon, cost, *, reward=float, limit=10.0, mean_cost=10.5, **settings):
     """Return CPO after a rollout of episodes of some length with a cost of each step for positive actions."""
-    spec = replace(SPEC, costs=(CostSpec("a", 10.0),))
+    spec = replace(SPEC, costs=(CostSpec("a", limit),))
     plain = {"normalize": {"costs": False}, "discount": 0.0, **settings}
     config = updated(CPOConfig(), plain, num_envs=4, steps_per_env=32, batch_size=128, epochs=1, network={"hidden": (8,)})
     learner = config.build(spec, 0)
@@ -110,6 +110,26 @@ def test_cpo_step_scales_with_horizon_and_cost():
     assert min(learner.constraint.newest["train/step_share"] for learner in (short, long, double)) > 0.0
     np.testing.assert_allclose(parameters(short), parameters(long), rtol=1e-4, atol=1e-6)
     assert not np.allclose(parameters(short), parameters(double), rtol=1e-4, atol=1e-6)  # a cost that did double
+
+
+def test_cpo_step_is_the_same_in_any_unit_of_the_cost():
+    unit, paid = 1e-5, {"reward": lambda executed: 1.0 + (executed > 0)}
+    plain, scaled = stepped(8, 1.0, **paid), stepped(8, unit, limit=10.0 * unit, mean_cost=10.5 * unit, **paid)
+    assert plain.constraint.newest["train/step_share"] > 0.0
+    np.testing.assert_allclose(parameters(scaled), parameters(plain), rtol=1e-3, atol=1e-6)
+
+
+def test_cpo_respects_the_largest_relative_violation():
+    """Cost a is at four times its limit of 0.05, cost b a tenth above its limit of 4."""
+    spec = replace(SPEC, costs=(CostSpec("b", 4.0), CostSpec("a", 0.05)))
+    learner = updated(CPOConfig(), SMALL, normalize={"costs": False}).build(spec, 0)
+    fill(learner)
+    region = learner.constraint
+    region.costs.per_episode = np.array([0.2, 4.4])
+    advantages = torch.stack([torch.full((32,), 1.0), torch.full((32,), -1.0)], 1)
+    region.costs.advantages = lambda vectors, buffer: advantages
+    region.judge(torch.zeros(32), torch.zeros(0), learner.buffer)
+    assert region._violation == pytest.approx(3.0) and bool((region._cost_gains > 0.0).all())
 
 
 def test_above_the_limit_a_step_may_cost_reward():

@@ -197,6 +197,8 @@ class _Machine:
             self._stack.append(_array((), kind, content)[()].item())
         elif name == "collections.OrderedDict":
             self._stack.append(_mapping([part for pair in (arguments or ((),))[0] for part in pair]))
+        elif name in ("__builtin__.bytes", "builtins.bytes") and not arguments:
+            self._stack.append(b"")
         elif name == "_codecs.encode":
             self._stack.append(str(arguments[0]).encode("latin-1"))  # the only coding that protocol 2 writes bytes in
         else:

@@ -19,7 +19,17 @@ from robo_rl.errors import InvalidSetting
 Weights = Mapping[str, Tensor]
 LOG_STD = (-20.0, 2.0)
 """Limits of the log deviation of SAC, of its `policies.py`."""
-READ = ("actor.", "mlp_extractor.", "action_net.", "value_net.", "log_std", "critic.", "critic_target.", "log_ent_coef")
+READ = (
+    "actor.",
+    "actor_target.",
+    "mlp_extractor.",
+    "action_net.",
+    "value_net.",
+    "log_std",
+    "critic.",
+    "critic_target.",
+    "log_ent_coef",
+)
 READ_BY_DQN = ("q_net.", "q_net_target.")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +23,9 @@ from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.rollout.episode import rollout
-from robo_rl.runs.run import Run
+from robo_rl.runs.run import Run, circumstances
 from robo_rl.spec.environment import EnvironmentSpec, specification
+from robo_rl.system.user_cache import user_cache
 
 SHARE = 1 / 3  # of the way from random to expert, as in D4RL
 SCRIPTED = "scripted"
@@ -159,7 +162,18 @@ class Sources:
     def scores(self) -> dict[str, reference.Score]:
         """Scores of "random", and of "expert" if there is one."""
         named = {"random": self.random} | ({"expert": self.expert} if self.run or self.expert_name or self.has_script else {})
-        return {role: reference.score(choose, self.environment, self.run) for role, choose in named.items()}
+        return {role: reference.score(choose, self.environment, self._remembered) for role, choose in named.items()}
+
+    @property
+    def _remembered(self) -> Path | None:
+        """File that remembers scores: of the run, or in the user's cache for weights, environment and packages like these."""
+        if self.run is not None:
+            return self.run.path / reference.FILE
+        if not self.expert_name.startswith(ZOO):
+            return None
+        of = [self.environment_name, self.arguments, self.spec.fingerprint, self.expert(0).name, circumstances()["packages"]]
+        digest = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
+        return user_cache() / "references" / f"{digest[:32]}.json"
 
     @property
     def training(self) -> Run:

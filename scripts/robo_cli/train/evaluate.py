@@ -15,16 +15,12 @@ from robo_app.arguments.free_settings import EnvironmentArguments
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import FIRST_SEED
 
-EXAMPLES = """robo-rl evaluate latest
-robo-rl evaluate latest --episodes 200 --json
-robo-rl evaluate latest --split train     (the levels that it was trained on, and the gap to those of the test)
+EXAMPLES = """robo-rl evaluate latest --split train     (the levels that it was trained on, and the gap to those of the test)
 robo-rl evaluate latest --episodes 20 --attempts 20     (pass@k: does one of k attempts succeed?)
-robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
-robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (the same, on a robot that is served)
-robo-rl evaluate RUN --environment robot:http://127.0.0.1:5000 --shadow scripted     (nothing of the policy is sent)
+robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (--shadow scripted sends nothing of it)
 robo-rl evaluate RUN --perturb physics --episodes 20     (over grids of masses, friction, damping, strength)
-robo-rl evaluate RUN --routes town-test --environment.arguments.traffic 20     (of a run that drives)
-robo-rl evaluate RUN --carla-host gpu-machine --carla-port 2000"""
+robo-rl evaluate RUN --routes town-test --environment.arguments.traffic 20 --carla-host gpu-machine     (of a run that drives)
+robo-rl evaluate zoo:data/zoo-agents/sac/HalfCheetah-v3_1     (of others: an agent of RL Baselines3 Zoo)"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,7 @@ class Evaluate:
     """Evaluate a run's policy; exit status 1 if a guard or a person changed every command, so that it was not judged."""
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-    """Path or name of a run folder, or "latest"."""
+    """Path or name of a run folder, or "latest"; zoo:PATH of an agent of Stable-Baselines3, a zip or its folder."""
     episodes: int = 50
     """Episodes, one per seed."""
     seed: int = FIRST_SEED
@@ -71,6 +67,12 @@ class Evaluate:
 
 def run(arguments: Evaluate) -> int:
     """Print n, the success rule, seeds, measures and intervals."""
+    if arguments.run.startswith("zoo:"):
+        from robo_app.training.foreign_agents import evaluate_agent
+
+        agent = evaluate_agent(vars(arguments))
+        print(json.dumps(agent.to_json()) if arguments.json else f"agent    {arguments.run}\n{agent}")
+        return 0
     trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
     if arguments.step is not None and (arguments.perturb or arguments.shadow):
         raise InvalidSetting("--step does not go with --perturb or --shadow.", got=arguments.step, allowed="the newest policy")

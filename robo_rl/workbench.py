@@ -6,12 +6,18 @@ Packages above this one implement them and are found through the entry points `r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import gymnasium
+
+from robo_rl.code_names import refuse_while_importing
 from robo_rl.entry_points import operation
-from robo_rl.environments.importing import refuse_while_importing
+from robo_rl.evaluation.any_policy import EnvironmentLike, as_policy, with_derived_spec
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.evaluation import evaluate as evaluate_policy
+from robo_rl.evaluation.video import VideoRequest
 from robo_rl.protocols.components import Policy
 from robo_rl.runs.observer import Display
 from robo_rl.runs.run import Run, find_run
@@ -129,6 +135,45 @@ def open_run(run: RunLike = "latest", *, runs: str | os.PathLike[str] = "runs") 
 def load_policy(run: RunLike = "latest", step: int | None = None, *, runs: str | os.PathLike[str] = "runs") -> Policy:
     """Return the policy of a run, of its newest checkpoint or of a step that it kept; raises the errors of `Run.policy`."""
     return open_run(run, runs=runs).policy(step)
+
+
+def evaluate(
+    policy: Any,
+    environment: EnvironmentLike,
+    episodes: int = 50,
+    *,
+    seeds: Iterable[int] | None = None,
+    deterministic: bool = True,
+    on_episode: Callable[[Episode], None] | None = None,
+    video: VideoRequest | None = None,
+) -> Evaluation:
+    """Play one episode per seed and return the outcome, with intervals.
+
+        robo_rl.evaluate(model, gymnasium.make("Pendulum-v1"))     # a model of Stable-Baselines3
+        robo_rl.evaluate(lambda observation: [0.0], MyEnv)
+
+    Args:
+        policy: A policy of a run or the run itself; a model of Stable-Baselines3; an object with `act` or `predict`; a function
+            of the observation. One without an `environment_spec` sees what the environment returns, and returns what it takes.
+        environment: An environment, its name, its class, or a function that returns a new one.
+        episodes: Number of episodes, on the first seeds on which all evaluations play.
+        seeds: Seeds in their place.
+        deterministic: Take the most likely action, if the policy can choose.
+        on_episode: Function that sees each episode.
+        video: Films of some episodes.
+
+    Raises:
+        SpecMismatch: The policy was made for an environment with another spec.
+        InvalidSetting: The policy is none, or fails.
+    """
+    chosen = load_policy(policy) if isinstance(policy, Run | str | os.PathLike) else policy
+    place = with_derived_spec(environment)
+    try:
+        how: dict[str, Any] = {"seeds": seeds, "deterministic": deterministic, "on_episode": on_episode, "video": video}
+        return evaluate_policy(as_policy(chosen, place, environment), place, episodes, **how)
+    finally:
+        if not isinstance(environment, gymnasium.Env):
+            place.close()
 
 
 def open_dataset(folder: str | os.PathLike[str]) -> Dataset:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from robo_app.recipes.recipe import EnvironmentSettings, Recipe, parse_recipe, read_recipe
-from robo_rl.environments.importing import name_of
+from robo_rl.code_names import name_of_object
+from robo_rl.environments.importing import name_of, portable_id
 from robo_rl.environments.wrapping import changed
 from robo_rl.errors import InvalidSetting
 from robo_rl.settings import plain
@@ -31,7 +32,7 @@ def recipe_from(source: RecipeLike, overrides: Mapping[str, Any]) -> Recipe[Any]
         source = read_recipe(os.fspath(source))
     if isinstance(source, Recipe) and not overrides:
         return source
-    tree, overrides = _tree(source), with_named_environment(overrides)
+    tree, overrides = _tree(source), with_short_forms(overrides)
     if fixed := [key for key in FIXED if key in overrides]:
         raise InvalidSetting(
             f"The key {fixed[0]!r} comes with the recipe {tree['name']}.",
@@ -48,18 +49,47 @@ def _tree(source: object) -> dict[str, Any]:
     if isinstance(source, Recipe):
         return dict(plain(source))
     if isinstance(source, Mapping):
-        return {"name": str(source.get("algorithm")), **plain_value(with_named_environment(source))}
+        return {"name": str(source.get("algorithm")), **plain_value(with_short_forms(source))}
     allowed = "the name of a recipe, the path of a YAML file, a mapping, or a Recipe"
     raise InvalidSetting("This is not a recipe.", got=repr(source)[:200], allowed=allowed)
 
 
-def with_named_environment(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return values in which an environment that is a name, a class or a function is a mapping; raises InvalidSetting."""
-    given = values.get("environment")
-    if given is None or isinstance(given, Mapping | EnvironmentSettings):
-        return values
-    name, arguments = (given, {}) if isinstance(given, str) else name_of(given)
-    return {**values, "environment": {"name": name, **({"arguments": arguments} if arguments else {})}}
+def with_short_forms(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return values of a recipe in which short forms are written out.
+
+    An environment or a reward that is a name or an object becomes a mapping with its name, and `network`, an encoder or
+    the settings of the group, a part of `learner`. Raises InvalidSetting for an object that is neither.
+    """
+    found = dict(values)
+    if "environment" in found:
+        found["environment"] = _environment(found["environment"])
+    if isinstance(reward := found.get("reward"), str) or callable(reward):
+        found["reward"] = {"name": reward}
+    learner = dict(given) if isinstance(given := found.get("learner"), Mapping) else {}
+    parts = [part if isinstance(part, Mapping) else {"encoder": part} for part in _networks(found.pop("network", None), learner)]
+    if parts:
+        if len({*parts[0]} | {*parts[-1]}) < sum(map(len, parts)) and len(parts) == 2:
+            raise InvalidSetting("A setting of the network is given twice.", got="network and learner.network", fix="drop one")
+        found["learner"] = {**learner, "network": {key: value for part in parts for key, value in part.items()}}
+    return found
+
+
+def _networks(short: Any, learner: Mapping[str, Any]) -> list[Any]:
+    """Return what is given as `network` and as `learner.network`."""
+    return [part for part in (short, learner.get("network")) if part is not None]
+
+
+def _environment(given: Any) -> Any:
+    """Return the settings of an environment that is a name, a class, a function, an instance, or such in a mapping."""
+    if given is None or isinstance(given, EnvironmentSettings):
+        return given
+    if isinstance(given, Mapping):
+        if "name" not in given:
+            return given
+        found = _environment(given["name"])
+        return {**given, **found, "arguments": {**found.get("arguments", {}), **given.get("arguments", {})}}
+    name, arguments = (portable_id(given), {}) if isinstance(given, str) else name_of(given)
+    return {"name": name, **({"arguments": arguments} if arguments else {})}
 
 
 def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +107,7 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def plain_value(value: Any, key: str = "overrides") -> Any:
-    """Return a value as in a recipe's YAML; raises InvalidSetting if YAML cannot represent it."""
+    """Return a value as in a recipe's YAML, a class or function by its name; raises InvalidSetting for other objects."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | np.generic):
@@ -90,8 +120,11 @@ def plain_value(value: Any, key: str = "overrides") -> Any:
         return {str(name): plain_value(item, str(name)) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain_value(item, key) for item in value]
+    if callable(value):
+        return name_of_object(value)
     raise InvalidSetting(
         f"The value of {key!r} cannot be written into a recipe.",
         got=repr(value)[:200],
-        allowed="numbers, texts, booleans, None, and lists and mappings of them",
+        allowed="numbers, texts, booleans, None, classes and functions, and lists and mappings of them",
+        fix="give its class, or a function that makes it",
     )

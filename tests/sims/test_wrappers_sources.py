@@ -87,6 +87,29 @@ def test_suite_equals_its_source(task):
         assert reward == step.reward
 
 
+@pytest.mark.parametrize(("task", "repeat"), [("cheetah-run", 2), ("manipulation-reach_site_features", 3)])
+def test_a_repeated_action_sums_rewards_and_keeps_the_length_of_an_episode(task, repeat):
+    ours, once = make_environment(f"dm_control/{task}", action_repeat=repeat), make_environment(f"dm_control/{task}")
+    spec, single = specification(ours), specification(once)
+    assert spec.max_steps == single.max_steps // repeat
+    assert spec.action.control_period == pytest.approx(single.action.control_period * repeat)
+    observation, expected = ours.reset(seed=3)[0], once.reset(seed=3)[0]
+    for action in actions(ours, spec.max_steps):
+        np.testing.assert_array_equal(flat(observation), flat(expected))
+        observation, reward, _, truncated, _ = ours.step(action)
+        steps = [once.step(action) for _ in range(repeat)]
+        expected = steps[-1][0]
+        assert reward == sum(step[1] for step in steps)
+    assert truncated
+
+
+@pytest.mark.parametrize("repeat", [0, 1001])
+def test_an_action_that_outlasts_the_episode_is_refused(repeat):
+    with pytest.raises(InvalidSetting, match="action_repeat is out of range") as raised:
+        make_environment("dm_control/cheetah-run", action_repeat=repeat)
+    assert "1 to 1000" in str(raised.value)
+
+
 def test_manipulation_equals_its_source_and_keeps_250_steps():
     ours = make_environment("dm_control/manipulation-lift_brick_features")
     source = manipulation.load("lift_brick_features", seed=0)

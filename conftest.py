@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+pytest_plugins = ["chat_server"]
 CACHE = tempfile.TemporaryDirectory()  # of the carla client, which keeps maps in the home folder by default
 os.environ["CARLA_CACHE_DIR"] = CACHE.name
 torch.set_num_threads(1)

@@ -77,6 +77,6 @@ def test_help_shows_the_spelling(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_groups_of_finds_nested_options() -> None:
-    from robo_app.rewards.search import SearchReward
+    from robo_papers.icpl.search import SearchReward
 
     assert {group.name for group in groups_of(SearchReward)} == {"recipe", "rater.settings", "llm.settings"}

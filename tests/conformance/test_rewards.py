@@ -27,6 +27,7 @@ from robo_papers.oni.questions import AnnotationRule
 from robo_papers.oni.reward import ONIClassification, ONIRanking, ONIRetrieval
 from robo_papers.spo.reward import SelfPlayReward
 from robo_papers.subpo.reward import CoverageReward
+from robo_papers.vlm_rl.reward import ContrastingLanguageGoals, DrivingGoals
 from robo_papers.vpl.model import UsersConfig, fit_users
 from robo_papers.vpl.reward import UserReward
 from robo_papers.vpl.reward import save as save_users
@@ -38,7 +39,6 @@ from robo_rl.rewards.conformance.online import ONLINE_CHECKS, check_online_rewar
 from robo_rl.rewards.conformance.rewards import REWARD_CHECKS, check_reward
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress, EmbeddedShuffled
-from robo_rl.rewards.images.clg import ContrastingLanguageGoals, DrivingGoals
 from robo_rl.rewards.images.picture_reward import PictureReward
 from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.images.vlm_rm import VLMRM

@@ -10,7 +10,7 @@ from robo_policies.sb3.zoo import read_zoo
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.chat.log import CallLog, read_log
 from robo_rl.rewards.chat.opening import language_model, require_task
-from robo_rl.rewards.search.rule_writer import read_rule
+from robo_rl.rewards.writing.rule_writer import read_rule
 from robo_rl.rollout.step_log import StepReader
 from robo_rl.runs.run import Run
 from robo_rl.system.durable_files import exclusive_lock, is_locked

@@ -8,14 +8,11 @@ import pytest
 from robo_app.experiments.plan import read_plan
 from robo_app.experiments.race_table import race_page
 from robo_app.experiments.tables import study_page
-from robo_cli.experiments.compare import Compare
-from robo_cli.experiments.compare import run as compare
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"offline": "training/offline.md", "labels": "rewards/rewards.md"}
 ONLINE = {
     "pictures": "rewards/online-rewards.md",
-    "driving": "driving/carla.md",
     "driving-large-batch": "driving/carla.md",
 }
 RACES = {"hil": "people/human-in-the-loop.md"}
@@ -43,30 +40,8 @@ def test_the_page_shows_the_table_of_the_race(race):
     assert race_page(facts_of(race)).strip() in (DOCS / RACES[race]).read_text()
 
 
-def test_the_page_shows_what_the_searches_by_preferences_found():
-    page = (DOCS / "rewards/icpl.md").read_text()
-    for each in facts_of("icpl"):
-        confirmed, chance = each["confirmed"], each["chosen by chance"].values()
-        cells = [f"{each['score']:.0%}", ", ".join(f"{rate:.0%}" for rate in confirmed)]
-        cells += [f"**{sum(confirmed) / len(confirmed):.0%}**", *(f"{rate:.0%}" for rate in chance)]
-        assert f"| {each['seed']} | {' | '.join(cells)} |" in page
-
-
 def test_the_page_shows_what_the_comparison_of_rewards_wrote():
     assert (DOCS / "benchmarks" / "text2reward.md").read_text().strip() in (DOCS / "rewards/text2reward.md").read_text()
-
-
-@pytest.mark.slow
-def test_contrasting_goals_figures_match_evaluations(capsys):
-    sides = [str(DOCS / "benchmarks" / "driving-evaluations.zip" / f"driving-{method}-*.json") for method in ("speed", "clg")]
-    assert compare(Compare(*sides, json=True)) == 0
-    found = json.loads(capsys.readouterr().out)["comparisons"]
-    page = (DOCS / "driving/carla.md").read_text()
-    fewer = found["collision_vehicle"]["mean_difference"]
-    low, high = (-100 * fewer[end] for end in ("high", "low"))
-    assert f"{-100 * fewer['estimate']:.1f} of a hundred episodes fewer [{low:.1f}, {high:.1f}]" in page
-    score = found["driving_score"]["mean_difference"]
-    assert f"{score['estimate']:.1f} more of the driving score [{score['low']:.1f}, {score['high']:.1f}]" in page
 
 
 @pytest.mark.parametrize("study", PAGES)

@@ -25,9 +25,9 @@ from robo_rl.rewards.chat.log import CallLog
 from robo_rl.rewards.chat.question import Question
 from robo_rl.rewards.judges.heads import SYSTEM, worded
 from robo_rl.rewards.judges.rater import CHOOSE, Choice
-from robo_rl.rewards.search.prompts import RewardTask
-from robo_rl.rewards.search.writing import Text2RewardConfig, Writer, write
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
+from robo_rl.rewards.writing.prompts import RewardTask
+from robo_rl.rewards.writing.writer import Text2RewardConfig, Writer, write
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 from robo_sims.grids.cells import cells_of

@@ -14,7 +14,7 @@ from robo_rl.rewards.chat.question import Answer
 from robo_rl.rewards.programs.grammar import MOST_ROUNDS
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.vocabulary import FUNCTIONS
-from robo_rl.rewards.search.prompts import (
+from robo_rl.rewards.writing.prompts import (
     FORM,
     Example,
     Feedback,
@@ -25,8 +25,8 @@ from robo_rl.rewards.search.prompts import (
     nearest,
     repair,
 )
-from robo_rl.rewards.search.rule_writer import ProgramRule, read_rule, rule_files
-from robo_rl.rewards.search.writing import Text2RewardConfig, Writer, write
+from robo_rl.rewards.writing.rule_writer import ProgramRule, read_rule, rule_files
+from robo_rl.rewards.writing.writer import Text2RewardConfig, Writer, write
 
 TASK = RewardTask("push the cube onto the mark", "class Batch:\n    near: (N,)", means(), 50)
 GOOD = "```python\ndef reward(batch):\n    return batch['near'], {'near': batch['near']}\n```"

@@ -20,9 +20,9 @@ from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.program import FRAMES, RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
 from robo_rl.rewards.programs.validation import validate
-from robo_rl.rewards.search.prompts import means
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.rewards.step_rewards.steps import StepScores
+from robo_rl.rewards.writing.prompts import means
 from robo_rl.types import Array
 
 FACTORS, SUMMARY, MEND = "factors", "summary", "mend"

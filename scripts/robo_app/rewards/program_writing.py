@@ -19,10 +19,10 @@ from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.log import CallLog
 from robo_rl.rewards.chat.opening import language_model, require_task
-from robo_rl.rewards.search.prompts import Example, RewardTask, means, nearest
-from robo_rl.rewards.search.rule_writer import RuleWriter, read_rule
-from robo_rl.rewards.search.writing import Writer
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
+from robo_rl.rewards.writing.prompts import Example, RewardTask, means, nearest
+from robo_rl.rewards.writing.rule_writer import RuleWriter, read_rule
+from robo_rl.rewards.writing.writer import Writer
 from robo_rl.settings import plain, settings_as
 from robo_rl.spec.environment import specification
 

@@ -22,9 +22,9 @@ from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.runner import UsedProgram, UsesPrograms
 from robo_rl.rewards.programs.validation import CheckResult, Clips, validate
-from robo_rl.rewards.search.writing import Try
 from robo_rl.rewards.step_rewards.abstraction import Columns, EnvAbstraction
 from robo_rl.rewards.step_rewards.online_scoring import OnlineReward
+from robo_rl.rewards.writing.writer import Try
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import Array, Episode

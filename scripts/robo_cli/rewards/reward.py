@@ -16,7 +16,6 @@ PROGRAM = "program:"
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle
 robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick
-robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml
 robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
 robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
 robo-rl reward bench embedded-progress --reward.settings.folder rewards/pick --environment robo/ArmPick-v0
@@ -24,7 +23,6 @@ robo-rl reward check mine.py --environment robo/ArmPush-v0
 robo-rl reward explain mine.py --dataset data/push --episode 3
 robo-rl reward write arm-push-sac --llm pack:text2reward-push --out rewards/push
 robo-rl reward write robo/ArmPush-v0 --llm endpoint --llm.settings.model qwen3 --examples 2 --out rewards/mine
-robo-rl reward search arm-reach-short --method icpl --llm rule:reach --out searches/reach
 robo-rl reward compare arm-push-sac --programs.mine push.py --beside.sparse arm-push-sac-sparse --out studies/push
 robo-rl reward calls runs/search --show 2
 robo-rl reward packs point-example"""
@@ -79,13 +77,11 @@ ACTIONS: Actions = {
     "list": (List, list_rewards),
     "show": (Show, show),
     "fit": Nested(FIT, FITS),
-    "calibrate": Later("robo_cli.rewards.calibrate", "Calibrate", "calibrate"),
     "bench": Later("robo_bench.scored_clips", "BenchReward", "bench_reward"),
     "check": Later("robo_cli.rewards.check", "Check", "check_program"),
     "explain": Later("robo_cli.rewards.explain", "Explain", "explain"),
     "references": Later("robo_cli.rewards.references", "References", "write_references"),
     "write": Later("robo_cli.rewards.write", "WriteReward", "write_reward"),
-    "search": Later("robo_cli.rewards.search", "SearchReward", "search_reward"),
     "compare": Later("robo_cli.rewards.compare", "CompareRewards", "compare_rewards"),
     "calls": Later("robo_cli.rewards.language", "Calls", "show_calls"),
     "packs": Later("robo_cli.rewards.language", "Packs", "list_packs"),

@@ -15,9 +15,9 @@ from robo_app.rewards.program_writing import Asking, writing
 from robo_app.training.program_validation import batch_sizes
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.search.prompts import Feedback
-from robo_rl.rewards.search.record import CALLS, begin, keep_candidate, keep_program
-from robo_rl.rewards.search.writing import Text2RewardConfig, write
+from robo_rl.rewards.writing.prompts import Feedback
+from robo_rl.rewards.writing.record import CALLS, begin, keep_candidate, keep_program
+from robo_rl.rewards.writing.writer import Text2RewardConfig, write
 from robo_rl.runs.run import write_text
 
 FEEDBACK = "feedback.md"

@@ -42,5 +42,7 @@ def _description(paper: Paper) -> list[str]:
     for group in paper.components:
         lines += [f"{group.removesuffix('s'):12} {point.name:24} {purpose(group, point)}" for point in paper.points(group)]
     lines += [f"recipe       {name:24} robo-rl train {name}" for name in paper.recipes]
+    lines += [f"plan         {name:24} robo-rl experiment {name}" for name in paper.plans]
+    lines += [f"pack         {name:24} --llm pack:{name}" for name in paper.packs]
     lines += [f"study        python -m {paper.study}"] if paper.study else []
     return [*lines, f"page         {paper.page}"] if paper.page else lines

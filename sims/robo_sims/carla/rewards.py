@@ -226,7 +226,7 @@ class Shaped(Reward):
 
 
 class Speed(Reward):
-    """Speed and lane keeping without other actors: the base reward of `driving-clg`.
+    """Speed and lane keeping without other actors: a base for rewards that look at them.
 
     r = (1 - |v - v_top| / v_top) * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0).
     """

@@ -1,0 +1,1 @@
+"""Searches of reward programs: chosen by success (Eureka), or by preferences (ICPL)."""

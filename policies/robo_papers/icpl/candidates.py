@@ -1,0 +1,140 @@
+"""Candidates of a search: replies with their programs, and the outcome of training each."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.writing.candidate import Candidate
+from robo_rl.runs.run import write_text
+
+FILE = "outcome.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Results of a policy by the environment's own measure, and the course of the program's terms."""
+
+    score: float | None = None
+    """Share of episodes that end in declared success, on reset seeds neither trained on nor used for `successes`; None if
+    there is no policy to judge."""
+    steps: tuple[int, ...] = ()
+    """At which the policy was evaluated while it learnt."""
+    successes: tuple[float, ...] = ()
+    """Share of declared success at each of `steps`."""
+    terms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Term, or "total" -> mean per step in the course of training."""
+    failure: str = ""
+    """Cause if there is no policy, in words for a language model."""
+    folder: str = ""
+    """Folder of the run with videos and policy, relative to that of all trainings."""
+
+    @property
+    def merit(self) -> tuple[float, float]:
+        """Sort key of candidates: the score, then the mean success during training."""
+        during = math.fsum(self.successes) / len(self.successes) if self.successes else 0.0
+        return (-math.inf if self.score is None else self.score, during)
+
+    def save(self, folder: Path) -> None:
+        """Write it durably."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / FILE, json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Return the saved outcome, or None."""
+        path = folder / FILE
+        if not path.exists():
+            return None
+        found: dict[str, Any] = json.loads(path.read_text())
+        found |= {name: tuple(found[name]) for name in ("steps", "successes")}
+        return cls(**(found | {"terms": {name: tuple(values) for name, values in found["terms"].items()}}))
+
+
+class Trainer(Protocol):
+    """Trains a policy from scratch with a program as its reward."""
+
+    def train(self, program: RewardProgram, seed: int) -> Outcome:
+        """Return the outcome, with `failure` if the program or the training failed; the same for the same arguments."""
+
+
+class KeptTrainer:
+    """A trainer that keeps the outcome of each program and seed in a folder, and repeats none."""
+
+    def __init__(self, trainer: Trainer, folder: Path) -> None:
+        self._trainer, self._folder = trainer, folder
+
+    def train(self, program: RewardProgram, seed: int) -> Outcome:
+        """Return the kept outcome, or trains and keeps it."""
+        folder = self._folder / training_name(program, seed)
+        if (found := Outcome.read(folder)) is not None:
+            return found
+        outcome = self._trainer.train(program, seed)
+        outcome.save(folder)
+        return outcome
+
+    def has(self, program: RewardProgram, seed: int) -> bool:
+        """True if the training is finished."""
+        return (self._folder / training_name(program, seed) / FILE).exists()
+
+
+def training_name(program: RewardProgram, seed: int) -> str:
+    """Return the name of the folder of a training: equal programs share it."""
+    return f"{program.hash[:16]}-{seed}"
+
+
+@dataclass(frozen=True)
+class TrainedCandidate(Candidate):
+    """A candidate and its training; a failed training is a `status`, too."""
+
+    outcome: Outcome | None = None
+    """None before training."""
+
+    @property
+    def is_scored(self) -> bool:
+        """True if a policy was evaluated."""
+        return self.outcome is not None and self.outcome.score is not None
+
+    @property
+    def has_succeeded(self) -> bool:
+        """True if its policy succeeded at least once in the selection episodes."""
+        return self.merit[0] > 0
+
+    @property
+    def merit(self) -> tuple[float, float]:
+        """Sort key of candidates; lowest if nothing was evaluated."""
+        return (Outcome() if self.outcome is None else self.outcome).merit
+
+    @classmethod
+    def of(cls, candidate: Candidate, outcome: Outcome | None = None) -> Self:
+        """Return a candidate with the outcome of its training, with its failure as the status if it failed."""
+        found = cls(**vars(candidate), outcome=outcome)
+        failure = "" if outcome is None else outcome.failure
+        return replace(found, status="training", reason=failure) if failure else found
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return plain values for a record."""
+        facts: dict[str, Any] = {"round": self.round, "index": self.index, "status": self.status, "reason": self.reason}
+        facts |= {"repairs": self.repairs, "program": None if self.program is None else self.program.hash}
+        return facts | ({} if self.outcome is None else {"score": self.outcome.score, "training": self.outcome.folder})
+
+
+def best_of(candidates: list[TrainedCandidate]) -> TrainedCandidate | None:
+    """Return the one with the greatest merit, the earlier of equal ones; None if none was judged."""
+    scored = [each for each in candidates if each.is_scored]
+    return max(scored, key=lambda each: (each.merit, -each.round, -each.index)) if scored else None
+
+
+def commonest_failure(candidates: Iterable[TrainedCandidate]) -> tuple[TrainedCandidate, int] | None:
+    """Return the first candidate with the commonest kind of error, and the number of candidates with it."""
+    failed = [each for each in candidates if each.status not in ("ok", "budget")]
+    if not failed:
+        return None
+    status, share = Counter(each.status for each in failed).most_common(1)[0]
+    return next(each for each in failed if each.status == status), share

@@ -1,0 +1,1 @@
+"""Contrasting language goals, and driving as fast as looks safe (VLM-RL)."""

@@ -1,1 +1,0 @@
-"""Reward programs written by a language model: Text2Reward, Eureka-style search, ICPL."""

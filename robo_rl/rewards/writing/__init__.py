@@ -1,0 +1,1 @@
+"""Reward programs written by a language model (Text2Reward)."""

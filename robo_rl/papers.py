@@ -50,6 +50,7 @@ Group = Literal[
     "cameras",
     "teleoperators",
     "formats",
+    "task_samplers",
     "operations",
     "commands",
 ]

@@ -73,7 +73,7 @@ class CurriculumTasks:
         self.kind = others[0] if others else "levels"
         self.sampler: TaskSampler = sampler_of(kinds[self.kind], rule)
         if self.sampler.is_ordered and self.kind in ("levels", "histories"):
-            fix = "take uniform, learnability, gain or replay, or name variants or hints"
+            fix = "take uniform, or name variants or hints"
             got = f"the sampler {rule.sampler}"
             raise InvalidSetting(f"{self.kind.capitalize()} have no order of difficulty.", got=got, fix=fix)
         self.histories = Histories(self.sampler, rule.least_episodes) if rule.histories else None

@@ -41,8 +41,6 @@ REPRESENTATIVES = (
     "minigrid/MiniGrid-DoorKey-5x5-v0",
     "minigrid/MiniGrid-LavaGapS5-v0",
     "minigrid/BabyAI-GoToLocal-v0",
-    "tabular/Trap-v0",
-    "tabular/Random-v0",
     *(task for family in OF_PAPERS for task in [*tasks_of(family)][:3]),
 )
 

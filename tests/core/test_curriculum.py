@@ -11,7 +11,6 @@ import robo_rl
 from robo_app.recipes.environments import RecipeEnvironments
 from robo_app.recipes.recipe import parse_recipe
 from robo_app.recording.record import Record, record
-from robo_bench.levels import scores
 from robo_cli.data.info import summary_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
@@ -338,9 +337,3 @@ def test_levels_are_recorded_and_played_by_split(tmp_path):
         plain.evaluate(2, split="train")
     with pytest.raises(InvalidSetting, match="into a new dataset"):
         Record(REACH, tmp_path / "data", levels=3, seed=4)
-
-
-@pytest.mark.slow
-def test_one_level_is_memorised(tmp_path):
-    train, test = scores(tmp_path, 1, 0, episodes=60, updates=1500, tests=20)
-    assert train == 1.0 and test < 0.3

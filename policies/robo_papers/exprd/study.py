@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from robo_papers.exprd.designer import Designer, ExpRDSettings
 from robo_papers.exprd.reward import seen_policy
+from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.statistics import student_interval
-from robo_sims.tabular import four_rooms, optimal_values
+from robo_sims.policy_iteration import optimal_values
 
 Table = npt.NDArray[np.float64]
 DISCOUNT, STEPS, CHECK = 0.95, 40_000, 250
@@ -62,7 +63,8 @@ def main() -> None:
     parser.add_argument("--largest", type=float, default=10.0, help="bound of designed rewards; the task pays 1")
     arguments = parser.parse_args()
     seeds = range(arguments.seeds)
-    moves, task, _ = four_rooms()
+    rooms = make_environment("tabular/FourRooms-v0").get_wrapper_attr("simulation")
+    moves, task = rooms.moves, rooms.rewards
     goal = np.flatnonzero(task.any(1)).tolist()
     designer = Designer(moves, task, ExpRDSettings(discount=DISCOUNT, largest=arguments.largest))
     best = optimal_values(moves, task, DISCOUNT).max(1)

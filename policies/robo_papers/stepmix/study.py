@@ -23,7 +23,6 @@ from robo_rl.evaluation.statistics import Interval, stratified_bootstrap
 from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 from robo_rl.training.off_policy import online_training
-from robo_sims.tabular import TabularSimulation
 
 ALPHA = 0.2
 METHODS: dict[str, StepMixConfig] = {
@@ -69,7 +68,7 @@ class Returns:
 class ExactValues:
     """Observer that keeps the exact value of what each episode played."""
 
-    def __init__(self, simulation: TabularSimulation) -> None:
+    def __init__(self, simulation: Any) -> None:
         self.values: list[float] = []
         self._simulation = simulation
 
@@ -87,7 +86,7 @@ def train(task: str, config: StepMixConfig, episodes: int, seed: int) -> tuple[T
     """Return the training, the exact value of each episode, and the baseline's."""
     given: dict[str, Any] = {"mdp_seed": seed} if "Random" in task else {}
     made: list[gymnasium.Env[Any, Any]] = [make_environment(task, **given)]
-    simulation: TabularSimulation = made[0].get_wrapper_attr("simulation")
+    simulation: Any = made[0].get_wrapper_attr("simulation")
     training = config.training(made.pop, steps=episodes * simulation.horizon, seed=seed)
     observer = ExactValues(simulation)
     training.run(observer)

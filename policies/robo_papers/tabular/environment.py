@@ -16,6 +16,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.types import StateDict
+from robo_sims.policy_iteration import optimal_values
 from robo_sims.simulation import Arrays, Simulation, SimulationStep
 from robo_sims.task_family import TaskFamily
 
@@ -23,8 +24,6 @@ Array = npt.NDArray[np.float64]
 TRAPS, LINKS = 6, 6
 """Actions that may end in the trap, and states of the chain before it."""
 TASKS = ("Trap-v0", "Random-v0", "FourRooms-v0")
-TIE = 1e-9
-"""Difference of values up to which two actions are equally good."""
 ROOMS = 7
 """Cells of the four rooms along each side."""
 
@@ -172,19 +171,6 @@ MODELS: dict[str, Callable[[np.random.Generator], Model]] = {"Trap-v0": trap, "R
 
 def _tasks() -> Iterable[str]:
     return TASKS
-
-
-def optimal_values(moves: Array, rewards: Array, discount: float) -> Array:
-    """Return Q* (S, A), by policy iteration, exact."""
-    policy = rewards.argmax(1)
-    states = np.arange(len(rewards))
-    while True:
-        values = np.linalg.solve(np.eye(len(states)) - discount * moves[states, policy], rewards[states, policy])
-        found: Array = rewards + discount * moves @ values
-        better = found.max(1) > found[states, policy] + TIE * (1.0 + np.abs(values))
-        if not better.any():
-            return found
-        policy = np.where(better, found.argmax(1), policy)
 
 
 FAMILY = TaskFamily("tabular", _tasks, TabularSimulation, drawing=("render_mode",))

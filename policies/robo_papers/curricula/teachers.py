@@ -1,6 +1,6 @@
 """A grid whose start is too far from its goal: episodes until it is mastered, by the pay of a teacher of other starts.
 
-python -m robo_bench.teachers --seeds 5
+python -m robo_papers.curricula.teachers --seeds 5
 
 SOAR: a teacher proposes starts; copies of the student practise them; the teacher is paid by a copy's gain on the far start,
 and the best copy that gains enough becomes the student. The episodes of all copies and of their trials are counted.
@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from robo_bench.curricula import softmax
+from robo_papers.curricula.study import softmax
 
 Floats = npt.NDArray[np.float64]
 MOVES = ((0, 1), (1, 0), (0, -1), (-1, 0))

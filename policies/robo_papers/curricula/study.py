@@ -1,18 +1,20 @@
 """A lock of ten digits, paid at its end alone: episodes until it opens, by the sampler of the hints.
 
-python -m robo_bench.curricula --seeds 5
+python -m robo_papers.curricula.study --seeds 5
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.environments.task_samplers import GainSampler, LearnabilitySampler, SamplerRule, TaskSampler, sampler_of
+from robo_papers.curricula.samplers import GainSampler, LearnabilitySampler
+from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
 
 DIGITS, SYMBOLS, GROUP, RATE, MOST = 10, 5, 8, 0.5, 16_000
 SOLVED = 0.9
@@ -42,9 +44,9 @@ class PaidBySuccess(GainSampler):
         return self.fast
 
 
-def ruled(name: str, **changes: float) -> Callable[[], TaskSampler]:
+def ruled(name: str, **changes: Any) -> Callable[[], TaskSampler]:
     """Return a function that makes a sampler of the lock's tasks."""
-    return lambda: sampler_of(DIGITS, SamplerRule(**{"sampler": name, "uniform_share": 0.1, **changes}))  # type: ignore[arg-type]
+    return lambda: sampler_of(DIGITS, SamplerRule(**{"sampler": name, "uniform_share": 0.1, **changes}))
 
 
 KINDS: dict[str, Callable[[], TaskSampler]] = {
@@ -58,7 +60,7 @@ KINDS: dict[str, Callable[[], TaskSampler]] = {
     "`ladder`": ruled("ladder", uniform_share=0.0),
     "control: `learnability`, outcomes filed under other tasks": lambda: Misfiled(DIGITS, SamplerRule(uniform_share=0.1)),
     "control: `gain`, the teacher paid by success": lambda: PaidBySuccess(DIGITS, SamplerRule(uniform_share=0.1)),
-    "control: `logistic` that forgets nothing": ruled("logistic", memory=0),
+    "control: `logistic` that forgets nothing": ruled("logistic", settings={"memory": 0}),
 }
 
 

@@ -1,7 +1,7 @@
 """Success of a cloned policy on the levels that it learned from, and on others, by their number at equal data.
 
-python -m robo_bench.levels --seeds 3
-python -m robo_bench.levels --layouts
+python -m robo_papers.curricula.levels --seeds 3
+python -m robo_papers.curricula.levels --layouts
 """
 
 from __future__ import annotations

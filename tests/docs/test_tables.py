@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from robo_app.experiments.archive import Archive
 from robo_app.experiments.plan import read_plan
 from robo_app.experiments.race_table import race_page
 from robo_app.experiments.tables import study_page
@@ -27,7 +28,7 @@ RACES = {
 
 
 def facts_of(study: str):
-    return json.loads((DOCS / "benchmarks" / f"{study}.json").read_text())
+    return Archive.read(DOCS / "benchmarks" / f"{study}.json").table
 
 
 @pytest.mark.parametrize("study", PAGES)
@@ -50,11 +51,12 @@ def test_the_page_shows_the_table_of_the_race(race):
 
 def test_the_page_shows_what_the_searches_by_preferences_found():
     page = (DOCS / "rewards/icpl.md").read_text()
-    for each in facts_of("icpl"):
-        confirmed, chance = each["confirmed"], each["chosen by chance"].values()
-        cells = [f"{each['score']:.0%}", ", ".join(f"{rate:.0%}" for rate in confirmed)]
-        cells += [f"**{sum(confirmed) / len(confirmed):.0%}**", *(f"{rate:.0%}" for rate in chance)]
-        assert f"| {each['seed']} | {' | '.join(cells)} |" in page
+    for record in Archive.read(DOCS / "benchmarks" / "icpl.json").records:
+        confirmed = record.figures["confirmed"]
+        cells = [f"{record.figures['score']:.0%}", ", ".join(f"{rate:.0%}" for rate in confirmed)]
+        cells += [f"**{sum(confirmed) / len(confirmed):.0%}**"]
+        cells += [f"{record.figures[f'chance of {rounds}']:.0%}" for rounds in ("first round", "all rounds")]
+        assert f"| {record.seed} | {' | '.join(cells)} |" in page
 
 
 def test_the_page_shows_what_the_comparison_of_rewards_wrote():

@@ -201,7 +201,7 @@ def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process,
     order = ["experiment", study, "--out", "out"]
     assert dispatch(order) == 0
     assert len([*Path("out/runs").iterdir()]) == 4
-    facts = json.loads(Path("out/table.json").read_text())
+    facts = json.loads(Path("out/archive.json").read_text())["table"]
     cell = facts["datasets"]["reach-replay"]["methods"]["iql"]
     assert cell["seeds"] == [0, 1] and np.isclose(cell["score"], np.mean(cell["scores"]), atol=0.01)
     assert facts["datasets"]["reach-random"]["methods"] == {}
@@ -216,11 +216,11 @@ def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process,
     assert dispatch(order) == 0
     after = {path: path.stat().st_mtime_ns for path in Path("out").rglob("evaluation.json")}
     assert {path for path in before if before[path] != after[path]} == {victim / "evaluation.json"}
-    assert json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]["iql"] == cell
+    assert json.loads(Path("out/archive.json").read_text())["table"]["datasets"]["reach-replay"]["methods"]["iql"] == cell
     stranger = Run(victim)  # as if it had learnt from the dataset before that was made again
     stranger.describe(dataset=stranger.description["dataset"] | {"content": "other"})
     assert dispatch([*order, "--table"]) == 0
-    cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]
+    cells = json.loads(Path("out/archive.json").read_text())["table"]["datasets"]["reach-replay"]["methods"]
     assert cells["iql"]["seeds"] == [0] and cells["bc"]["seeds"] == [0, 1]
 
 
@@ -235,7 +235,7 @@ seeds"""
 def test_a_study_tells_what_going_on_online_cost(study, in_this_process, capsys):
     Path(study).write_text(STUDY.replace("seeds", ONLINE, 1))
     assert dispatch(["experiment", study, "--out", "out"]) == 0
-    facts = json.loads(Path("out/table.json").read_text())
+    facts = json.loads(Path("out/archive.json").read_text())["table"]
     cells = facts["datasets"]["reach-replay"]["methods"]
     assert "online" not in cells["iql"]
     runs = [Run(path) for path in sorted(Path("out/runs").glob("*-gone-on--reach-replay-?"), key=lambda path: path.name[-1])]
@@ -279,7 +279,7 @@ def test_a_study_labels_its_datasets(study, in_this_process, capsys):
     assert label_sets(data) == ["asked", "compared", "control"]
     learnt_from = {Run(path).description["dataset"].get("labels") for path in Path("out/runs").iterdir()}
     assert learnt_from == {None, "compared", "control"}
-    facts = json.loads(Path("out/table.json").read_text())
+    facts = json.loads(Path("out/archive.json").read_text())["table"]
     cells = facts["datasets"]["reach-play"]["methods"]
     share, other = facts["claims"]
     assert share["difference"] == pytest.approx(cells["compared"]["score"] - 0.8 * cells["true"]["score"], abs=0.02)
@@ -298,7 +298,7 @@ def test_a_study_labels_its_datasets(study, in_this_process, capsys):
     Path("out/data/reach-play/labels/control.sqlite").unlink()  # labels of another deal
     Path("out/data/reach-play/labels/control-2.sqlite").rename("out/data/reach-play/labels/control.sqlite")
     assert dispatch([*order, "--table"]) == 0
-    cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-play"]["methods"]
+    cells = json.loads(Path("out/archive.json").read_text())["table"]["datasets"]["reach-play"]["methods"]
     assert "control" not in cells and "compared" in cells
 
 
@@ -317,7 +317,7 @@ def test_training_counts_only_with_current_study_settings(study, in_this_process
     first = {*Path("out/runs").iterdir()}
     Path(study).write_text(STUDY.replace("return_span: 1000", "return_span: 500"))
     assert dispatch([*order, "--table"]) == 0
-    cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]
+    cells = json.loads(Path("out/archive.json").read_text())["table"]["datasets"]["reach-replay"]["methods"]
     assert "iql" not in cells and cells["bc"]["seeds"] == [0, 1]
     assert dispatch(order) == 0
     anew = {*Path("out/runs").iterdir()} - first

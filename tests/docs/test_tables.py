@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from robo_app.experiments.archive import Archive
 from robo_app.experiments.plan import read_plan
 from robo_app.experiments.race_table import race_page
 from robo_app.experiments.tables import study_page
@@ -19,7 +20,7 @@ RACES = {"hil": "people/human-in-the-loop.md"}
 
 
 def facts_of(study: str):
-    return json.loads((DOCS / "benchmarks" / f"{study}.json").read_text())
+    return Archive.read(DOCS / "benchmarks" / f"{study}.json").table
 
 
 @pytest.mark.parametrize("study", PAGES)

@@ -10,7 +10,9 @@ from typing import Any
 import pydantic
 import yaml
 
+from robo_app.arguments.options import Settings
 from robo_app.arguments.run_selection import runs_of
+from robo_app.experiments.inputs import recipe_settings
 from robo_app.experiments.study import Cell
 from robo_app.jobs.jobs import Job
 from robo_app.jobs.trainings import Training, keep_settings
@@ -70,6 +72,14 @@ class Race:
         """Return the recipe of a method on a task, as YAML without seed."""
         words: str = yaml.safe_dump(self._tree(method, task), sort_keys=False, width=120)
         return words
+
+    def expected(self, method: str, task: str) -> Settings:
+        """Return the settings of a training with all defaults, by dotted path: they identify it in an archive."""
+        return recipe_settings(parse_recipe(self._tree(method, task), source=self.name))
+
+    def content(self, method: str, task: str, out: Path) -> dict[str, str]:
+        """Return no digests: there are no data."""
+        return {}
 
     def _tree(self, method: str, task: str) -> Tree:
         changes = dict(self.methods[method])

@@ -103,6 +103,11 @@ def test_a_repeated_action_sums_rewards_and_keeps_the_length_of_an_episode(task,
     assert truncated
 
 
+def test_hidden_vectors_are_privileged():
+    observation = specification(make_environment("dm_control/reacher-easy", hides_state=True)).observation
+    assert {array.role for array in observation.arrays} == {"privileged"}
+
+
 @pytest.mark.parametrize("repeat", [0, 1001])
 def test_an_action_that_outlasts_the_episode_is_refused(repeat):
     with pytest.raises(InvalidSetting, match="action_repeat is out of range") as raised:

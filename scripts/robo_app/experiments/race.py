@@ -13,6 +13,7 @@ import yaml
 from robo_app.arguments.options import Settings
 from robo_app.arguments.run_selection import runs_of
 from robo_app.experiments.inputs import recipe_settings
+from robo_app.experiments.published_scores import Published
 from robo_app.experiments.study import Cell
 from robo_app.jobs.jobs import Job
 from robo_app.jobs.trainings import Training, keep_settings
@@ -39,6 +40,8 @@ class Race:
     success: float = 0.8
     """Share of successful evaluation episodes from which a task counts as solved."""
     seeds: tuple[int, ...] = (0, 1, 2)
+    published: Published | None = None
+    """Scores of others that `robo-rl published` compares with."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"seeds": (len(set(self.seeds)) == len(self.seeds) >= 1, "one or more, all different")})
@@ -80,6 +83,15 @@ class Race:
     def content(self, method: str, task: str, out: Path) -> dict[str, str]:
         """Return no digests: there are no data."""
         return {}
+
+    def steps(self, method: str, task: str) -> int:
+        """Return the steps of a training."""
+        return int(self._tree(method, task)["steps"])
+
+    def action_repeat(self, method: str, task: str) -> int:
+        """Return the environment steps of one step of a training."""
+        arguments = self._tree(method, task)["environment"].get("arguments", {})
+        return int(arguments.get("action_repeat", 1))
 
     def _tree(self, method: str, task: str) -> Tree:
         changes = dict(self.methods[method])

@@ -32,9 +32,10 @@ _DRAWS_ON_RESET = frozenset({"quadruped-escape"})
 class DMControlBatch(SimulationBatch):
     """Batch of a suite task."""
 
-    def __init__(self, task: str, num_envs: int, threads: int, action_repeat: int = 1, detail: str = "plain") -> None:
-        simulations = [DMControlSimulation(task, action_repeat, detail) for _ in range(num_envs)]
-        self.spec, self.num_envs, self._repeat = simulations[0].spec, num_envs, action_repeat
+    def __init__(self, task: str, num_envs: int, threads: int, **arguments: Any) -> None:
+        """arguments: those of DMControlSimulation."""
+        simulations = [DMControlSimulation(task, **arguments) for _ in range(num_envs)]
+        self.spec, self.num_envs, self._repeat = simulations[0].spec, num_envs, simulations[0].action_repeat
         self.datas = [simulation.mujoco[1] for simulation in simulations]
         shared = None if _draws_model(simulations[:2]) else simulations[0].mujoco[0]
         self._members = [_Member(simulation, shared or simulation.mujoco[0]) for simulation in simulations]

@@ -87,8 +87,15 @@ _OBJECTS = ("ball_", "object_", "box_", "duplo")
 class DMControlSimulation(Simulation):
     """Task of dm_control; its random state is seeded at every reset."""
 
-    def __init__(self, task: str, action_repeat: int = 1, detail: str = "plain") -> None:
-        """action_repeat: control steps of the source per action; their rewards are summed."""
+    def __init__(self, task: str, action_repeat: int = 1, hides_state: bool = False, detail: str = "plain") -> None:
+        """Make the task.
+
+        Args:
+            task: Name, such as cheetah-run.
+            action_repeat: Control steps of the source per action; their rewards are summed.
+            hides_state: The vectors become privileged: policies see the pictures of `cameras` alone.
+            detail: Quality of `render`, as in robo_sims.cameras.
+        """
         self._domain, _, name = task.partition("-")
         self._environment: Any = _load(self._domain, name)
         limit = _max_steps(self._environment)
@@ -101,7 +108,7 @@ class DMControlSimulation(Simulation):
         self._names = {key: _flat_name(key) for key in first}
         self.spec = EnvironmentSpec(
             f"dm_control/{task}",
-            _observation_spec(self._domain, self.flat(first)),
+            _observation_spec(self._domain, self.flat(first), hides_state),
             self._action_spec(),
             instruction=task.removeprefix(MANIPULATION).removesuffix("_features").replace("-", " ").replace("_", " "),
             max_steps=limit // action_repeat,
@@ -202,11 +209,11 @@ def _action_mode(model: mujoco.MjModel) -> ActionMode:
     return "joint_position" if follows_position.all() else "joint_velocity"
 
 
-def _observation_spec(domain: str, observation: Arrays) -> ObservationSpec:
+def _observation_spec(domain: str, observation: Arrays, hides_state: bool) -> ObservationSpec:
     arrays = []
     for name, value in observation.items():
         unit, frame = _unit_and_frame(domain, name)
-        arrays.append(ArraySpec(name, value.shape, unit=unit, frame=frame, role=_role(name)))
+        arrays.append(ArraySpec(name, value.shape, unit=unit, frame=frame, role="privileged" if hides_state else _role(name)))
     return ObservationSpec(tuple(arrays))
 
 

@@ -75,8 +75,8 @@ class ARSQConfig(LearnerSettings):
     """L; the last box is 2 / bins^L wide along each element."""
     bins: int = 5
     """n, number of parts into which a choice cuts a box."""
-    temperature: float = 0.01
-    """[reward] alpha: weight of the entropy of each choice."""
+    temperature: float = 1e-3
+    """[reward] alpha: weight of the entropy of each choice; an action has `levels` times its elements of them."""
     conservative: Literal["margin", "cql", "off"] = "margin"
     """Loss that keeps the advantages of other bins below those of the expert's bins."""
     conservative_weight: float = 1.0

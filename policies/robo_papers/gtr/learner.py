@@ -8,8 +8,8 @@ arXiv:2503.08525. The policy acts, a corrector names the action that it would ha
 as in DAgger (Ross et al. 2011, arXiv:1011.0686), which has the second term alone. A is the return-to-go, standardised over the
 batch. The corrector is the environment's scripted policy; it watches whole episodes and never acts.
 
-Differs from the paper: its corrector rewrites the thought of a vision-language model and leaves the action alone, so that the
-weight must stay. Here actions themselves are corrected, and a corrector that errs would be copied: the weight falls to 0.
+Differs from the paper: its corrector rewrites the thought of a vision-language model and leaves the action alone. Here actions
+themselves are corrected, and a corrector that is wrong in the same places is copied, unless the weight falls (`fades_over`).
 """
 
 from __future__ import annotations

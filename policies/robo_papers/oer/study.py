@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from robo_bench.reacher import ReacherExpert
 from robo_bench.trainings import Silent
 from robo_papers.oer.learner import ContinualTraining, OERConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
@@ -25,7 +26,7 @@ from robo_rl.protocols.components import Policy
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.settings import updated
-from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.spec.environment import ArraySpec, ObservationSpec, specification
 from robo_rl.system.durable_files import write_durably
 from robo_rl.types import Array, Episode
 
@@ -71,25 +72,12 @@ class Motors(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._with_task(observation), reward, terminated, truncated, info
 
 
-class Controller:
-    """Pulls the finger to the target by the transposed Jacobian, with noise; knows the gain."""
+class Controller(ReacherExpert):
+    """The expert, who knows the gain of each task."""
 
-    def __init__(self, spec: EnvironmentSpec, noise: float, seed: int) -> None:
-        self.environment_spec, self._noise, self._random = spec, noise, np.random.default_rng(seed)
-
-    def reset(self) -> None:
-        """Do nothing."""
-
-    def act(self, observation: Any, *, deterministic: bool = False) -> Array:
-        """Return torques (2,)."""
-        (cos_0, cos_1), (sin_0, sin_1) = observation["joint_cosine"], observation["joint_sine"]
-        both = np.array([cos_0 * cos_1 - sin_0 * sin_1, sin_0 * cos_1 + cos_0 * sin_1])
-        first, second = 0.1 * np.array([-sin_0, cos_0]), 0.11 * np.array([-both[1], both[0]])
-        away, gain = observation["target_to_fingertip"], GAINS[int(observation["task"].argmax())]
-        pull = np.array([(first + second) @ -away, second @ -away])
-        action = (20.0 * pull - 0.1 * observation["joint_velocity"]) / gain + self._noise * self._random.normal(size=2)
-        torques: Array = np.clip(action, -1.0, 1.0).astype(np.float32)
-        return torques
+    @override
+    def gain(self, observation: Any) -> float:
+        return GAINS[int(observation["task"].argmax())]
 
 
 def recorded(task: int) -> list[Episode]:

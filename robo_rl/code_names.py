@@ -78,7 +78,7 @@ def object_named(name: str, setting: str, *, allowed: str, fix: str = "") -> Any
             f"The {setting} {name} was defined in a notebook, a script or a function, and is known in that process alone.",
             got=name,
             allowed="PACKAGE.MODULE:CLASS, of a class or a function at the top of a module",
-            fix="move it to a file such as mine.py and train again, or write its new name, mine:NAME, into the run's recipe.yaml",
+            fix="move it to a file such as mine.py and train again, or write its new name, mine:NAME, into recipe.yaml",
         )
     _importing.append(name)
     try:

@@ -131,13 +131,14 @@ def fix_of(error: OSError | MemoryError) -> str:
 class UnknownName(RoboRLError):
     """A name that is not among the known ones; lists the close matches."""
 
-    def __init__(self, kind: str, got: str, known: Iterable[str], *, fix: str | None = None) -> None:
+    def __init__(self, kind: str, got: str, known: Iterable[str], *, fix: str | None = None, certain: str = "") -> None:
+        """certain: remedy in the place of close matches and `fix`, if it is known what was meant."""
         names = sorted(known)
         close = _close_to(got, names)
         shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
         suggestion = f"did you mean {' or '.join(repr(name) for name in close)}?" if close else None
         steps = "; ".join(step for step in (suggestion, fix) if step)
-        super().__init__(f"Unknown {kind} {got!r}.", got=got, allowed=shown or "(none)", fix=steps or None)
+        super().__init__(f"Unknown {kind} {got!r}.", got=got, allowed=shown or "(none)", fix=certain or steps or None)
         self.close, self.known = close, names
 
 

@@ -122,4 +122,5 @@ def _made(name: str, factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _unregistered(name: str, error: Exception) -> str:
-    return f'{printable(str(error))} An id that your own module registers is named with it: "my_module:{name.rpartition(":")[2]}"'
+    own = f"my_module:{name.rpartition(':')[2]}"
+    return f'{printable(str(error))} An id that your own module registers is named with it: "{own}"'

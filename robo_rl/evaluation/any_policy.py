@@ -21,7 +21,7 @@ Decide = Callable[[Any, bool], Any]
 """(observation, deterministic) -> action"""
 EnvironmentLike = str | gymnasium.Env[Any, Any] | Callable[..., gymnasium.Env[Any, Any]]
 """An environment, its name, its class, or a function that returns a new one."""
-KINDS = "a policy of a run, a model of Stable-Baselines3, an object with act(observation) or predict(observation), or a function"
+KINDS = "a policy of a run, a model of Stable-Baselines3, an object with act(observation) or predict, or a function"
 
 
 class OthersPolicy:
@@ -104,7 +104,8 @@ def with_derived_spec(environment: EnvironmentLike) -> gymnasium.Env[Any, Any]:
         spec = specification(environment)
         if environment.observation_space == spec.observation.space and environment.action_space == spec.action.space:
             return environment
-    return ForeignEnv(environment, environment.spec.id if environment.spec is not None else type(environment.unwrapped).__name__)
+    name = environment.spec.id if environment.spec is not None else type(environment.unwrapped).__name__
+    return ForeignEnv(environment, name)
 
 
 def _calling(act: Callable[..., Any]) -> Decide:

@@ -13,9 +13,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 from gymnasium.wrappers import TimeLimit
 
 import robo_rl
-from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
 from robo_rl import code_names
 from robo_rl.code_names import NotImportable
+from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
 from robo_rl.environments import foreign
 from robo_rl.environments.foreign import ForeignEnv, UnitsUnknown
 from robo_rl.environments.importing import name_of, portable_id

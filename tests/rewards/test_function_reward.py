@@ -12,7 +12,6 @@ from robo_rl.code_names import name_of_object
 from robo_rl.errors import InvalidSetting, ProgramFailed, UnknownName
 from robo_rl.rewards.step_rewards.place import Place
 
-
 SPEC = robo_rl.make_environment("robo/ArmReach-v0").environment_spec
 
 

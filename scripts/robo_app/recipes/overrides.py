@@ -66,17 +66,10 @@ def with_short_forms(values: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(reward := found.get("reward"), str) or callable(reward):
         found["reward"] = {"name": reward}
     learner = dict(given) if isinstance(given := found.get("learner"), Mapping) else {}
-    parts = [part if isinstance(part, Mapping) else {"encoder": part} for part in _networks(found.pop("network", None), learner)]
-    if parts:
-        if len({*parts[0]} | {*parts[-1]}) < sum(map(len, parts)) and len(parts) == 2:
-            raise InvalidSetting("A setting of the network is given twice.", got="network and learner.network", fix="drop one")
+    if networks := [each for each in (learner.get("network"), found.pop("network", None)) if each is not None]:
+        parts = [each if isinstance(each, Mapping) else {"encoder": each} for each in networks]
         found["learner"] = {**learner, "network": {key: value for part in parts for key, value in part.items()}}
     return found
-
-
-def _networks(short: Any, learner: Mapping[str, Any]) -> list[Any]:
-    """Return what is given as `network` and as `learner.network`."""
-    return [part for part in (short, learner.get("network")) if part is not None]
 
 
 def _environment(given: Any) -> Any:
@@ -108,9 +101,7 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 def plain_value(value: Any, key: str = "overrides") -> Any:
     """Return a value as in a recipe's YAML, a class or function by its name; raises InvalidSetting for other objects."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float | np.generic):
+    if value is None or isinstance(value, bool | int | str | float | np.generic):
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, os.PathLike):
         return os.fspath(value)

@@ -13,6 +13,7 @@
     ├── InvalidEpisode       arrays of an episode contradict each other
     ├── NonFiniteUpdate      a learner's update produced NaN or infinity
     ├── ConformanceFailure   an implementation breaks a rule of its protocol; also an AssertionError
+    ├── ExportDiffers        an exported policy acts otherwise than the policy
     ├── EnvironmentFailed    an environment raised another error, or returned no valid step
     ├── SimulationFailed     a simulator diverged repeatedly
     ├── RewardUnavailable    a reward model gave no usable answer for long
@@ -246,6 +247,10 @@ class ConformanceFailure(RoboRLError, AssertionError):
     def __init__(self, subject: str, rule: str, what: str, *, got: object = None, allowed: object = None) -> None:
         super().__init__(f"{subject} breaks the rule {rule!r}: {what}", got=got, allowed=allowed)
         self.subject, self.rule = subject, rule
+
+
+class ExportDiffers(RoboRLError):
+    """An exported policy acts otherwise than the policy that it was made from."""
 
 
 class EnvironmentFailed(RoboRLError):

@@ -28,6 +28,7 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
         "watch": ("Watch", "watch trainings in the browser: state, films, curves, interventions, errors"),
         "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
+        "export": ("ExportOrder", "write a run's policy as ONNX, TorchScript or weights that act without robo-rl"),
         "fit-encoder": ("FitEncoder", "fit a frozen encoder of pictures to objects and goals of a simulator"),
         "learners": ("Learners", "list learners, or tell which can be trained with a person, recorded data, pictures"),
         "papers": ("Papers", "list papers: what each brings, its recipes, page and study"),

@@ -16,6 +16,7 @@ from robo_papers.iq_learn.learner import IQLearnConfig
 from robo_papers.qarl.learner import QARLConfig, RowTemperatures, with_temperature
 from robo_papers.recoil.learner import ReCOILConfig
 from robo_papers.saute.learner import PPOSauteConfig
+from robo_policies.export.exporting import export, random_episodes
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
@@ -180,6 +181,30 @@ ON_POLICY = {
 def test_policy_of_an_on_policy_learner_conforms(name):
     config, spec = ON_POLICY[name]
     check_policy(config.build(spec, 0).policy, spec)
+
+
+def trained_policy(name):
+    """Returns the policy of a learner after some updates, those of `ON_POLICY` without."""
+    config, spec = (LEARNERS | ON_POLICY)[name]
+    learner = config.build(spec, 0)
+    if name in LEARNERS:
+        make = batches(spec, config.sampling.batch_size * config.sampling.updates_per_step, config.sampling.extras)
+        for seed in range(3):
+            learner.update(make(seed))
+    return learner.policy
+
+
+@pytest.mark.parametrize("name", LEARNERS | ON_POLICY)
+def test_torchscript_acts_as_the_policy(name, tmp_path):
+    policy = trained_policy(name)
+    export(policy, "torchscript", tmp_path / "out", random_episodes(policy.environment_spec))  # raises ExportDiffers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEARNERS | ON_POLICY)
+def test_onnx_acts_as_the_policy(name, tmp_path):
+    policy = trained_policy(name)
+    export(policy, "onnx", tmp_path / "out", random_episodes(policy.environment_spec))
 
 
 class ForgetsTheGenerator(SAC):

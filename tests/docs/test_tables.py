@@ -1,6 +1,5 @@
 """The tables of studies and races on the pages are the ones that these wrote."""
 
-import json
 from pathlib import Path
 
 import pytest

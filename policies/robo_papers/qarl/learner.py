@@ -13,10 +13,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from torch import Tensor
 from typing_extensions import override
 
 from robo_papers.qarl.curricula import CurriculumSettings
+from robo_policies.export.acting import ActingNetwork, WithConstant, acting_network
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.sac import SAC, Objective, SACSettings
@@ -116,6 +118,11 @@ class PlainPolicy(Stateful):
 
     def reset(self) -> None:
         """Do nothing."""
+
+    def acting_network(self) -> ActingNetwork:
+        """Return the policy's network with the temperature inside, to be exported."""
+        acting = acting_network(self._policy)
+        return replace(acting, network=WithConstant(acting.network, TEMPERATURE, torch.from_numpy(self.temperature.copy())))
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Return an action (A,)."""

@@ -251,7 +251,7 @@ def test_a_drive_becomes_pieces_in_order(server):
 def test_a_damaged_drive_is_refused(server, content):
     server.files["/t.tar.gz"] = content
     file = PublicFile("t.tar.gz", max(len(content), 1), hashlib.sha256(content).hexdigest())
-    with pytest.raises(DatasetError, match="no tub of Donkeycar|did not arrive"):
+    with pytest.raises(DatasetError, match=r"no tub of Donkeycar|did not arrive"):
         fetch("x", of(server, files=(file,), becomes="donkeycar"), Path("out"), None)
     assert not Path("out").exists()
 

@@ -63,6 +63,8 @@ class Evidence:
     """The same method without its key part."""
     tests: tuple[str, ...] = ()
     """Tests of exact properties, as FILE::TEST."""
+    page: str = ""
+    """Page of the documentation; of a paper, its own."""
 
     @property
     def rank(self) -> int:

@@ -15,6 +15,7 @@ from robo_app.experiments.archive import Archive
 from robo_app.experiments.race import Race
 from robo_app.experiments.race_table import race_facts, race_page
 from robo_app.experiments.records import Record, record_of
+from robo_app.experiments.results import results_page
 from robo_app.experiments.study import Cell, Study
 from robo_app.experiments.tables import dataset_facts, study_facts, study_page
 from robo_rl.settings import plain
@@ -58,6 +59,8 @@ def updated(archive: Archive | None, plan: Plan, out: Path) -> Archive:
 
 def page_of(archive: Archive) -> str:
     """Return the table of an archive for a page."""
+    if archive.kind == "results":
+        return results_page(archive)
     return race_page({**archive.table}) if archive.kind == "race" else study_page(archive.table)
 
 

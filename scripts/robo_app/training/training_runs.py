@@ -34,6 +34,7 @@ from robo_app.training.program_validation import require_sound_programs
 from robo_app.training.supervision import asking, operator_of, robot_at
 from robo_rl.collectors.asynchronous import AsynchronousTraining
 from robo_rl.errors import RunError
+from robo_rl.evidence import evidence_of
 from robo_rl.protocols.components import Training
 from robo_rl.protocols.contract import ACTOR_LEARNER
 from robo_rl.runs.checkpoints import Checkpoint
@@ -107,6 +108,9 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
             training = collected_training(run, recipe, collecting, plan)
         with display(recipe.name, recipe.total_steps) as shown, ended(training, shown.say), dismissed(training, shown.say):
             shown.say(f"run {run.path}")
+            shown.say(f"{recipe.algorithm} is {evidence_of('learners', recipe.algorithm)}")
+            if recipe.reward.name:
+                shown.say(f"{recipe.reward.name} is {evidence_of('rewards', recipe.reward.name)}")
             if demonstrations:
                 shown.say(origin)
             record = _run(run, recipe, training, shown, plan, operator=operator)

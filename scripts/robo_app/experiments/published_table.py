@@ -15,6 +15,7 @@ from robo_app.experiments.published_scores import Published, ScoreCurve
 from robo_app.experiments.race import Race
 from robo_app.experiments.study import Cell
 from robo_app.jobs.trainings import EVALUATION
+from robo_app.recipes.recipe import read_recipe
 from robo_rl.errors import optional
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.statistics import Interval, student_interval
@@ -70,14 +71,14 @@ class Compared:
         return [task for task in self.race.tasks if self.scores(_own(method), task)]
 
 
-def own_curves(race: Race, runs: Mapping[Cell, Path]) -> list[ScoreCurve]:
-    """Return the curves of finished trainings: their evaluations, the final one included."""
-    assert race.published is not None
+def own_curves(runs: Mapping[Cell, Path], by: str) -> list[ScoreCurve]:
+    """Return the curves of finished trainings: their evaluations, the final one included. by: "return" or "success"."""
     found = []
     for (method, task, seed), run in runs.items():
-        repeat = race.action_repeat(method, task)
-        files = Run(run).evaluation_files | {race.steps(method, task): run / EVALUATION}
-        points = [(float(step * repeat), _score(Evaluation.read(file), race.published.by)) for step, file in files.items()]
+        recipe = read_recipe(str(run / "recipe.yaml"))
+        repeat = int(recipe.environment.arguments.get("action_repeat", 1))
+        files = Run(run).evaluation_files | {recipe.steps: run / EVALUATION}
+        points = [(float(step * repeat), _score(Evaluation.read(file), by)) for step, file in files.items()]
         found.append(ScoreCurve(method, task, seed, tuple(sorted(points))))
     return found
 

@@ -84,15 +84,6 @@ class Race:
         """Return no digests: there are no data."""
         return {}
 
-    def steps(self, method: str, task: str) -> int:
-        """Return the steps of a training."""
-        return int(self._tree(method, task)["steps"])
-
-    def action_repeat(self, method: str, task: str) -> int:
-        """Return the environment steps of one step of a training."""
-        arguments = self._tree(method, task)["environment"].get("arguments", {})
-        return int(arguments.get("action_repeat", 1))
-
     def _tree(self, method: str, task: str) -> Tree:
         changes = dict(self.methods[method])
         on_task: Tree = changes.pop("tasks", {}).get(task, {})

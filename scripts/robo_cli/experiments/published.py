@@ -43,7 +43,7 @@ def run(arguments: PublishedOrder) -> int:
         )
     theirs = read_scores(_folder(arguments.scores), plan.published.suite)
     finished = {cell: run for cell, training in plan.trainings(out).items() if (run := training.finished) is not None}
-    compared = Compared(plan, plan.published, own_curves(plan, finished), theirs)
+    compared = Compared(plan, plan.published, own_curves(finished, plan.published.by), theirs)
     page = published_page(compared)
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "published.md", page)

@@ -130,6 +130,7 @@ class _Machine:
 
     def run(self, content: bytes) -> Any:
         """Return the value that the pickle leaves."""
+        argument: Any
         for code, argument, _ in pickletools.genops(content):
             name = code.name
             if name in _PUSHED:

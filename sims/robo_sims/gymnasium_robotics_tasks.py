@@ -249,7 +249,8 @@ class DoorSimulation(MujocoSimulation):
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Command joint positions; the source never terminates an episode."""
-        observation, reward, _, _, info = self._environment.step((action - self._middle) / self._range)
+        command = ((action - self._middle) / self._range).astype(np.float32)
+        observation, reward, _, _, info = self._environment.step(command)
         return SimulationStep(_DOOR_LAYOUT.split(observation), float(reward), success=bool(info["success"]))
 
 

@@ -12,18 +12,20 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from factories import make_dataset, make_spec, random_episode
 from robo_app.arguments.free_settings import Group, gather
 from robo_app.arguments.run_selection import runs_of
 from robo_app.experiments.inputs import Asked, Compared
 from robo_app.experiments.plan import read_plan
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
-from robo_datasets.figures import normalised
+from robo_datasets.figures import figures_of, normalised
 from robo_datasets.labelling import shuffle
 from robo_datasets.labels import label_sets
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.runs.run import Run, find_run
+from robo_rl.spec.environment import ArraySpec
 
 TASK = "robo/ArmReach-v0"
 TINY = """
@@ -389,7 +391,34 @@ def test_a_study_with_a_mistake_is_one_error(study, before, after, error, messag
         read_plan(study)
 
 
-def test_the_study_that_comes_with_the_package_is_sound():
-    plan = read_plan("offline")
+@pytest.mark.parametrize("name", ["offline", "foreign-offline", "foreign-door"])
+def test_studies_that_come_with_the_package_are_sound(name):
+    plan = read_plan(name)
     assert {"bc", "td3-bc", "iql", "rebrac"} <= set(plan.methods)
     assert len([*plan.cells()]) == len({*plan.cells()})
+
+
+PUBLIC = """
+summary: Cloning of a public set.
+datasets:
+  car: {get: donkeycar, folder: files}
+methods: {bc: {recipe: offline-bc}}
+"""
+
+
+def test_a_study_learns_from_a_public_set():
+    Path("public.yaml").write_text(PUBLIC)
+    plan, out = read_plan("public.yaml"), Path("out")
+    (job,) = [job for jobs in plan.preparations(out) for job in jobs]
+    assert job.commands == [["data", "get", "donkeycar", "--out", "out/data/car", "--from", "files"]]
+    assert plan.trainings(out) == {}
+    spec = make_spec("imported/donkeycar", ArraySpec("distance", (1,)))
+    dataset = make_dataset(out / "data" / "car", spec, [random_episode(spec)])
+    dataset.describe({"public_set": "donkeycar"} | figures_of(dataset.entries()))
+    trainings = plan.trainings(out)
+    assert [*trainings] == [("bc", "car", seed) for seed in (0, 1, 2)]
+    assert [job for jobs in plan.preparations(out) for job in jobs] == []
+    assert all("out/data/car" in training.words for training in trainings.values())
+    dataset.describe(dataset.card | {"public_set": "cs285-halfcheetah"})
+    with pytest.raises(RunError, match="made with other settings"):
+        plan.trainings(out)

@@ -38,6 +38,7 @@ REPRESENTATIVES = (
     "gymnasium_robotics/FetchReach-v4",
     "gymnasium_robotics/FetchPickAndPlace-v4",
     "gymnasium_robotics/FrankaKitchen-v1",
+    "gymnasium_robotics/AdroitHandDoorSparse-v1",
     "minigrid/MiniGrid-DoorKey-5x5-v0",
     "minigrid/MiniGrid-LavaGapS5-v0",
     "minigrid/BabyAI-GoToLocal-v0",

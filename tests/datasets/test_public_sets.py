@@ -9,6 +9,7 @@ import tarfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -58,7 +59,8 @@ class Server(BaseHTTPRequestHandler):
         if type(self).cuts > 0:
             type(self).cuts -= 1
             rest = rest[: len(rest) // 3]
-        self.wfile.write(rest)
+        with suppress(ConnectionError):  # a client that has enough
+            self.wfile.write(rest)
 
     def log_message(self, *arguments: object) -> None:
         """Say nothing."""
@@ -245,9 +247,10 @@ def test_a_drive_becomes_pieces_in_order(server):
     np.testing.assert_array_equal(episodes[0].observations[CAMERA][-1], episodes[1].observations[CAMERA][0])
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"text", tub(3)[:-40], tub(3, "tub/../{}.png")], ids=["empty", "text", "cut", "missing"]
-)
+DAMAGED = {"empty": b"", "text": b"text", "cut": tub(3)[:-40], "without pictures": tub(3, "tub/../{}.png")}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_drive_is_refused(server, content):
     server.files["/t.tar.gz"] = content
     file = PublicFile("t.tar.gz", max(len(content), 1), hashlib.sha256(content).hexdigest())
@@ -262,11 +265,8 @@ def test_a_damaged_drive_is_refused(server, content):
 def test_every_listed_set_says_what_it_is():
     for name, each in public_sets().items():
         assert each.members and all(bool(member.sha256) != bool(member.content) for member in each.members), name
-        assert (
-            each.base.startswith("https://")
-            and each.licence
-            and len({member.path for member in each.members}) == len(each.members)
-        )
+        assert each.base.startswith("https://") and each.licence
+        assert len({member.path for member in each.members}) == len(each.members)
         assert all(".." not in Path(member.path).parts and not member.path.startswith("/") for member in each.members)
     with pytest.raises(UnknownName, match="Unknown public set 'zoo-agent'"):
         public_set("zoo-agent")

@@ -241,6 +241,33 @@ def test_fetch_equals_its_source(task):
     assert info["stop_reason"] == "time_limit"
 
 
+DOOR = "AdroitHandDoorSparse-v1"
+
+
+def test_door_equals_its_source():
+    ours, source = make_environment(f"gymnasium_robotics/{DOOR}"), gymnasium.make(DOOR)
+    observation, expected = ours.reset(seed=2)[0], source.reset(seed=2)[0]
+    for action in actions(ours, 200):
+        np.testing.assert_array_equal(flat(observation), expected.astype(np.float32))
+        observation, reward, terminated, truncated, info = ours.step(action)
+        expected, expected_reward, *ends, expected_info = source.step(action)
+        assert (reward, terminated, truncated) == (expected_reward, *ends)
+        assert info["success"] == bool(expected_info["success"])
+    assert info["stop_reason"] == "time_limit"
+
+
+def test_door_begins_in_a_state_once():
+    environment = make_environment(f"gymnasium_robotics/{DOOR}", max_steps=3)
+    usual = environment.reset(seed=2)[0]
+    state = {"qpos": np.zeros(30), "qvel": np.zeros(30), "door_body_pos": np.array([-0.1, 0.4, 0.3])}
+    state["qpos"][-2:] = 1.4, 0.2
+    environment.unwrapped.simulation.start_from(state)
+    observation = environment.reset(seed=2)[0]
+    assert observation["door_position"] == np.float32(1.4) and observation["door_is_open"] == 1
+    assert environment.step(np.zeros(28, np.float32))[4]["success"]
+    np.testing.assert_array_equal(flat(environment.reset(seed=2)[0]), flat(usual))
+
+
 def test_fetch_velocities_are_metres_per_step():
     """The documentation says m/s; the source multiplies by the control period, so the spec says m."""
     environment = make_environment("gymnasium_robotics/FetchReach-v4")

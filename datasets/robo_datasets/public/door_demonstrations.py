@@ -23,7 +23,8 @@ from robo_datasets.figures import figures_of
 from robo_datasets.public.demonstrations import Demonstration, read_demonstrations, require_finite
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import DatasetError
-from robo_rl.rollout.episode import Rollout
+from robo_rl.evaluation.evaluation import evaluation_seeds
+from robo_rl.rollout.episode import RandomPolicy, Rollout, rollout
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import ActionSource, Array, Episode
 
@@ -34,6 +35,8 @@ HINGE = 28
 """Column of the door's angle in the file's observations."""
 OPEN = 1.35
 """[rad] from which the door counts as open."""
+CHANCE = 10
+"""Episodes of random actions, for the reference scores."""
 
 
 class Played:
@@ -72,9 +75,24 @@ def convert(source: Path, out: Path, card: Mapping[str, Any]) -> list[str]:
             for number, each in enumerate(demonstrations):
                 identity = hashlib.sha256(f"{card} {number}".encode()).hexdigest()[:32]
                 writer.add(_replayed(environment, each, number), identity=identity)
-        notes = _notes(demonstrations, dataset)
-        dataset.describe(described | figures_of(dataset.entries()) | {"remarks": notes})
+        notes, figures = _notes(demonstrations, dataset), figures_of(dataset.entries())
+        reference = _reference(environment, figures)
+        dataset.describe(described | {"reference": reference} | figures | {"remarks": notes})
     return notes
+
+
+def _reference(environment: gymnasium.Env[Any, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scores by which returns are normalised: 0 for random actions, 100 for the person's mean."""
+    spec, seeds = specification(environment), evaluation_seeds(CHANCE)
+    played = [rollout(environment, RandomPolicy(spec, seed), seed=seed) for seed in seeds]
+    return {
+        "random": fmean(episode.undiscounted_return for episode in played),
+        "expert": figures["return"]["mean"],
+        "success": {"random": fmean(bool(episode.success) for episode in played), "expert": figures["success"]},
+        "actors": {"random": "random", "expert": "human"},
+        "episodes": CHANCE,
+        "seeds": [seeds[0], seeds[-1]],
+    }
 
 
 def _replayed(environment: gymnasium.Env[Any, Any], demonstration: Demonstration, number: int) -> Episode:
@@ -82,12 +100,12 @@ def _replayed(environment: gymnasium.Env[Any, Any], demonstration: Demonstration
     state = {name.removeprefix(STATE): values for name, values in demonstration.items() if name.startswith(STATE)}
     environment.get_wrapper_attr("simulation").start_from(state)
     played = Played(specification(environment), demonstration["actions"])
-    rollout = Rollout(environment, played, seed=number, supervisor=played)
-    while not rollout.done:
-        rollout.step()
-        if len(rollout) == len(demonstration["actions"]) and not rollout.done:
-            rollout.cut("end of the demonstration")
-    episode = rollout.episode()
+    replay = Rollout(environment, played, seed=number, supervisor=played)
+    while not replay.done:
+        replay.step()
+        if len(replay) == len(demonstration["actions"]) and not replay.done:
+            replay.cut("end of the demonstration")
+    episode = replay.episode()
     times = np.arange(len(episode) + 1) * (played.environment_spec.action.control_period or 1.0)  # the same in each replay
     return replace(episode, timestamps=times, metadata={**episode.metadata, "source": "human"})
 

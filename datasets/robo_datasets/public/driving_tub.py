@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -43,7 +44,7 @@ class DrivingTub(Format):
             rows = sorted((row for row in rows if row["user/mode"] == "user"), key=lambda row: int(row["_index"]))
             pictures = np.stack([_picture(members[row["cam/image_array"]]) for row in rows])
             commands = np.array([[row["user/angle"], row["user/throttle"]] for row in rows], np.float64)
-        except (tarfile.TarError, OSError, EOFError, KeyError, TypeError, ValueError, cv2.error) as error:
+        except (tarfile.TarError, zlib.error, OSError, EOFError, KeyError, TypeError, ValueError, cv2.error) as error:
             raise DatasetError(f"{source} is no tub of Donkeycar.", got=f"{type(error).__name__}: {str(error)[:200]}") from None
         notes = (f"{len(rows)} pictures in {len(rows) // PIECE} pieces of {PIECE}: a drive has no episodes", NO_TIMES)
         camera = ArraySpec(CAMERA, pictures.shape[1:], "uint8", 0, 255, role="image")

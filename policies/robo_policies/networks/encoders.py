@@ -68,7 +68,7 @@ class ObservationEncoder(nn.Module):
     def fit(self, stacked: Tensor) -> None:
         """Merge (B, D) into mean and standard deviation, until enough rows were seen (Chan et al. 1979)."""
         seen, new = int(self.rows), len(stacked)
-        if seen >= self._normalization_rows:
+        if seen >= self._normalization_rows or not stacked.shape[1]:  # pictures alone
             return
         difference = stacked.mean(0) - self.mean
         share = new / (seen + new)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pydantic
 
@@ -97,6 +97,32 @@ class Data:
         if changed := changed_settings(recorded, wanted):
             raise other_settings(path, changed)
         return Dataset(path)
+
+
+@dataclass(frozen=True)
+class PublicData:
+    """A public set that becomes a dataset (`robo-rl data get`), in OUT/data/NAME."""
+
+    __pydantic_config__ = STRICT
+    get: str
+    """Name of the set."""
+    folder: str = ""
+    """Folder that holds its files; none to fetch them."""
+    source: ClassVar[str] = ""
+    """No training."""
+
+    def command(self, path: Path, source: Training | None) -> Words:
+        """Return the command that fetches it."""
+        return ["data", "get", self.get, "--out", str(path), *(["--from", self.folder] if self.folder else [])]
+
+    def made(self, path: Path, source: Training | None) -> Dataset | None:
+        """Return the dataset if it is there; raise RunError if it is another set."""
+        if not (path / DESCRIPTION).exists():
+            return None
+        dataset = Dataset(path)
+        if changed := changed_settings({"get": dataset.card.get("public_set")}, {"get": self.get}):
+            raise other_settings(path, changed)
+        return dataset
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from robo_app.experiments.inputs import (
     Labels,
     Model,
     Program,
+    PublicData,
     Shuffled,
     Source,
     differing,
@@ -94,7 +95,7 @@ class Study:
     summary: str
     methods: dict[str, Method]
     sources: dict[str, Source] = field(default_factory=dict)
-    datasets: dict[str, Data] = field(default_factory=dict)
+    datasets: dict[str, Data | PublicData] = field(default_factory=dict)
     models: dict[str, Model] = field(default_factory=dict)
     """Reward models that are learned before labels are made."""
     programs: dict[str, Program] = field(default_factory=dict)

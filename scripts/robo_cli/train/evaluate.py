@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -17,6 +17,7 @@ from robo_rl.evaluation.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest
 robo-rl evaluate latest --episodes 200 --json
+robo-rl evaluate latest --step best     (the best policy in the evaluations of the training, not the newest)
 robo-rl evaluate latest --split train     (the levels that it was trained on, and the gap to those of the test)
 robo-rl evaluate latest --episodes 20 --attempts 20     (pass@k: does one of k attempts succeed?)
 robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
@@ -47,8 +48,9 @@ class Evaluate:
     """Episodes that are filmed, half of them failures if there are both; by default 2 elsewhere, 0 where it was trained."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
-    step: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Step of the policy, if the run has kept it (record_episodes, or a checkpoint); by default the newest."""
+    step: Annotated[int | Literal["best"] | None, tyro.conf.arg(metavar="{INT,best}")] = None
+    """Step of the policy, if the run has kept it (record_episodes, or a checkpoint), or "best" by the evaluations during the
+    training; by default the newest."""
     mixture: bool = False
     """Of all policies that the run has kept (record_episodes, or checkpoints), one drawn for each episode: their average."""
     attempts: int = 1

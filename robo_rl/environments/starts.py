@@ -40,7 +40,7 @@ class StartRule:
     longest: int = 100
     """Steps after which an episode that began in such a state is truncated; 0 for the task's own limit."""
     discount: float = 0.99
-    """Of the return-to-go that is taken for a state's value."""
+    """Discount of the return-to-go that is taken for a state's value."""
 
     def __post_init__(self) -> None:
         least = {"teacher_episodes": 1, "every": 1, "clusters": 1, "longest": 0}

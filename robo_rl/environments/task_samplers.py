@@ -35,7 +35,7 @@ class SamplerRule:
     rate: float = 0.3
     """Weight of the newest episode in the running success rate of a task."""
     slow_rate: float = 0.05
-    """gain: the same of the slower one that it is compared with."""
+    """gain: weight of the newest episode in the slower success rate, which the first is compared with."""
     easy: float = 0.6
     """frontier: success rate from which the next harder task is trained."""
     hard: float = 0.1

@@ -35,7 +35,7 @@ class MixedImitation(Term):
         self.logit = 0.0
         """learned: weight / largest weight = sigmoid(logit)."""
         self.share = 1.0 if kind == "always" else 0.0
-        """Of the weight that counts now."""
+        """Share of the weight that counts now."""
         self.lengths = np.zeros(0, np.int64)
         """Steps of each demonstration."""
         self._rows: tuple[Tensor, Tensor] | None = None

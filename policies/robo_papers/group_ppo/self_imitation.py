@@ -38,7 +38,7 @@ class SelfImitation(Term):
         self._actor, self._weight, self._count, self._rise = actor, weight, count, rise
         self.kept: list[Kept] = []
         self.share = 1.0
-        """Of the weight that counts now."""
+        """Share of the weight that counts now."""
         self._worst = np.inf
         self._rows: tuple[Tensor, Tensor] | None = None
 

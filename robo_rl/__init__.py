@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from robo_rl.evaluation.evaluation import Evaluation
     from robo_rl.protocols.components import Policy
     from robo_rl.rollout.episode import rollout as run_episode
+    from robo_rl.runs.callbacks import Callback
     from robo_rl.runs.run import Run
     from robo_rl.types import Episode
     from robo_rl.workbench import evaluate, load_policy, open_dataset, open_run, resume, train
 
 __all__ = [
+    "Callback",
     "Episode",
     "Evaluation",
     "Policy",
@@ -38,6 +40,7 @@ __all__ = [
     "train",
 ]
 _PLACES = {
+    "Callback": "runs.callbacks",
     "Episode": "types",
     "Evaluation": "evaluation.evaluation",
     "Policy": "protocols.components",

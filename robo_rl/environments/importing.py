@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 
 from robo_rl.code_names import is_given, name_of_object, object_named, searching
+from robo_rl.entry_points import known
 from robo_rl.errors import EnvironmentFailed, InvalidSetting, RoboRLError, UnknownName, printable
 
 Factory = Callable[..., gymnasium.Env[Any, Any]]
@@ -66,8 +67,10 @@ def name_of(source: Factory | gymnasium.Env[Any, Any]) -> tuple[str, dict[str, A
 def portable_id(name: str) -> str:
     """Return an id of Gymnasium's registry with the module that registers it, which another process has to import.
 
-    A name that is none, or one of Gymnasium's own, stays as it is.
+    A name that is none, one of ours, or one of Gymnasium's own stays as it is.
     """
+    if name.partition(":")[0].partition("/")[0] in known("environments"):
+        return name
     spec = gymnasium.registry.get(name.removeprefix(REGISTRY))
     module = spec.entry_point.partition(".")[0].partition(":")[0] if spec and isinstance(spec.entry_point, str) else "gymnasium"
     return name if spec is None or module == "gymnasium" else f"{module}:{spec.id}"

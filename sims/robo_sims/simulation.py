@@ -67,7 +67,7 @@ class Simulation(Protocol):
 
     spec: EnvironmentSpec
     instruction: str | None = None
-    """Of the current episode, if it differs between episodes."""
+    """Instruction of the current episode, if it differs between episodes."""
     scripted_policy: Callable[..., Policy] | None = None
     """(seed, noise=0.0) -> the task's expert, if it has one"""
     measures: tuple[Measure, ...] = ()

@@ -19,14 +19,12 @@ PLACES = [
     ("sac", "gamma", "learner.discount"),
     ("sac", "buffer_size", "learner.replay.capacity"),
     ("sac", "total_timesteps", "steps"),
-    ("sac", "batch_size", "learner.batch_size"),
     ("sac", "net_arch", "learner.network.hidden"),
     ("sac", "ent_coef", "learner.initial_temperature"),
     ("ppo", "ent_coef", "learner.entropy_coefficient"),
     ("ppo", "n_steps", "learner.steps_per_env"),
     ("ppo", "n_envs", "learner.num_envs"),
     ("sac", "eval_freq", "evaluation.every"),
-    ("sac", "device", "learner.device"),
 ]
 
 
@@ -42,6 +40,8 @@ def test_a_word_of_sb3_names_ours(learner, word, place, capsys):
 def test_a_word_within_learner_names_ours(capsys):
     with pytest.raises(UnknownName, match=r"do: +write learner\.lr"):
         recipe_from("sac", {"learner": {"learning_rate": 1.0}})
+    with pytest.raises(UnknownName, match=r"do: +write learner\.batch_size"):
+        recipe_from("sac", {"batch_size": 8})
     with pytest.raises(SystemExit):
         dispatch(["train", "sac", "--learner.buffer-size", "100"])
     assert "write --learner.replay.capacity\n" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from robo_rl.types import Array
 
 PLACES, LONGEST, LITTLE, SLIPS, STEPS = 10, 20, 0.02, 0.1, 16_000
 SETTINGS: dict[str, Any] = {"network": {"hidden": (), "normalization_rows": 0}, "lr": 3e-2, "episodes": 8}
-"""Of all: a table of logits, since places are one-hot."""
+"""Settings of all: a table of logits, since places are one-hot."""
 KINDS: dict[str, dict[str, Any]] = {
     "the reward alone": {"bonus": 0.0, "reward_lr": 0.0},
     "and a bonus": {"reward_lr": 0.0},

@@ -49,7 +49,7 @@ class GroupPPOConfig(ClippedSettings):
     episodes: int = 32
     """Episodes between two updates."""
     group: int = 8
-    """Of these, episodes that begin in the same state; divides `episodes`."""
+    """Episodes of a group, which begin in the same state; divides `episodes`."""
     cloning: Cloning = Cloning()
     """Cloning of demonstrations before the first episode."""
     variety: float = 0.0

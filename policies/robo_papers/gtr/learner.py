@@ -54,7 +54,7 @@ class GTRConfig(ClippedSettings):
     corrector_noise: float = 0.0
     """Noise on the corrector's actions, to try how it errs: as that of `robo-rl record --noise`."""
     reward_weight: float = 1.0
-    """Of the task's reward in the loss; 0 is DAgger."""
+    """Weight of the task's reward in the loss; 0 is DAgger."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -64,7 +64,7 @@ class OERConfig(TD3BCSettings, OwnLoop):
     ewc: float = 0.0
     """Weight of elastic weight consolidation, for `dual: false`."""
     model_updates: int = 2000
-    """Of the model of dynamics, for the selection "model"."""
+    """Updates of the model of dynamics, for the selection "model"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

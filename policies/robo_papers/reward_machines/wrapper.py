@@ -240,7 +240,7 @@ class RewardMachineObjective(EnvironmentWrapper):
     observes: bool = True
     """False hides the machine's state, a control."""
     reward_weight: float = 0.0
-    """Of the environment's own reward beside it."""
+    """Weight of the environment's own reward beside it."""
 
     @property
     @override

@@ -55,7 +55,7 @@ class SRPOConfig(ClippedSettings):
     takes_demonstrations = True
 
     group: int = 8
-    """Of the episodes, those that begin in the same state; divides `episodes`."""
+    """Episodes of a group, which begin in the same state; divides `episodes`."""
     episodes: int = 32
     """Episodes between two updates."""
     cloning: Cloning = Cloning()

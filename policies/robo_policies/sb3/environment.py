@@ -97,7 +97,7 @@ class SB3Environments(VecEnv):
         """With a `reward` the policy sees its visible entries, and `info` holds the whole observation for the reward."""
         self._rollout, self._tells = VectorRollout(environments), reward is not None
         self.policy_spec = spec if reward is None else reward.visible(spec)
-        """Of the policy."""
+        """Spec of the policy."""
         self._input = PolicyInput(self.policy_spec.observation)
         self._actions = np.zeros(0)
         super().__init__(environments.num_envs, self._input.space, environments.single_action_space)

@@ -19,7 +19,7 @@ from robo_rl.errors import RoboRLError
 Settings = dict[str, Any]
 """Options of the command line without their dashes, such as learner.lr: 1e-4"""
 Words = Sequence[str]
-"""Of a command line, after `robo-rl`."""
+"""Words of a command line, after `robo-rl`."""
 WIDE = "1000"  # columns, so that no line of tyro's is broken
 TEXTS = {"--name", "--out", "--runs", "--dataset", "--labels", "--demos"}
 """Options with names as values that may look like numbers."""

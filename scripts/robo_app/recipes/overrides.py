@@ -19,6 +19,8 @@ from robo_rl.workbench import RecipeLike
 
 WRAPPERS = "wrappers"
 """Key of a list of wrappers."""
+CODE = ("name", "encoder", "actor", "critic", "function")
+"""Keys whose values may be classes or functions."""
 FIXED = ("algorithm", "summary", "needs")
 """Keys that a recipe brings and no option of the command line changes."""
 
@@ -106,16 +108,16 @@ def plain_value(value: Any, key: str = "overrides") -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain_value(plain(value), key)
+        value = plain(value)
     if isinstance(value, Mapping):
         return {str(name): plain_value(item, str(name)) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain_value(item, key) for item in value]
-    if callable(value):
+    if callable(value) and key in CODE:
         return name_of_object(value)
     raise InvalidSetting(
         f"The value of {key!r} cannot be written into a recipe.",
         got=repr(value)[:200],
-        allowed="numbers, texts, booleans, None, classes and functions, and lists and mappings of them",
-        fix="give its class, or a function that makes it",
+        allowed="numbers, texts, booleans, None, and lists and mappings of them",
+        fix=f"classes and functions are values of environment, reward, network, {', '.join(CODE)}; others go to callbacks",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -15,7 +15,8 @@ from robo_app.arguments.free_settings import EnvironmentArguments
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import FIRST_SEED
 
-EXAMPLES = """robo-rl evaluate latest --split train     (the levels that it was trained on, and the gap to those of the test)
+EXAMPLES = """robo-rl evaluate latest --step best     (the best policy in the evaluations of the training, not the newest)
+robo-rl evaluate latest --split train     (the levels that it was trained on, and the gap to those of the test)
 robo-rl evaluate latest --episodes 20 --attempts 20     (pass@k: does one of k attempts succeed?)
 robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (--shadow scripted sends nothing of it)
 robo-rl evaluate RUN --perturb physics --episodes 20     (over grids of masses, friction, damping, strength)
@@ -43,8 +44,9 @@ class Evaluate:
     """Episodes that are filmed, half of them failures if there are both; by default 2 elsewhere, 0 where it was trained."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
-    step: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Step of the policy, if the run has kept it (record_episodes, or a checkpoint); by default the newest."""
+    step: Annotated[int | Literal["best"] | None, tyro.conf.arg(metavar="{INT,best}")] = None
+    """Step of the policy, if the run has kept it (record_episodes, or a checkpoint), or "best" by the evaluations during the
+    training; by default the newest."""
     mixture: bool = False
     """Of all policies that the run has kept (record_episodes, or checkpoints), one drawn for each episode: their average."""
     attempts: int = 1

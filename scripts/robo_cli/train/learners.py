@@ -15,7 +15,7 @@ from robo_rl.protocols.contract import Feature
 EXAMPLES = """robo-rl learners
 robo-rl learners hil-serl     (one of them, with the settings that each feature is asked for with)
 robo-rl learners --features     (a table of all; imports them, which takes seconds)"""
-LEGEND = """needs: every recipe must have it   set: with another setting (robo-rl learners NAME)   with: only together with that
+LEGEND = """needs: in every recipe   set: with another setting (robo-rl learners NAME)   with: together with that feature
 exact, warm: how a resumed run goes on   exact*: exact in environments that can be saved (gymnasium/, robo/, dm_control/, most
 of minigrid/) and without a curriculum, else warm: each environment begins a new episode"""
 

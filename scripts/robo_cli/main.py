@@ -38,6 +38,8 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
     "data": {
         "record": ("Record", "record episodes into a dataset that survives any crash"),
         "data": (None, "look at, check, mend, merge, filter, split and convert datasets"),
+        "push": ("Push", "send a run or a dataset to a folder, an object store or the Hugging Face hub"),
+        "pull": ("Pull", "fetch a run or a dataset, every file compared with its digest"),
         "label": ("Label", "label a dataset with rewards of a model, resumable, beside the recorded ones"),
     },
     "rewards": {

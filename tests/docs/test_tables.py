@@ -8,8 +8,6 @@ from robo_app.experiments.archive import Archive
 from robo_app.experiments.levels import archive_named, seed_values
 from robo_app.experiments.pages import MARKED, rendered, untraced
 from robo_app.experiments.plan import read_plan
-from robo_cli.experiments.compare import Compare
-from robo_cli.experiments.compare import run as compare
 from robo_cli.main import dispatch
 
 ROOT = Path(__file__).parents[2]
@@ -54,16 +52,6 @@ def test_other_tables_are_found_and_changed_ones_are_written(tmp_path, capsys):
     assert "1 tables of results have no archive; 1 of them say so" in capsys.readouterr().out
 
 
-def test_the_page_shows_what_the_searches_by_preferences_found():
-    page = (DOCS / "rewards/icpl.md").read_text()
-    for record in archive_named("icpl", ARCHIVES).records:
-        confirmed = record.figures["confirmed"]
-        cells = [f"{record.figures['score']:.0%}", ", ".join(f"{rate:.0%}" for rate in confirmed)]
-        cells += [f"**{sum(confirmed) / len(confirmed):.0%}**"]
-        cells += [f"{record.figures[f'chance of {rounds}']:.0%}" for rounds in ("first round", "all rounds")]
-        assert f"| {record.seed} | {' | '.join(cells)} |" in page
-
-
 def test_the_page_shows_what_the_comparison_of_rewards_wrote():
     assert (ARCHIVES / "text2reward.md").read_text().strip() in (DOCS / "rewards/text2reward.md").read_text()
 
@@ -72,19 +60,6 @@ def test_picking_has_the_success_of_its_runs():
     archive, page = archive_named("arm-pick", ARCHIVES), (DOCS / "learners/rlpd.md").read_text()
     for method in ("arm-pick-rlpd", "arm-pick-sac", "arm-pick-rlpd-alone", "arm-pick-bc"):
         assert f"| {', '.join(f'{rate:.0%}' for rate in seed_values(archive, method, '', 'success'))} |" in page
-
-
-@pytest.mark.slow
-def test_contrasting_goals_figures_match_evaluations(capsys):
-    sides = [str(ARCHIVES / "driving-evaluations.zip" / f"driving-{method}-*.json") for method in ("speed", "clg")]
-    assert compare(Compare(*sides, json=True)) == 0
-    found = json.loads(capsys.readouterr().out)["comparisons"]
-    page = (DOCS / "driving/carla.md").read_text()
-    fewer = found["collision_vehicle"]["mean_difference"]
-    low, high = (-100 * fewer[end] for end in ("high", "low"))
-    assert f"{-100 * fewer['estimate']:.1f} of a hundred episodes fewer [{low:.1f}, {high:.1f}]" in page
-    score = found["driving_score"]["mean_difference"]
-    assert f"{score['estimate']:.1f} more of the driving score [{score['low']:.1f}, {score['high']:.1f}]" in page
 
 
 @pytest.mark.parametrize("study", ["offline", "labels"])

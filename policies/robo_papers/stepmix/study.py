@@ -108,7 +108,7 @@ def rows(results: Results, task: str, episodes: int, seeds: int) -> dict[str, di
     return found
 
 
-def figures(task: str, config: ConservativeConfig, episodes: int, seed: int) -> dict[str, float]:
+def figures(task: str, config: StepMixConfig, episodes: int, seed: int) -> dict[str, float]:
     """Return the figures of a training on a table."""
     training, values, baseline = train(task, config, episodes, seed)
     return {

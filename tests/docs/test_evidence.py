@@ -13,7 +13,6 @@ from robo_app.listings.levels import Row, by_level, evidence_of_recipe
 from robo_app.recipes.files import Heading, heading, recipe_files
 from robo_cli.main import dispatch
 from robo_rl.entry_points import known, package_of
-from robo_rl.environments.task_samplers import SAMPLERS
 from robo_rl.errors import InvalidSetting, RunNotFound
 from robo_rl.evidence import LEVELS, NONE, Evidence, Order, evidence_of, statements
 from robo_rl.papers import papers
@@ -30,19 +29,15 @@ def named(place: str) -> Evidence:
     return evidence_of(group, name)
 
 
-@pytest.mark.parametrize("group", ["learners", "rewards", "wrappers"])
+@pytest.mark.parametrize("group", ["learners", "rewards", "wrappers", "task_samplers"])
 def test_every_component_of_ours_states_its_evidence(group: str) -> None:
     lacking = [name for name, point in known(group).items() if package_of(point) in OURS and evidence_of(group, name) is NONE]
     assert not lacking, "[evidence.GROUP.NAME] in paper.toml, or [GROUP.NAME] in robo_rl/evidence.toml"
 
 
-def test_every_sampler_states_its_evidence() -> None:
-    assert {name for group, name in statements() if group == "samplers"} == {*SAMPLERS}
-
-
 def test_evidence_is_of_something_that_there_is() -> None:
-    places = {(group, name) for group in ("learners", "rewards", "wrappers") for name in known(group)}
-    places |= {("samplers", name) for name in SAMPLERS} | {("papers", name) for name in papers()}
+    places = {(group, name) for group in ("learners", "rewards", "wrappers", "task_samplers") for name in known(group)}
+    places |= {("papers", name) for name in papers()}
     strangers = [place for place in statements() if place not in places and place[0] != "advantages"]
     assert strangers == []
 

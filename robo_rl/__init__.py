@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from robo_rl.environments.make import make_environment, make_vector_environment
-    from robo_rl.evaluation.evaluation import Evaluation, evaluate
+    from robo_rl.evaluation.evaluation import Evaluation
     from robo_rl.protocols.components import Policy
     from robo_rl.rollout.episode import rollout as run_episode
+    from robo_rl.runs.callbacks import Callback
     from robo_rl.runs.run import Run
     from robo_rl.types import Episode
-    from robo_rl.workbench import load_policy, open_dataset, open_run, resume, train
+    from robo_rl.workbench import evaluate, load_policy, open_dataset, open_run, resume, train
 
 __all__ = [
+    "Callback",
     "Episode",
     "Evaluation",
     "Policy",
@@ -38,11 +40,12 @@ __all__ = [
     "train",
 ]
 _PLACES = {
+    "Callback": "runs.callbacks",
     "Episode": "types",
     "Evaluation": "evaluation.evaluation",
     "Policy": "protocols.components",
     "Run": "runs.run",
-    "evaluate": "evaluation.evaluation",
+    "evaluate": "workbench",
     "load_policy": "workbench",
     "make_environment": "environments.make",
     "make_vector_environment": "environments.make",

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from traceback import extract_tb
 from typing import Any
 
+from robo_rl.code_names import object_named
 from robo_rl.errors import BrokenPlugin, InvalidSetting, MissingOperation, RoboRLError, UnknownName
 from robo_rl.papers import Component, Group, papers
 
@@ -60,22 +60,11 @@ def load_named(group: Group, setting: str, name: str) -> Any:
 
     Raises UnknownName, BrokenPlugin, and InvalidSetting if the module lacks the name or cannot be imported.
     """
-    module, colon, path = name.partition(":")
-    if not colon:
+    if ":" not in name:
         return load(group, name, fix="name a class without an entry point as package.module:Class")
-    try:
-        found: Any = import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # the code of a stranger
-        names = ", ".join(known(group)) or "none is installed"
-        raise InvalidSetting(
-            f"{setting} cannot be imported.",
-            got=f"{name!r}: {type(error).__name__}: {error}",
-            allowed=f"package.module:Class, or an entry point of robo_rl.{group} ({names})",
-            fix="look at the spelling, and whether the package is installed in this environment",
-        ) from error
-    return found
+    names = ", ".join(known(group)) or "none is installed"
+    allowed = f"package.module:Class, or an entry point of robo_rl.{group} ({names})"
+    return object_named(name, setting, allowed=allowed)
 
 
 @contextmanager

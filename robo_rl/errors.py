@@ -13,6 +13,7 @@
     ├── InvalidEpisode       arrays of an episode contradict each other
     ├── NonFiniteUpdate      a learner's update produced NaN or infinity
     ├── ConformanceFailure   an implementation breaks a rule of its protocol; also an AssertionError
+    ├── ExportDiffers        an exported policy acts otherwise than the policy
     ├── EnvironmentFailed    an environment raised another error, or returned no valid step
     ├── SimulationFailed     a simulator diverged repeatedly
     ├── RewardUnavailable    a reward model gave no usable answer for long
@@ -131,13 +132,14 @@ def fix_of(error: OSError | MemoryError) -> str:
 class UnknownName(RoboRLError):
     """A name that is not among the known ones; lists the close matches."""
 
-    def __init__(self, kind: str, got: str, known: Iterable[str], *, fix: str | None = None) -> None:
+    def __init__(self, kind: str, got: str, known: Iterable[str], *, fix: str | None = None, certain: str = "") -> None:
+        """certain: remedy in the place of close matches and `fix`, if it is known what was meant."""
         names = sorted(known)
         close = _close_to(got, names)
         shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
         suggestion = f"did you mean {' or '.join(repr(name) for name in close)}?" if close else None
         steps = "; ".join(step for step in (suggestion, fix) if step)
-        super().__init__(f"Unknown {kind} {got!r}.", got=got, allowed=shown or "(none)", fix=steps or None)
+        super().__init__(f"Unknown {kind} {got!r}.", got=got, allowed=shown or "(none)", fix=certain or steps or None)
         self.close, self.known = close, names
 
 
@@ -150,22 +152,22 @@ def _close_to(got: str, names: Sequence[str]) -> list[str]:
 class MissingExtra(RoboRLError):
     """An optional package that the requested component needs is not installed."""
 
-    def __init__(self, component: str, package: str, extra: str = "", *, install: str = "") -> None:
-        """install: command for a package that no extra can name."""
+    def __init__(self, component: str, package: str, extra: str = "", *, of: str = "robo-rl", install: str = "") -> None:
+        """of: distribution of the extra. install: command for a package that no extra can name."""
         self.problem = f"{component} needs the package {package!r}, which is not installed."
-        self.fix = install or f'pip install "robo-rl[{extra}]"'
+        self.fix = install or f'pip install "{of}[{extra}]"'
         super().__init__(self.problem, fix=self.fix)
 
 
 @contextmanager
-def optional(component: str, package: str, extra: str) -> Iterator[None]:
+def optional(component: str, package: str, extra: str, *, of: str = "robo-rl") -> Iterator[None]:
     """Import an optional package inside; raises MissingExtra if it is not installed, its own error if it is broken."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise MissingExtra(component, package, extra) from None
+        raise MissingExtra(component, package, extra, of=of) from None
 
 
 class MissingOperation(RoboRLError):
@@ -245,6 +247,10 @@ class ConformanceFailure(RoboRLError, AssertionError):
     def __init__(self, subject: str, rule: str, what: str, *, got: object = None, allowed: object = None) -> None:
         super().__init__(f"{subject} breaks the rule {rule!r}: {what}", got=got, allowed=allowed)
         self.subject, self.rule = subject, rule
+
+
+class ExportDiffers(RoboRLError):
+    """An exported policy acts otherwise than the policy that it was made from."""
 
 
 class EnvironmentFailed(RoboRLError):

@@ -49,16 +49,17 @@ class Normalizer(RunningMoments):
     def __init__(self, size: int, *, is_on: bool = True, is_centred: bool = True) -> None:
         """Without `is_on` values stay as they are; without `is_centred` they keep their signs."""
         super().__init__(size, FIRST_COUNT)
-        self._is_on, self._is_centred = is_on, is_centred
+        self.is_on, self._is_centred = is_on, is_centred
+        """True if values are scaled at all."""
 
     @override
     def merge(self, values: Array) -> None:
-        if self._is_on:
+        if self.is_on:
             super().merge(values)
 
     def scaled(self, values: Array) -> npt.NDArray[np.float32]:
         """Return values (B, D), or the first of their columns, in standard deviations, clipped to +-LARGEST."""
-        if not self._is_on:
+        if not self.is_on:
             return np.asarray(values, np.float32)
         size = values.shape[1]
         centred = values - self.mean[:size] if self._is_centred else values

@@ -12,6 +12,8 @@ names a package. It is a paper if it holds a `paper.toml`, and so is each of its
     [learners]
     rwr = "learner:RWRConfig"
 
+`[evidence.learners.rwr]` says how far it was shown to work (`robo_rl.evidence`).
+
 A table for each group of components has name = "module:object", the module counted from the folder. The rest of the folder
 needs no declaration: recipes, plans of experiments and packs of replies in `recipes/NAME.yaml`, `plans/NAME.yaml` and
 `packs/NAME.yaml`, the page `page.md`, the study `study.py`, tests in `tests/`. Listing reads these files and imports nothing.
@@ -50,6 +52,7 @@ Group = Literal[
     "cameras",
     "teleoperators",
     "formats",
+    "task_samplers",
     "operations",
     "commands",
 ]
@@ -91,6 +94,8 @@ class Paper:
     """Group -> name -> "module:object"."""
     trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Learner -> how the conformance suites try it (robo_app.papers.trials)."""
+    evidence: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """Group -> name -> evidence as declared (robo_rl.evidence)."""
 
     @property
     def recipes(self) -> dict[str, Path]:
@@ -171,17 +176,20 @@ def read_paper(folder: Path, package: str, distribution: str) -> Paper:
         )
     if wrong := [key for key, value in words.items() if not isinstance(value, str)]:
         raise InvalidSetting(f"{file}: {wrong[0]} is no text.", got=repr(words[wrong[0]]), allowed="text")
-    trials = declared.pop("trials", {})
+    trials, evidence = declared.pop("trials", {}), declared.pop("evidence", {})
     for group, components in declared.items():
         if group not in get_args(Group):
-            raise UnknownName(f"key in {file}:", group, [*words, "trials", *get_args(Group)])
+            raise UnknownName(f"key in {file}:", group, [*words, "trials", "evidence", *get_args(Group)])
         _require_components(file, group, components)
     if not isinstance(trials, dict) or not all(isinstance(each, dict) for each in trials.values()):
         raise InvalidSetting(f"{file}: trials is no table of tables.", got=repr(trials)[:200], allowed="[trials.LEARNER]")
+    if not isinstance(evidence, dict) or not all(isinstance(each, dict) for each in evidence.values()):
+        allowed = "[evidence.GROUP.NAME]"
+        raise InvalidSetting(f"{file}: evidence is no table of tables.", got=repr(evidence)[:200], allowed=allowed)
     given = {key: value for key, value in words.items() if value}
     name = package.rpartition(".")[2]
     components = {group: declared[group] for group in get_args(Group) if group in declared}
-    return Paper(name, package, folder, distribution, **given, components=components, trials=trials)
+    return Paper(name, package, folder, distribution, **given, components=components, trials=trials, evidence=evidence)
 
 
 def _require_components(file: Path, group: str, components: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, get_type_hints
 
 from robo_rl.errors import LIKENESS, InvalidSetting, UnknownName
@@ -27,7 +27,7 @@ def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, An
         raise InvalidSetting(f"{_where(source, group)} must be a mapping.", got=repr(settings), allowed=sorted(names), fix=fix)
     for key in settings:
         if key not in names:
-            raise unknown_key(kind, str(key), source, group)
+            raise unknown_key(kind, str(key), source, group, types)
     values = {}
     for item in dataclasses.fields(kind):
         key = f"{group}.{item.name}" if group else item.name
@@ -38,14 +38,62 @@ def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, An
     return kind(**values)
 
 
-def unknown_key(kind: Any, key: str, source: str, group: str = "") -> UnknownName:
-    """Return the error for a key that settings have not; its remedy names the group that has it, or one that is like it."""
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "learning_rate": ("lr",),
+    "gamma": ("discount",),
+    "total_timesteps": ("steps",),
+    "n_timesteps": ("steps",),
+    "buffer_size": ("capacity",),
+    "train_freq": ("update_every",),
+    "gradient_steps": ("updates_per_step",),
+    "n_critics": ("critics",),
+    "ent_coef": ("entropy_coefficient", "initial_temperature"),
+    "target_entropy": ("target_entropy_per_action",),
+    "vf_coef": ("value_coefficient",),
+    "max_grad_norm": ("max_gradient_norm",),
+    "n_epochs": ("epochs",),
+    "n_steps": ("steps_per_env", "n_step"),
+    "n_envs": ("num_envs", "environments"),
+    "net_arch": ("hidden",),
+    "policy_kwargs": ("network",),
+    "features_extractor_class": ("encoder",),
+    "eval_freq": ("evaluation.every",),
+    "n_eval_episodes": ("evaluation.episodes_during",),
+    "save_freq": ("checkpoint_every",),
+    "log_interval": ("log_every",),
+}
+"""Setting of Stable-Baselines3, its callbacks or its zoo -> names of the same setting here."""
+
+
+def unknown_key(kind: Any, key: str, source: str, group: str = "", types: Mapping[str, Any] | None = None) -> UnknownName:
+    """Return the error for a key that settings have not; its remedy names the place that has it, or one that is like it."""
     within = [item.name for item in dataclasses.fields(kind)]
     start = f"{group}." if group else ""
     is_near = bool(difflib.get_close_matches(key, within, n=1, cutoff=LIKENESS))
     found = nested_key(kind, key) or ("" if is_near else nested_key(kind, key, likeness=0.75))
     of = f"key of {group} in {source}:" if group else f"key in {source}:"
-    return UnknownName(of, key, within, fix=f"write {start}{found}" if found else None)
+    certain = f"write {start}{place}" if (place := place_of(kind, key, types)) else ""
+    return UnknownName(of, key, within, fix=f"write {start}{found}" if found else None, certain=certain)
+
+
+def place_of(kind: Any, key: str, types: Mapping[str, Any] | None = None) -> str:
+    """Return the path of a field with a name, or with a name that means the same (`SYNONYMS`); "" if there is none.
+
+    types: of fields whose type the dataclass leaves open, by name. Fields nearer to the top, and those of `learner`, are first.
+    """
+    paths = [*_paths(kind, types)]
+    paths.sort(key=lambda path: path.count("."))
+    names = (key, *SYNONYMS.get(key, ()))
+    return next((path for name in names for path in paths if path == name or path.endswith(f".{name}")), "")
+
+
+def _paths(kind: Any, types: Mapping[str, Any] | None) -> Iterator[str]:
+    """Return the paths of all fields of a dataclass and its groups, those of `learner` first."""
+    hints = get_type_hints(kind, include_extras=False) | dict(types or {})
+    for item in sorted(dataclasses.fields(kind), key=lambda item: item.name != "learner"):
+        yield item.name
+        if dataclasses.is_dataclass(hints[item.name]):
+            yield from (f"{item.name}.{path}" for path in _paths(hints[item.name], None))
 
 
 def nested_key(kind: Any, key: str, likeness: float = 1.0) -> str:

@@ -6,15 +6,21 @@ Packages above this one implement them and are found through the entry points `r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import gymnasium
+
+from robo_rl.code_names import refuse_while_importing
 from robo_rl.entry_points import operation
-from robo_rl.environments.importing import refuse_while_importing
+from robo_rl.evaluation.any_policy import EnvironmentLike, as_policy, with_derived_spec
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.evaluation import evaluate as evaluate_policy
+from robo_rl.evaluation.video import VideoRequest
 from robo_rl.protocols.components import Policy
-from robo_rl.runs.observer import Display
-from robo_rl.runs.run import Run, find_run
+from robo_rl.runs.callbacks import Callback
+from robo_rl.runs.run import Run, Step, find_run
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 
@@ -65,7 +71,7 @@ RunLike = Run | str | os.PathLike[str]
 """A run, its folder, its name, or "latest"."""
 
 
-def train(
+def train(  # noqa: PLR0913 (keyword settings)
     recipe: RecipeLike,
     *,
     seed: int | None = None,
@@ -74,31 +80,44 @@ def train(
     labels: str = "",
     collectors: int | Mapping[str, Any] = 0,
     out: str | os.PathLike[str] = "runs",
-    progress: bool | Display = False,
+    progress: bool = False,
+    callbacks: Sequence[Callback | str] = (),
     **overrides: Any,
 ) -> Run:
     """Train a recipe in a new run folder under `out`, evaluate the policy, write the report, and return the run.
 
         robo_rl.train("arm-pick-rlpd", seed=1, evaluation={"episodes": 100, "videos": 0})
-        robo_rl.train("sac", environment=MyEnv, steps=20_000)
+        robo_rl.train("sac", environment=MyEnv, reward=my_function, network=MyEncoder, steps=20_000)
 
-    recipe: a learner's name, such as "sac", goes with `environment`: a name, a class, or a function that returns a new
-    environment (docs/simulators/own-environments.md). overrides: values of the recipe by key, nested as in its YAML, checked
-    as strictly as on the command line. dataset, labels: short for demonstrations={"dataset": ..., "labels": ...}. collectors:
-    processes
-    that act for the learner, or a mapping with `count`, `ray`, `patience`, `most_stale`. progress: True shows a bar or lines, a
-    Display gets them; by default nothing is printed. Ctrl-C, or SIGTERM, saves a checkpoint and raises KeyboardInterrupt;
-    `resume` goes on.
+    Ctrl-C, or SIGTERM, saves a checkpoint and raises KeyboardInterrupt; `resume` goes on.
 
-    Raises UnknownName or InvalidSetting naming the key, NonFiniteUpdate or SimulationFailed if the training diverges.
+    Args:
+        recipe: A recipe, or the name of a learner, such as "sac", which goes with `environment`.
+        seed: Seed of everything random.
+        steps: Steps of the training.
+        dataset: Short for demonstrations={"dataset": ...}.
+        labels: Short for demonstrations={"labels": ...}.
+        collectors: Processes that act for the learner, or a mapping with `count`, `ray`, `patience`, `most_stale`.
+        out: Folder in which the run folder is made.
+        progress: Show a bar or lines; by default nothing is printed.
+        callbacks: Objects of `robo_rl.Callback`, or names of such classes.
+        **overrides: Values of the recipe by key, nested as in its YAML, checked as strictly as on the command line.
+            `environment` also takes a name, an environment, a class or a function that returns a new one; `reward` a name or a
+            function; `network` an encoder class or the settings of `learner.network` (docs/simulators/own-environments.md).
+
+    Raises:
+        UnknownName, InvalidSetting: A key or value is wrong; the error names it.
+        NonFiniteUpdate, SimulationFailed: The training diverges.
     """
     refuse_while_importing("train")
     given = {name: value for name, value in {"seed": seed, "steps": steps}.items() if value is not None}
-    run: Run = operation("train")(recipe, overrides | given, os.fspath(dataset), labels, collectors, Path(out), progress)
+    run: Run = operation("train")(
+        recipe, overrides | given, os.fspath(dataset), labels, collectors, Path(out), progress, callbacks
+    )
     return run
 
 
-def resume(
+def resume(  # noqa: PLR0913 (keyword settings)
     run: RunLike = "latest",
     *,
     steps: int | None = None,
@@ -107,17 +126,20 @@ def resume(
     ray: str = "",
     robot: str = "",
     runs: str | os.PathLike[str] = "runs",
-    progress: bool | Display = False,
+    progress: bool = False,
+    callbacks: Sequence[Callback | str] = (),
 ) -> Run:
     """Go on with an interrupted run from its newest sound checkpoint; a finished run is left as it is.
 
     steps: train to this step, counted from the run's beginning, also if it was finished. online_steps: go on in the environment
     after learning from recorded data; 0 for as many as the recipe names. dataset, robot: their present locations. ray: cluster
-    of the run's collectors from now on. progress: as for `train`. Raises RunNotFound, UnknownName, RunError, SpecMismatch.
+    of the run's collectors from now on. progress, callbacks: as for `train`.
+
+    Raises RunNotFound, UnknownName, RunError, SpecMismatch.
     """
     refuse_while_importing("resume")
     where = open_run(run, runs=runs)
-    found: Run = operation("resume")(where, steps, online_steps, os.fspath(dataset), ray, robot, progress)
+    found: Run = operation("resume")(where, steps, online_steps, os.fspath(dataset), ray, robot, progress, callbacks)
     return found
 
 
@@ -126,9 +148,48 @@ def open_run(run: RunLike = "latest", *, runs: str | os.PathLike[str] = "runs") 
     return run if isinstance(run, Run) else find_run(os.fspath(run), Path(runs))
 
 
-def load_policy(run: RunLike = "latest", step: int | None = None, *, runs: str | os.PathLike[str] = "runs") -> Policy:
-    """Return the policy of a run, of its newest checkpoint or of a step that it kept; raises the errors of `Run.policy`."""
+def load_policy(run: RunLike = "latest", step: Step = None, *, runs: str | os.PathLike[str] = "runs") -> Policy:
+    """Return the policy of a run at its newest checkpoint, at a step that it kept, or the "best"; raises as `Run.policy`."""
     return open_run(run, runs=runs).policy(step)
+
+
+def evaluate(
+    policy: Any,
+    environment: EnvironmentLike,
+    episodes: int = 50,
+    *,
+    seeds: Iterable[int] | None = None,
+    deterministic: bool = True,
+    on_episode: Callable[[Episode], None] | None = None,
+    video: VideoRequest | None = None,
+) -> Evaluation:
+    """Play one episode per seed and return the outcome, with intervals.
+
+        robo_rl.evaluate(model, gymnasium.make("Pendulum-v1"))     # a model of Stable-Baselines3
+        robo_rl.evaluate(lambda observation: [0.0], MyEnv)
+
+    Args:
+        policy: A policy of a run or the run itself; a model of Stable-Baselines3; an object with `act` or `predict`; a function
+            of the observation. One without an `environment_spec` sees what the environment returns, and returns what it takes.
+        environment: An environment, its name, its class, or a function that returns a new one.
+        episodes: Number of episodes, on the first seeds on which all evaluations play.
+        seeds: Seeds in their place.
+        deterministic: Take the most likely action, if the policy can choose.
+        on_episode: Function that sees each episode.
+        video: Films of some episodes.
+
+    Raises:
+        SpecMismatch: The policy was made for an environment with another spec.
+        InvalidSetting: The policy is none, or fails.
+    """
+    chosen = load_policy(policy) if isinstance(policy, Run | str | os.PathLike) else policy
+    place = with_derived_spec(environment)
+    try:
+        how: dict[str, Any] = {"seeds": seeds, "deterministic": deterministic, "on_episode": on_episode, "video": video}
+        return evaluate_policy(as_policy(chosen, place, environment), place, episodes, **how)
+    finally:
+        if not isinstance(environment, gymnasium.Env):
+            place.close()
 
 
 def open_dataset(folder: str | os.PathLike[str]) -> Dataset:

@@ -60,7 +60,7 @@ class Kind:
     """Raised if one is lost repeatedly."""
     fix: str = "look whether it runs here, without --ray; the logs of a node are in its /tmp/ray/session_latest/logs"
     consequence: str = ""
-    """Of a replacement, in words."""
+    """Consequence of a replacement, in words."""
     retried: Sequence[str] = ()
     """Names of errors after which the worker is replaced, because another one may not meet them; "" for foreign errors."""
 

@@ -33,7 +33,7 @@ Make = Callable[[], Environment]
 EnvironmentCheck = Callable[[Make], None]
 
 _STEPS = 12
-"""Of the short episodes; long enough for two resets' worth of differences to show."""
+"""Steps of the short episodes; long enough for two resets' worth of differences to show."""
 
 
 def check_environment(make: Make) -> None:

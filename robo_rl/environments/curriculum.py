@@ -1,7 +1,8 @@
 """Training episodes on tasks of a curriculum: levels, variants of the environment, or episodes to be finished.
 
 A hint is the first part of a teacher's episode (Salimans and Chen 2018, arXiv:1812.03381; Uchendu et al. 2023,
-arXiv:2204.02372): the episode begins at its end, in the time that is left. Evaluations have neither curriculum nor hints.
+arXiv:2204.02372; Zhao et al. 2024, arXiv:2403.00673): the episode begins at its end, in the time that is left. Evaluations
+have neither curriculum nor hints.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing_extensions import override
 from robo_rl.environments.histories import Histories, History
 from robo_rl.environments.lasting import LastingWrapper
 from robo_rl.environments.levels import level_seed, require_training_seeds, training_levels
-from robo_rl.environments.starts import has_starts, replayed, require_simulation, require_teacher, restored
+from robo_rl.environments.restored_states import replayed, require_simulation, require_teacher, restored
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
 from robo_rl.errors import InvalidSetting, SimulationFailed, require_allowed
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
@@ -72,7 +73,7 @@ class CurriculumTasks:
         self.kind = others[0] if others else "levels"
         self.sampler: TaskSampler = sampler_of(kinds[self.kind], rule)
         if self.sampler.is_ordered and self.kind in ("levels", "histories"):
-            fix = "take uniform, learnability, gain or replay, or name variants or hints"
+            fix = "take uniform, or name variants or hints"
             got = f"the sampler {rule.sampler}"
             raise InvalidSetting(f"{self.kind.capitalize()} have no order of difficulty.", got=got, fix=fix)
         self.histories = Histories(self.sampler, rule.least_episodes) if rule.histories else None
@@ -102,13 +103,6 @@ class CurriculumEnv(LastingWrapper):
         """
         super().__init__(environments[-1])
         self.variants, self.curriculum = tuple(environments), tasks
-        if has_starts(environments[-1]):
-            raise InvalidSetting(
-                "Episodes begin by a teacher's starts or by a curriculum.",
-                got=f"the wrapper teacher_starts, and the sampler {tasks.rule.sampler}",
-                allowed="one of the two",
-                fix="take hints of the curriculum for a teacher's states in an order",
-            )
         self.environment_spec = spec = specification(environments[-1])
         """Spec of the task itself, also while a variant runs."""
         for each in environments[:-1]:

@@ -30,9 +30,11 @@ class ForeignEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(environment)
         self._name, self._steps = name, 0
         self._entries = entries_of(environment.observation_space, name)
-        self._coding = coding_of(environment.action_space, name)
+        self.coding = coding_of(environment.action_space, name)
+        self.own_observation: Any = None
+        """Newest observation as the environment itself returned it, for policies of its own spaces."""
         observed, limit = observation_spec(self._entries), _time_limit(environment)
-        self.environment_spec = EnvironmentSpec(name, observed, self._coding.spec, max_steps=limit)
+        self.environment_spec = EnvironmentSpec(name, observed, self.coding.spec, max_steps=limit)
         self.observation_space = self.environment_spec.observation.space
         self.action_space = self.environment_spec.action.space
 
@@ -45,7 +47,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     @override
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
         """Take a step; one that is both terminated and at the time limit is terminated."""
-        taken = _parts(self._name, "step", self.env.step(self._coding.decode(action)), 5)
+        taken = _parts(self._name, "step", self.env.step(self.coding.decode(action)), 5)
         observation, reward, terminated, truncated, info = taken
         self._steps += 1
         info = _told(info)
@@ -60,6 +62,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return TIME_LIMIT if limit is None or self._steps >= limit else "truncated"
 
     def _read(self, observation: Any) -> Observation:
+        self.own_observation = observation
         return {entry.array.name: entry.read(observation, self._name) for entry in self._entries}
 
 

@@ -1,50 +1,43 @@
-"""Environments by names of code: "my_package.envs:MyEnv", a class or a function, and the ids of Gymnasium's registry.
-
-The folder of the command is searched for the module, as `python -m` does, while it is imported and the environment is made.
-"""
+"""Environments by names of code: "my_package.envs:MyEnv", a class or a function, and the ids of Gymnasium's registry."""
 
 from __future__ import annotations
 
+import copy
 import functools
-import os
 import re
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from traceback import extract_tb
 from typing import Any
 
 import gymnasium
 
+from robo_rl.code_names import is_given, name_of_object, object_named, searching
+from robo_rl.entry_points import known
 from robo_rl.errors import EnvironmentFailed, InvalidSetting, RoboRLError, UnknownName, printable
 
 Factory = Callable[..., gymnasium.Env[Any, Any]]
 _VERSIONED = re.compile(r"(?:[\w.]+:)?(?:[\w.-]+/)?[\w.-]+-v\d+")
 """An id of Gymnasium with its version, with the module that registers it before a colon."""
-_GIVEN: dict[str, Factory] = {}
-"""Classes and functions that were given as objects in this process, by their names."""
-_importing: list[str] = []
-
-
-class NotImportable(UserWarning):
-    """A run's environment that no other process can make."""
+REGISTRY = "gym:"
+"""Prefix of an id of Gymnasium's registry; it may be left out."""
+_PLAIN = (bool, int, float, str, type(None))
 
 
 def is_code(name: str) -> bool:
     """Return whether a name is one of code, or of Gymnasium's registry; nothing is imported."""
-    return name in _GIVEN or ":" in name or name in gymnasium.registry
+    return is_given(name) or ":" in name or name in gymnasium.registry
 
 
 def made_by_code(name: str, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """Return a new environment of a class, a function or an id of Gymnasium; raises InvalidSetting, EnvironmentFailed."""
-    with _searching() if name not in _GIVEN else nullcontext():
-        if name not in _GIVEN and _VERSIONED.fullmatch(name):
-            made = _made(name, gymnasium.make, {"id": name, "disable_env_checker": True, **arguments})
+    registered = name.removeprefix(REGISTRY)
+    with nullcontext() if is_given(name) else searching():
+        if not is_given(name) and (name.startswith(REGISTRY) or _VERSIONED.fullmatch(name)):
+            made = _made(registered, gymnasium.make, {"id": registered, "disable_env_checker": True, **arguments})
         else:
-            made = _made(name, _GIVEN.get(name) or _imported(name), arguments)
+            allowed = "PACKAGE.MODULE:CLASS, of a class or a function that returns an environment"
+            made = _made(name, object_named(name, "environment", allowed=allowed), arguments)
     if not isinstance(made, gymnasium.Env):
         what, kind = f"{name} makes no environment.", type(made)
         fix = "rewrite one of the package gym for Gymnasium" if kind.__module__.partition(".")[0] == "gym" else None
@@ -52,98 +45,62 @@ def made_by_code(name: str, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, 
     return made
 
 
-def name_of(factory: Factory) -> tuple[str, dict[str, Any]]:
-    """Return the name by which `make_environment` makes the environment of a class or function, and its arguments.
+def name_of(source: Factory | gymnasium.Env[Any, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name by which `make_environment` makes the environment of a class, function or instance, and its arguments.
 
-    One without an importable name is kept for this process alone, which a warning says. Raises InvalidSetting for an
-    environment itself, of which there is only one.
+    One without an importable name is kept for this process alone, which a warning says. An instance that Gymnasium has made
+    is made again by its id; any other instance is copied, as it is now, for each new environment.
+
+    Raises:
+        InvalidSetting: The source makes no environment, or is an instance that cannot be copied.
     """
-    if isinstance(factory, gymnasium.Env):
-        raise InvalidSetting(
-            "An environment is made anew for training, evaluations and films.",
-            got=f"one {type(factory).__name__}",
-            allowed="its class, or a function that returns a new one",
-            fix=f"environment={type(factory).__name__}, or a function with its arguments",
-        )
-    arguments = dict(factory.keywords) if isinstance(factory, functools.partial) and not factory.args else {}
-    source = factory.func if isinstance(factory, functools.partial) and not factory.args else factory
-    if not callable(source):
-        allowed = "a name, a class, or a function that returns a new environment"
-        raise InvalidSetting("This makes no environment.", got=repr(source)[:200], allowed=allowed)
-    module, path = _module_of(source), str(getattr(source, "__qualname__", type(source).__qualname__))
-    name = f"{module}:{path}"
-    _GIVEN[name] = source
-    if not _is_found(source, module, path):
-        warnings.warn(
-            f"{name} has no name that can be imported: in another process `robo-rl resume`, `evaluate`, `play` and collectors "
-            "cannot make it. Move it to the top of a module for these.",
-            NotImportable,
-            stacklevel=2,
-        )
-    return name, arguments
+    if isinstance(source, gymnasium.Env):
+        return _name_of_instance(source)
+    is_partial = isinstance(source, functools.partial) and not source.args
+    arguments, made_by = (dict(source.keywords), source.func) if is_partial else ({}, source)
+    if not callable(made_by):
+        allowed = "a name, a class, a function that returns a new environment, or an environment"
+        raise InvalidSetting("This makes no environment.", got=repr(made_by)[:200], allowed=allowed)
+    return name_of_object(made_by), arguments
 
 
-def refuse_while_importing(what: str) -> None:
-    """Raise InvalidSetting if the module of an environment is being imported, which would train in the middle of a command."""
-    if _importing:
-        raise InvalidSetting(
-            f"Importing the module of {_importing[-1]} calls robo_rl.{what}.",
-            allowed="a module that defines the environment",
-            fix='put the call below: if __name__ == "__main__":',
-        )
+def portable_id(name: str) -> str:
+    """Return an id of Gymnasium's registry with the module that registers it, which another process has to import.
+
+    A name that is none, one of ours, or one of Gymnasium's own stays as it is.
+    """
+    if name.partition(":")[0].partition("/")[0] in known("environments"):
+        return name
+    spec = gymnasium.registry.get(name.removeprefix(REGISTRY))
+    module = spec.entry_point.partition(".")[0].partition(":")[0] if spec and isinstance(spec.entry_point, str) else "gymnasium"
+    return name if spec is None or module == "gymnasium" else f"{module}:{spec.id}"
 
 
-@contextmanager
-def _searching() -> Iterator[None]:
-    """Search the present folder for modules, first, as python does."""
-    here = os.getcwd()
-    sys.path.insert(0, here)
+def _name_of_instance(environment: gymnasium.Env[Any, Any]) -> tuple[str, dict[str, Any]]:
+    if (spec := environment.spec) is not None and spec.id in gymnasium.registry:
+        arguments = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+        if spec.max_episode_steps != gymnasium.registry[spec.id].max_episode_steps:
+            arguments["max_episode_steps"] = spec.max_episode_steps
+        if not spec.additional_wrappers and all(isinstance(value, _PLAIN) for value in arguments.values()):
+            return portable_id(spec.id), arguments
+    kind = type(environment)
     try:
-        yield
-    finally:
-        sys.path.remove(here)
-
-
-def _imported(name: str) -> Factory:
-    module, _, path = name.partition(":")
-    if "<" in path:
+        pristine = copy.deepcopy(environment)
+    except Exception as error:  # the code of a stranger: windows, locks, memory of C
         raise InvalidSetting(
-            f"The environment {name} was a function without a name, known in the process alone that trained in it.",
-            got=name,
-            allowed="PACKAGE.MODULE:CLASS, of a class or a function at the top of a module",
-            fix="move it there and train again, or write its new name into environment.name of the run's recipe.yaml",
-        )
-    _importing.append(name)
-    try:
-        found: Any = import_module(module)
-    except RoboRLError:
-        raise
-    except (Exception, SystemExit) as error:
-        missing = (
-            isinstance(error, ModuleNotFoundError) and error.name is not None and f"{module}.".startswith(f"{error.name}.")
-        )
-        place = extract_tb(error.__traceback__)[-1]
-        raise InvalidSetting(
-            f"The module of the environment {name} cannot be imported.",
+            f"This {kind.__name__} cannot be copied, and training, evaluations and films need environments of their own.",
             got=f"{type(error).__name__}: {printable(str(error))}",
-            allowed="PACKAGE.MODULE:CLASS, of a class or a function that returns an environment",
-            fix=f"look at the spelling; modules are searched in {os.getcwd()} and among the installed packages"
-            if missing
-            else f"look at {printable(place.filename)}, line {place.lineno}",
+            allowed="its class, or a function that returns a new one",
+            fix=f"environment={kind.__name__}, or environment=lambda: {kind.__name__}(...)",
         ) from error
-    finally:
-        _importing.pop()
-    for part in path.split("."):
-        if not hasattr(found, part):
-            known = [key for key, value in vars(found).items() if getattr(value, "__module__", None) == module]
-            raise UnknownName(f"class or function of {module}", path, known)
-        found = getattr(found, part)
-    if not callable(found):
-        raise InvalidSetting(
-            f"{name} is no class and no function.", got=type(found).__name__, allowed="one that makes a gymnasium.Env"
-        )
-    factory: Factory = found
-    return factory
+
+    def copied(**arguments: Any) -> gymnasium.Env[Any, Any]:
+        if arguments.keys() - {"render_mode"}:
+            raise InvalidSetting("An environment that was given as an instance takes no arguments.", got=arguments)
+        return copy.deepcopy(pristine)
+
+    copied.__module__ = kind.__module__
+    return name_of_object(copied, f"<{kind.__qualname__} instance>"), {}
 
 
 def _made(name: str, factory: Factory, arguments: Mapping[str, Any]) -> Any:
@@ -154,7 +111,7 @@ def _made(name: str, factory: Factory, arguments: Mapping[str, Any]) -> Any:
     except gymnasium.error.DependencyNotInstalled as error:
         raise EnvironmentFailed(f"{name} needs a package that is not installed.", got=printable(str(error))) from error
     except gymnasium.error.UnregisteredEnv as error:
-        raise UnknownName("environment", name, gymnasium.registry, fix=printable(str(error))) from error
+        raise UnknownName("environment", name, gymnasium.registry, fix=_unregistered(name, error)) from error
     except Exception as error:
         place = extract_tb(error.__traceback__)[-1]
         given = ", ".join(
@@ -167,24 +124,6 @@ def _made(name: str, factory: Factory, arguments: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _module_of(source: Any) -> str:
-    """Return the module of an object; for the script that was started the name by which another process imports it."""
-    module = str(getattr(source, "__module__", type(source).__module__))
-    script = sys.modules["__main__"]
-    if module != "__main__":
-        return module
-    if (spec := getattr(script, "__spec__", None)) is not None:
-        return str(spec.name).removesuffix(".__main__")
-    file = getattr(script, "__file__", None)
-    return Path(file).stem if file and Path(file).resolve().parent == Path.cwd() else module
-
-
-def _is_found(source: Any, module: str, path: str) -> bool:
-    """Return whether another process finds the object by its name."""
-    if module == "__main__" or "<" in path:
-        return False
-    own = getattr(source, "__module__", module)
-    found: Any = sys.modules.get(own)
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    return found is source
+def _unregistered(name: str, error: Exception) -> str:
+    own = f"my_module:{name.rpartition(':')[2]}"
+    return f'{printable(str(error))} An id that your own module registers is named with it: "{own}"'

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 GYMNASIUM = "gymnasium"
 """Family that has some of Gymnasium's own tasks, with units."""
+OWN = (
+    "one of your own is package.module:Class, or my_module:MyEnv-v0 if the module registers that id "
+    "(docs/simulators/own-environments.md)"
+)
+"""Remedy for an unknown name."""
 
 
 def environment_names(families: Iterable[str] | None = None) -> dict[str, str | None]:
@@ -33,7 +38,10 @@ def environment_names(families: Iterable[str] | None = None) -> dict[str, str | 
 
 
 def make_environment(
-    name: str | Callable[..., gymnasium.Env[Any, Any]], *, wrappers: Iterable[Mapping[str, Any]] = (), **arguments: Any
+    name: str | gymnasium.Env[Any, Any] | Callable[..., gymnasium.Env[Any, Any]],
+    *,
+    wrappers: Iterable[Mapping[str, Any]] = (),
+    **arguments: Any,
 ) -> gymnasium.Env[Any, Any]:
     """Return a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
@@ -158,7 +166,7 @@ def _find(name: str) -> tuple[Any, str]:
     """Return the family of an entry point, and the name of the task: "" for a family of one."""
     family, _, task = name.partition("/")
     if family not in known("environments"):
-        raise UnknownName("environment", name, _names_like(name))
+        raise UnknownName("environment", name, _names_like(name), fix=OWN)
     found = load("environments", family)
     if name not in (tasks := _tasks(family, found)):
         raise UnknownName("environment", name, tasks)

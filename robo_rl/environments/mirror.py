@@ -42,7 +42,7 @@ class Mirror:
     spec: EnvironmentSpec
     action: Reflection
     observations: Mapping[str, Reflection] = field(default_factory=dict)
-    """Of every entry but pictures, which are turned over from left to right."""
+    """Observations of every entry but pictures, which are turned over from left to right."""
 
     def __post_init__(self) -> None:
         arrays = self.spec.observation.items()

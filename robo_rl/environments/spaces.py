@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, flatten, flatten_space
 
-from robo_rl.errors import EnvironmentFailed, InvalidSetting, printable
+from robo_rl.errors import EnvironmentFailed, InvalidAction, InvalidSetting, printable
 from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec, Role
 
 Space = gymnasium.Space[Any]
@@ -163,6 +163,9 @@ class ActionCoding(Protocol):
     def decode(self, action: npt.NDArray[Any]) -> Any:
         """Return the action of the space that an action of the spec stands for, such as one in [-1, 1]^A."""
 
+    def encode(self, action: Any) -> npt.NDArray[Any]:
+        """Return the action of the spec for one of the space, the inverse of `decode`; raises InvalidAction."""
+
 
 class BoxActions:
     """Box of floats with limits, which learners see as A numbers in [-1, 1]."""
@@ -178,6 +181,14 @@ class BoxActions:
         physical = self.spec.to_physical(action).reshape(self._space.shape).astype(self._space.dtype)
         found: npt.NDArray[Any] = np.clip(physical, self._space.low, self._space.high)  # of float64, rounded to float32
         return found
+
+    def encode(self, action: Any) -> npt.NDArray[np.float32]:
+        """Return the numbers in [-1, 1] that stand for an action of the Box, which is clipped to its limits."""
+        value = np.asarray(action, np.float64)
+        if value.shape != self._space.shape:
+            got, allowed = list(value.shape), f"{list(self._space.shape)}, the shape of {self._space}"
+            raise InvalidAction("The action has the wrong shape.", got=got, allowed=allowed)
+        return np.clip(self.spec.to_normalized(value.ravel()), -1.0, 1.0, dtype=np.float32)
 
 
 class ChoiceActions:
@@ -198,6 +209,13 @@ class ChoiceActions:
     def decode(self, action: npt.NDArray[Any]) -> Any:
         """Return the element of the space that a number stands for."""
         return self._choices[int(self.spec.validate(action))]
+
+    def encode(self, action: Any) -> npt.NDArray[np.int64]:
+        """Return the number that stands for an element of the space."""
+        found = [index for index, choice in enumerate(self._choices) if np.array_equal(choice, action)]
+        if not found:
+            raise InvalidAction("Unknown discrete action.", got=action, allowed=", ".join(self.spec.names))
+        return np.array(found[0], np.int64)
 
 
 def coding_of(space: Space, name: str) -> ActionCoding:

@@ -1,60 +1,47 @@
 """Samplers of training tasks: which level, variant or hint comes next, given the successes so far.
 
-Prioritised level replay: Jiang, Grefenstette and Rocktaeschel 2021, arXiv:2010.03934. Learnability: Rutherford et al. 2024,
-"No Regrets", arXiv:2408.15099. Gain: Matiisen et al. 2017, "Teacher-Student Curriculum Learning", arXiv:1707.00183. Hints of
-adaptive length: SEELE, GHPO. n tasks, numbered from 0; those of an ordered sampler from the easiest, 0, to the task itself,
-n - 1.
+n tasks, numbered from 0; those of an ordered sampler from the easiest, 0, to the task itself, n - 1. A sampler is found by its
+name under `robo_rl.task_samplers`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.errors import UnknownName, require_allowed
+from robo_rl.entry_points import load
+from robo_rl.errors import require_allowed
 from robo_rl.protocols.components import Stateful
 from robo_rl.types import Metrics, StateDict
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class SamplerRule:
-    """Settings of the samplers."""
+    """Settings that samplers share."""
 
     sampler: str = ""
-    """uniform, learnability, gain or replay; for tasks in the order of their difficulty also frontier, logistic or ladder."""
+    """Name, such as uniform; for tasks in the order of their difficulty also frontier."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the sampler's own."""
     uniform_share: float = 0.2
     """Share of the episodes that begin with any of the tasks, for estimates that stay fresh."""
     rate: float = 0.3
     """Weight of the newest episode in the running success rate of a task."""
-    slow_rate: float = 0.05
-    """gain: the same of the slower one that it is compared with."""
     easy: float = 0.6
     """frontier: success rate from which the next harder task is trained."""
     hard: float = 0.1
     """frontier: success rate below which it is the easier one again."""
     least_episodes: int = 8
-    """frontier: episodes of a task before the next decision. ladder: episodes of a rung."""
-    memory: int = 48
-    """logistic: newest episodes that are fitted; 0 for all, the control."""
-    rank_power: float = 0.1
-    """replay: temperature of the weights by rank."""
-    staleness: float = 0.1
-    """replay: share of the weights for tasks that were not seen for long."""
+    """Episodes of a task before the next decision: of the frontier, of a rung of the ladder, of a history."""
 
     def __post_init__(self) -> None:
-        shares = ("uniform_share", "rate", "slow_rate", "easy", "hard", "staleness")
+        shares = ("uniform_share", "rate", "easy", "hard")
         allowed = {name: (0.0 <= getattr(self, name) <= 1.0, "0 to 1") for name in shares}
-        allowed |= {name: (getattr(self, name) >= 1, "1 or more") for name in ("least_episodes",)}
-        allowed |= {"memory": (self.memory >= 0, "0 or more"), "rank_power": (self.rank_power > 0, "above 0")}
-        require_allowed(self, allowed)
+        require_allowed(self, allowed | {"least_episodes": (self.least_episodes >= 1, "1 or more")})
 
 
 class TaskSampler(Stateful, ABC):
@@ -132,81 +119,6 @@ class UniformSampler(TaskSampler):
         return int(generator.integers(self.count))
 
 
-class LearnabilitySampler(TaskSampler):
-    """Tasks by p (1 - p), p the running success rate."""
-
-    @override
-    def choose(self, generator: np.random.Generator) -> int:
-        weights = self.success * (1.0 - self.success) + 1e-6
-        return int(generator.choice(self.count, p=weights / weights.sum()))
-
-
-class GainSampler(TaskSampler):
-    """Tasks by the student's newest gain or loss: the distance of the running success rate from a slower one.
-
-    Both begin at 0, so that a task that never succeeded has none.
-    """
-
-    def __init__(self, count: int, rule: SamplerRule) -> None:
-        super().__init__(count, rule)
-        self.fast, self.slow = np.zeros(count), np.zeros(count)
-
-    @override
-    def choose(self, generator: np.random.Generator) -> int:
-        weights = self.paid() + 1e-3
-        return int(generator.choice(self.count, p=weights / weights.sum()))
-
-    @override
-    def forget(self, task: int) -> None:
-        super().forget(task)
-        self.fast[task] = self.slow[task] = 0.0
-
-    def paid(self) -> Floats:
-        """Return the teacher's pay for each task (n,)."""
-        return np.asarray(np.abs(self.fast - self.slow))
-
-    @override
-    def report(self, task: int, *, success: bool, score: float) -> None:
-        super().report(task, success=success, score=score)
-        self.fast[task] += self.rule.rate * (float(success) - self.fast[task])
-        self.slow[task] += self.rule.slow_rate * (float(success) - self.slow[task])
-
-    @override
-    def state_dict(self) -> StateDict:
-        return super().state_dict() | {"fast": self.fast.copy(), "slow": self.slow.copy()}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self.fast, self.slow = np.array(state["fast"]), np.array(state["slow"])
-
-
-class ReplaySampler(TaskSampler):
-    """Prioritised level replay: tasks by the rank of their surprise, and by the time since they were seen.
-
-    New tasks come with the share of those that were not seen. Differs from the paper: the score is the distance of the return
-    from its running mean, in place of the critic's error, so that the sampler needs no critic.
-    """
-
-    @override
-    def choose(self, generator: np.random.Generator) -> int:
-        seen = np.flatnonzero(self.seen)
-        if generator.random() >= len(seen) / self.count:
-            return int(generator.choice(np.flatnonzero(self.seen == 0)))
-        weights = self.weights(seen)
-        return int(generator.choice(seen, p=weights))
-
-    def weights(self, seen: npt.NDArray[np.int64]) -> Floats:
-        """Return the probability of each of the tasks `seen` (K,)."""
-        ranks = np.empty(len(seen))
-        ranks[np.argsort(-self.surprise[seen], kind="stable")] = np.arange(1, len(seen) + 1)
-        by_rank = ranks ** (-1.0 / self.rule.rank_power)
-        ages = (self.last.max() - self.last[seen]).astype(np.float64)
-        by_age = ages / ages.sum() if ages.any() else np.full(len(seen), 1.0 / len(seen))
-        share = self.rule.staleness
-        return np.asarray((1.0 - share) * by_rank / by_rank.sum() + share * by_age)
-
-
 class FrontierSampler(TaskSampler):
     """The hardest task so far: the next one if it succeeds often enough, the one before if it hardly ever does."""
 
@@ -248,103 +160,7 @@ class FrontierSampler(TaskSampler):
         self.position, self._here = int(state["position"]), int(state["here"])
 
 
-class LogisticSampler(TaskSampler):
-    """The task whose success rate is nearest to one half by a logistic fit over the newest episodes, as in SEELE."""
-
-    is_ordered = True
-
-    def __init__(self, count: int, rule: SamplerRule) -> None:
-        super().__init__(count, rule)
-        self._newest: deque[tuple[int, bool]] = deque(maxlen=rule.memory or None)
-
-    @override
-    def choose(self, generator: np.random.Generator) -> int:
-        if not self._newest:
-            return 0
-        places = np.array([task for task, _ in self._newest]) / max(self.count - 1, 1)
-        slope, offset = fitted_logistic(places, np.array([success for _, success in self._newest], np.float64))
-        margins = slope * np.arange(self.count) / max(self.count - 1, 1) + offset
-        return int(np.argmin(np.abs(margins)))
-
-    @override
-    def report(self, task: int, *, success: bool, score: float) -> None:
-        super().report(task, success=success, score=score)
-        self._newest.append((task, success))
-
-    @override
-    def state_dict(self) -> StateDict:
-        return super().state_dict() | {"newest": [[task, int(success)] for task, success in self._newest]}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self._newest.clear()
-        self._newest.extend((int(task), bool(success)) for task, success in state["newest"])
-
-
-class LadderSampler(TaskSampler):
-    """The task itself for some episodes; easier ones as long as all of these failed, as in GHPO."""
-
-    is_ordered = True
-
-    def __init__(self, count: int, rule: SamplerRule) -> None:
-        super().__init__(count, rule)
-        self._rung, self._tried = count - 1, 0
-        self._has_succeeded = False
-
-    @override
-    def choose(self, generator: np.random.Generator) -> int:
-        return self._rung
-
-    @override
-    def report(self, task: int, *, success: bool, score: float) -> None:
-        super().report(task, success=success, score=score)
-        if task != self._rung:
-            return
-        self._tried, self._has_succeeded = self._tried + 1, self._has_succeeded or success
-        if self._tried >= self.rule.least_episodes:
-            self._rung = self.count - 1 if self._has_succeeded or not task else task - 1
-            self._tried, self._has_succeeded = 0, False
-
-    @override
-    def state_dict(self) -> StateDict:
-        return super().state_dict() | {"rung": self._rung, "tried": self._tried, "has_succeeded": self._has_succeeded}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self._rung, self._tried = int(state["rung"]), int(state["tried"])
-        self._has_succeeded = bool(state["has_succeeded"])
-
-
-SAMPLERS: dict[str, Callable[[int, SamplerRule], TaskSampler]] = {
-    "uniform": UniformSampler,
-    "learnability": LearnabilitySampler,
-    "gain": GainSampler,
-    "replay": ReplaySampler,
-    "frontier": FrontierSampler,
-    "logistic": LogisticSampler,
-    "ladder": LadderSampler,
-}
-
-
 def sampler_of(count: int, rule: SamplerRule) -> TaskSampler:
-    """Return the sampler of a rule for that many tasks; raises UnknownName."""
-    if rule.sampler not in SAMPLERS:
-        raise UnknownName("task sampler", rule.sampler, SAMPLERS)
-    return SAMPLERS[rule.sampler](count, rule)
-
-
-def fitted_logistic(places: Floats, outcomes: Floats, ridge: float = 0.1, iterations: int = 20) -> tuple[float, float]:
-    """Return slope and offset of p(x) = sigmoid(slope x + offset) for outcomes (K,) in [0, 1], by Newton's method.
-
-    ridge: weight of the squared slope and offset, so that outcomes that are all alike have a solution.
-    """
-    design = np.stack([places, np.ones_like(places)], 1)
-    found = np.zeros(2)
-    for _ in range(iterations):
-        rates = 1.0 / (1.0 + np.exp(-np.clip(design @ found, -30.0, 30.0)))
-        gradient = design.T @ (outcomes - rates) - ridge * found
-        hessian = (design * (rates * (1.0 - rates))[:, None]).T @ design + ridge * np.eye(2)
-        found = found + np.linalg.solve(hessian, gradient)
-    return float(found[0]), float(found[1])
+    """Return the sampler of a rule for that many tasks; raises UnknownName, and InvalidSetting for its settings."""
+    sampler: TaskSampler = load("task_samplers", rule.sampler)(count, rule)
+    return sampler

@@ -61,7 +61,7 @@ class Comparison:
     second_mean: float
     mean_difference: Interval
     median_difference: Interval
-    """Of the differences per evaluation seed."""
+    """Median of the differences per evaluation seed."""
     improvement: Interval
     """Probability that the second does better on a seed, ties counted half."""
     p_value: float | None

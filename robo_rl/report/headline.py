@@ -60,10 +60,25 @@ def headline(runs: Sequence[RecordedRun]) -> Headline:
             "algorithm": str(first.recipe.get("algorithm", "not stated")),
             **_reward_source(first),
             "steps": ", ".join(sorted({f"{run.steps:,}" for run in runs})),
+            **_judged_policy(runs),
             "training time": duration(sum(run.seconds for run in runs) / len(runs)) + (" a seed" if len(runs) > 1 else ""),
             "seed" if len(runs) == 1 else "seeds": ", ".join(str(run.seed) for run in runs),
         },
     )
+
+
+def _judged_policy(runs: Sequence[RecordedRun]) -> dict[str, str]:
+    """Return which policy the number is of, if a run has kept a better one of the evaluations during its training."""
+    better = [(run, found) for run in runs if (found := run.best) is not None and found[0] != run.steps]
+    if not better:
+        return {}
+    texts = []
+    for run, (step, found) in better:
+        rate = found.success_rate
+        figure = f"mean return {found.mean_return.estimate:.3g}" if rate is None else f"success {rate.estimate:.0%}"
+        seed = f", seed {run.seed}" if len(runs) > 1 else ""
+        texts.append(f"step {step:,}{seed} ({figure} in {len(found)} episodes)")
+    return {"judged policy": f"the newest; best in training: {'; '.join(texts)}, robo-rl evaluate RUN --step best"}
 
 
 def duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ from robo_rl.errors import RoboRLError, RunError, RunNotFound
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.report.annotating import annotation_warnings
 from robo_rl.report.hacking import probe
+from robo_rl.runs.best_policy import best_step
 from robo_rl.runs.run import NO_UPDATE, Run
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.system.plain_files import read_yaml
@@ -98,6 +99,12 @@ class RecordedRun:
         split = {text: float(self.newest[tag]) for tag, text in ACTIVITIES.items() if tag in self.newest}
         rest = self.seconds - sum(split.values())
         return split | ({OTHER: split.get(OTHER, 0.0) + rest} if split and rest > 0 else {})
+
+    @property
+    def best(self) -> tuple[int, Evaluation] | None:
+        """(step, outcome) of the best policy in the evaluations of the training, if the run has kept it."""
+        step = best_step(self.path)
+        return next(((at, found) for at, found in self.evaluations if at == step), None)
 
     @property
     def judged(self) -> list[tuple[str, Evaluation]]:

@@ -40,7 +40,7 @@ class NoisyOracle(NamedSettings, RewardModel):
     missing: float = 0.0
     """Share of steps without an answer."""
     seed: int = 0
-    """Of errors and gaps."""
+    """Seed of errors and gaps."""
 
     def __post_init__(self) -> None:
         allowed = {"deviation": (self.deviation >= 0, "0 or more"), "missing": (0 <= self.missing <= 1, "0 to 1")}

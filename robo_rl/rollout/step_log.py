@@ -100,7 +100,7 @@ class StepReader:
         self._file: BinaryIO | None = None
         self._observation: Observation = {}
         self.instruction: str | None = None
-        """Of the episode that is read."""
+        """Instruction of the episode that is read."""
         earlier = [key for key in _keys(folder) if key.step < step]
         if earlier:
             self._open(earlier[-1])

@@ -16,6 +16,8 @@ import numpy as np
 from robo_rl.errors import MissingExtra, RunError, fix_of, optional
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.protocols.components import Policy, SavesItself, Stateful, Training
+from robo_rl.runs.best_policy import keep_if_best
+from robo_rl.runs.callbacks import Callbacks
 from robo_rl.runs.checkpoints import Checkpoint
 from robo_rl.runs.newest_episode import NewestEpisode
 from robo_rl.runs.run import Run, write_text
@@ -55,9 +57,19 @@ class RunRecord:
     """
 
     def __init__(
-        self, run: Run, cadence: Cadence, evaluate: Callable[[Policy], Evaluation], display: Display, step: int = 0
+        self,
+        run: Run,
+        cadence: Cadence,
+        evaluate: Callable[[Policy], Evaluation],
+        display: Display,
+        step: int = 0,
+        *,
+        callbacks: Callbacks | None = None,
+        kept_parts: Callable[[Training], dict[str, StateDict]] | None = None,
     ) -> None:
+        """kept_parts: parts of a training that its policy is restored from, to keep the best one; None keeps none."""
         self._run, self._cadence, self._evaluate, self._display = run, cadence, evaluate, display
+        self._callbacks, self._kept_parts = callbacks or Callbacks(), kept_parts
         self._board = None
         try:
             with optional("A log for TensorBoard", "tensorboard", "board"):
@@ -250,8 +262,17 @@ class RunRecord:
         folder = self._run.path / "evaluations"
         folder.mkdir(exist_ok=True)
         write_text(folder / f"{step:010d}.json", json.dumps(evaluation.to_json()))
+        if self._kept_parts is not None:
+            self._keep_best(step, evaluation, partial(self._kept_parts, training))
+        self._callbacks.on_evaluation(step, evaluation)
         self._report(step, at_once=True)
         return evaluation.metrics
+
+    def _keep_best(self, step: int, evaluation: Evaluation, parts: Callable[[], dict[str, StateDict]]) -> None:
+        try:
+            keep_if_best(self._run.path, step, evaluation, parts)
+        except OSError as error:
+            self._say(step, f"the best policy was not kept ({error})")
 
     def _remember(self, recent: deque[float], value: float) -> None:
         recent.append(value)
@@ -277,6 +298,7 @@ class RunRecord:
         self._logged_step, self._logged_at, self._unlogged = step, now, {}
         self._newest |= line
         self._run.log(step, line, elapsed=self.elapsed)
+        self._callbacks.on_metrics(step, line)
         if self._board is not None:
             for tag, value in line.items():
                 self._board.add_scalar(tag, value, step)

@@ -1,7 +1,7 @@
 """Run folder: recipe, versions, results, and checkpoints to resume from.
 
 runs/<time>-<recipe>-<seed>/  recipe.yaml  run.json  spec.json  metrics.jsonl  events.out.tfevents.*
-                              checkpoints/  evaluations/  policies/  episodes/  videos/  evaluation.json  report.html
+                              checkpoints/  best/  evaluations/  policies/  episodes/  videos/  evaluation.json  report.html
                               status.json  messages.jsonl
 """
 
@@ -22,7 +22,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from robo_rl.entry_points import operation
 from robo_rl.errors import InvalidSetting, RoboRLError, RunError, RunNotFound, UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.protocols.components import Policy
+from robo_rl.runs.best_policy import BEST, best_step
 from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, has_checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.runs.status import LOCK, RunStatus, State, error_text
 from robo_rl.spec.environment import EnvironmentSpec
@@ -38,6 +39,8 @@ from robo_rl.system.durable_files import exclusive_lock, write_durably
 from robo_rl.system.plain_files import read_object, read_yaml, require_plain
 from robo_rl.types import Metrics, StateDict
 
+Step = int | Literal["best"] | None
+"""Step of a policy: a number, the best one in the evaluations of the training, or None for the newest."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MESSAGES = "messages.jsonl"
 NO_UPDATE = "no_update"
@@ -171,8 +174,13 @@ class Run:
     @property
     def checkpoints(self) -> tuple[int, ...]:
         """Steps whose policy can be loaded, ascending."""
-        folders = (self.path / "checkpoints", self.path / "policies")
+        folders = (self.path / "checkpoints", self.path / BEST, self.path / "policies")
         return tuple(sorted({step for folder in folders for step in checkpoint_steps(folder)}))
+
+    @property
+    def best(self) -> int | None:
+        """Step of the best policy by success, then return, in the evaluations of the training; None without these."""
+        return best_step(self.path)
 
     @property
     def evaluation(self) -> Evaluation | None:
@@ -191,8 +199,8 @@ class Run:
         files = sorted((self.path / "evaluations").glob("*.json"))
         return {int(file.stem): file for file in files if file.stem.isdigit()}
 
-    def policy(self, step: int | None = None) -> Policy:
-        """Return the policy of the newest sound checkpoint, or that of one of `checkpoints`.
+    def policy(self, step: Step = None) -> Policy:
+        """Return the policy of the newest sound checkpoint, that of one of `checkpoints`, or the "best" one.
 
         Raises SpecMismatch if the environment has changed since, InvalidSetting for a step that was not kept, RunError.
         """
@@ -212,7 +220,7 @@ class Run:
         mixture: bool = False,
         attempts: int = 1,
         split: str = "",
-        step: int | None = None,
+        step: Step = None,
     ) -> Evaluation:
         """Evaluate the newest policy on the seeds `seed`, `seed` + 1, ...; `robo-rl evaluate` is this.
 
@@ -222,7 +230,7 @@ class Run:
         stochastic: sample actions, as always if the recipe says so. mixture: of all policies that the run has kept, one drawn
         for each episode. attempts: episodes at each seed, with sampled actions: how likely one of several succeeds. split:
         levels of the training, of the validation or of the test, instead of `seed` (docs/training/curricula.md). step: of the
-        policy, by default the newest one. Such evaluations, and those in other environments, are kept in the run.
+        policy, or "best"; by default the newest one. Such evaluations, and those in other environments, are kept in the run.
         """
         found: Evaluation = operation("evaluate")(
             self,
@@ -250,14 +258,15 @@ class Run:
         """Keep the learner of a step permanently, without the parts needed only to resume, such as the replay memory."""
         save_checkpoint(self.path / "policies", Checkpoint(step, {"learner": learner}), kept=0)
 
-    def load(self, step: int | None = None) -> Checkpoint:
-        """Return the newest checkpoint that verifies, or that of a step, of which only the learner may be left.
+    def load(self, step: Step = None) -> Checkpoint:
+        """Return the newest checkpoint that verifies, or that of a step or the "best", of which only the learner may be left.
 
         Raises CheckpointCorrupt, InvalidSetting naming the steps that there are.
         """
-        folders = [self.path / "checkpoints", self.path / "policies"]
+        folders = [self.path / "checkpoints", self.path / BEST, self.path / "policies"]
         if step is None:
             return load_checkpoint(folders[0])
+        step = self.numbered(step)
         for folder in folders:
             if step in checkpoint_steps(folder):
                 return load_checkpoint(folder, step)
@@ -267,6 +276,18 @@ class Run:
             allowed=", ".join(map(str, self.checkpoints)) or "no step",
             fix="train with --record-episodes, which keeps the policy of every evaluation",
         )
+
+    def numbered(self, step: int | str) -> int:
+        """Return the number of a step, which may be "best"; raises InvalidSetting."""
+        if isinstance(step, int) and not isinstance(step, bool):
+            return step
+        if step != BEST:
+            allowed = f'a number, or "{BEST}"'
+            raise InvalidSetting("This is no step.", got=repr(step), allowed=allowed)
+        if self.best is None:
+            fix = "train with --evaluation.every STEPS, by whose evaluations the best one is chosen"
+            raise InvalidSetting(f"The run {self.path.name} has no best policy: it was not evaluated in training.", fix=fix)
+        return self.best
 
     @property
     def has_checkpoint(self) -> bool:
@@ -283,9 +304,10 @@ class Run:
         for later, file in self.evaluation_files.items():
             if later > step:
                 file.unlink()
-        for later in checkpoint_steps(self.path / "policies"):
-            if later > step:
-                shutil.rmtree(self.path / "policies" / f"{later:010d}")
+        for folder in (self.path / "policies", self.path / BEST):
+            for later in checkpoint_steps(folder):
+                if later > step:
+                    shutil.rmtree(folder / f"{later:010d}")
 
     def _close(self) -> None:
         for file in (self._metrics, self._lock):

@@ -17,7 +17,7 @@ from robo_rl.errors import DatabaseCorrupt, DatasetBusy, DatasetError, RoboRLErr
 
 SUFFIX = ".sqlite"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Of a set with its own file in a dataset."""
+"""Name of a set with its own file in a dataset."""
 WAIT = 10.0
 """[s] for another process to finish its change."""
 AT_STAKE = 1.0

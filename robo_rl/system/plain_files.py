@@ -12,7 +12,7 @@ import yaml
 from robo_rl.errors import InvalidSetting, RunError, fix_of
 
 MOST_BYTES = 1 << 28
-"""Of a file that is read whole."""
+"""Most bytes of a file that is read whole."""
 
 
 def read_json(path: Path, fix: str = "take it from a copy, or train again") -> Any:

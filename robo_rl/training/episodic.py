@@ -67,9 +67,9 @@ class Plays:
     def __init__(self, environment: Environment, policy: Policy, seed: int, group: int) -> None:
         self.environment, self.policy, self.seed, self.group = environment, policy, seed, group
 
-    def play(self, number: int, policy: Policy | None = None) -> Episode:
-        """Play and return one episode; number: that of the episode, from 0. policy: another policy than the usual one."""
-        return rollout(self.environment, policy or self.policy, seed=episode_seed(self.seed, number // self.group))
+    def play(self, number: int) -> Episode:
+        """Play and return one episode; number: that of the episode, from 0."""
+        return rollout(self.environment, self.policy, seed=episode_seed(self.seed, number // self.group))
 
 
 class EpisodicTraining(Progress):

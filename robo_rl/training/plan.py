@@ -60,7 +60,7 @@ class Initial:
     name: str
     """The run."""
     state: StateDict
-    """Of its learner."""
+    """State of its learner."""
     reading: EnvironmentSpec
     """Observations and actions of its policy."""
 

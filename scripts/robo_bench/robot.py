@@ -40,9 +40,9 @@ from robo_rl.system.threads import tensor_threads
 PERIOD = 0.05
 """[s]"""
 SEEING = {"task": "robo/ArmPick-v0", "sees": "both", "image_size": 84}
-"""Of the twin that a policy from pictures drives."""
+"""Seeing of the twin that a policy from pictures drives."""
 CONVOLUTIONS = (32, 32, 32, 32)
-"""Of that policy; its speed does not depend on what it has learnt."""
+"""Convolutions of that policy; its speed does not depend on what it has learnt."""
 JUDGED = 2000
 """commands in the bench of the guard"""
 KILLS = 3

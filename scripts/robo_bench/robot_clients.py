@@ -18,7 +18,7 @@ from robo_rl.protocols.components import Training
 from robo_rl.training.off_policy import online_training
 
 NICE = 10
-"""Of the learner: a robot comes first."""
+"""Niceness of the learner: a robot comes first."""
 
 
 class Announcing(Silent):

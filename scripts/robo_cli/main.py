@@ -28,6 +28,7 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
         "watch": ("Watch", "watch trainings in the browser: state, films, curves, interventions, errors"),
         "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
+        "export": ("ExportOrder", "write a run's policy as ONNX, TorchScript or weights that act without robo-rl"),
         "fit-encoder": ("FitEncoder", "fit a frozen encoder of pictures to objects and goals of a simulator"),
         "learners": ("Learners", "list learners, or tell which can be trained with a person, recorded data, pictures"),
         "papers": ("Papers", "list papers: what each brings, its recipes, page and study"),
@@ -37,6 +38,8 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
     "data": {
         "record": ("Record", "record episodes into a dataset that survives any crash"),
         "data": (None, "look at, check, mend, merge, filter, split and convert datasets"),
+        "push": ("Push", "send a run or a dataset to a folder, an object store or the Hugging Face hub"),
+        "pull": ("Pull", "fetch a run or a dataset, every file compared with its digest"),
         "label": ("Label", "label a dataset with rewards of a model, resumable, beside the recorded ones"),
     },
     "rewards": {
@@ -54,6 +57,9 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "compare": ("Compare", "compare runs in pairs on shared seeds"),
         "report": ("Report", "write one HTML page about one or several runs"),
         "experiment": ("ExperimentOrder", "methods on datasets or tasks, several seeds, resumable, with a table and claims"),
+        "published": ("PublishedOrder", "an experiment beside scores that others published: table and curves"),
+        "evidence": ("EvidenceOrder", "list methods by evidence, with counts: proven, validated, experimental"),
+        "tables": ("Tables", "write the tables and curves of pages from archives; list those without one"),
         "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
         "bench": (None, "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     },

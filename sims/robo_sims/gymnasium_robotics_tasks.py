@@ -1,4 +1,4 @@
-"""Gymnasium-Robotics: the Fetch arm (reach, push, slide, pick and place) and the Franka kitchen.
+"""Gymnasium-Robotics: the Fetch arm (reach, push, slide, pick and place), the Franka kitchen, and Adroit's hand at a door.
 
 Array order follows the tables of the documentation (https://robotics.farama.org). Two units follow the code instead: Fetch
 multiplies velocities by the control period, so they are metres (or radians) per step, and the kitchen scales its actions by
@@ -19,7 +19,16 @@ from typing_extensions import override
 
 from robo_rl.errors import UnknownName, optional
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_sims.simulation import Arrays, MujocoSimulation, Simulation, SimulationStep, VectorLayout, part, source_camera
+from robo_sims.simulation import (
+    Arrays,
+    MujocoSimulation,
+    Simulation,
+    SimulationStep,
+    VectorLayout,
+    actuator_names,
+    part,
+    source_camera,
+)
 from robo_sims.task_family import TaskFamily
 
 with optional("Gymnasium-Robotics", "gymnasium_robotics", "gymnasium-robotics"):
@@ -35,6 +44,10 @@ _INSTRUCTIONS = {
 }
 _FETCH = tuple(f"{task}{kind}-v4" for task in _INSTRUCTIONS for kind in ("", "Dense"))
 _KITCHEN = "FrankaKitchen-v1"
+_DOOR = "AdroitHandDoorSparse-v1"
+"""Its other version has a wrong sign up to Gymnasium-Robotics 1.4.2: it rewards a hand far from the handle."""
+DOOR_STEPS = 200
+"""Of an episode, as in the source; the people who demonstrate take up to 300."""
 
 
 _GRIPPER = part("gripper_position", 3, "m", frame="world")
@@ -75,6 +88,19 @@ _KITCHEN_LAYOUT = VectorLayout(
         part("microwave_velocity", 1, "rad/s", role="object"),
         part("kettle_velocity", 3, "m/s", frame="world", role="object"),
         part("kettle_angular_velocity", 3, "rad/s", frame="kettle", role="object"),
+    ]
+)
+_DOOR_LAYOUT = VectorLayout(
+    [
+        part("arm_rotation", 3, "rad", meaning="about x, y, z; the arm's own slide along z is not observed"),
+        part("wrist_position", 2, "rad"),
+        part("finger_position", 22, "rad", meaning="forefinger 4, middle 4, ring 4, little 5, thumb 5, each from its base"),
+        part("latch_position", 1, "rad", role="object"),
+        part("door_position", 1, "rad", role="object", meaning="angle of the hinge, 0 where the door is shut"),
+        part("palm_position", 3, "m", frame="world"),
+        part("handle_position", 3, "m", frame="world", role="object"),
+        part("handle_to_palm", 3, "m", frame="world", role="object"),
+        part("door_is_open", 1, "1", role="object", meaning="1 beyond 1 rad, else -1"),
     ]
 )
 _KITCHEN_UNITS = {"slide cabinet": "m", "hinge cabinet": "rad", "microwave": "rad"}
@@ -188,6 +214,46 @@ class KitchenSimulation(MujocoSimulation):
         return arrays
 
 
+class DoorSimulation(MujocoSimulation):
+    """Adroit's hand of five fingers at a door with a latch (Rajeswaran et al. 2018, arXiv:1709.10087)."""
+
+    def __init__(self, max_steps: int, detail: str = "plain") -> None:
+        gymnasium.register_envs(gymnasium_robotics)
+        made = gymnasium.make(_DOOR, disable_env_checker=True)
+        super().__init__(made.unwrapped, detail)
+        self._start: Arrays | None = None
+        self._middle, self._range = self._environment.act_mean, self._environment.act_rng
+        low, high = self._environment.model.actuator_ctrlrange.T
+        names = actuator_names(self._environment.model)
+        self.spec = EnvironmentSpec(
+            f"gymnasium_robotics/{_DOOR}",
+            _DOOR_LAYOUT.observation,
+            ActionSpec(names, low, high, ("m", *("rad",) * (len(names) - 1)), "joint_position", float(self._environment.dt)),
+            version=1,
+            instruction="open the door",
+            max_steps=max_steps,
+            success_rule="the door is open by 1.35 rad",
+        )
+
+    def start_from(self, state: Arrays) -> None:
+        """Begin the next episode alone in a state: qpos (30,), qvel (30,), door_body_pos (3,)."""
+        self._start = {name: np.asarray(value, np.float64) for name, value in state.items()}
+
+    @override
+    def reset(self, seed: int | None) -> Arrays:
+        options = None if self._start is None else {"initial_state_dict": self._start}
+        self._start = None
+        observation, _ = self._environment.reset(seed=seed, options=options)
+        return _DOOR_LAYOUT.split(observation)
+
+    @override
+    def step(self, action: npt.NDArray[Any]) -> SimulationStep:
+        """Command joint positions; the source never terminates an episode."""
+        command = ((action - self._middle) / self._range).astype(np.float32)
+        observation, reward, _, _, info = self._environment.step(command)
+        return SimulationStep(_DOOR_LAYOUT.split(observation), float(reward), success=bool(info["success"]))
+
+
 _KITCHEN_INSTRUCTIONS = {
     "bottom burner": "turn the bottom burner on",
     "top burner": "turn the top burner on",
@@ -211,10 +277,14 @@ def _kitchen_goals(goals: Sequence[str]) -> list[ArraySpec]:
     ]
 
 
-def _simulate(task: str, goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS), detail: str = "plain") -> Simulation:
-    """Create a simulation; `goals` are those of the kitchen, the Fetch tasks have their own."""
+def _simulate(
+    task: str, goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS), detail: str = "plain", max_steps: int = DOOR_STEPS
+) -> Simulation:
+    """Create a simulation; `goals` are those of the kitchen, the Fetch tasks have their own; `max_steps` is of the door."""
+    if task == _DOOR:
+        return DoorSimulation(max_steps, detail)
     return KitchenSimulation(goals, detail) if task == _KITCHEN else FetchSimulation(task, detail)
 
 
-FAMILY = TaskFamily("gymnasium_robotics", lambda: (*_FETCH, _KITCHEN), _simulate)
-"""Fetch and kitchen of Gymnasium-Robotics."""
+FAMILY = TaskFamily("gymnasium_robotics", lambda: (*_FETCH, _KITCHEN, _DOOR), _simulate)
+"""Fetch, kitchen and door of Gymnasium-Robotics."""

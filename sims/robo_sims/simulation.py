@@ -23,7 +23,6 @@ from robo_rl.protocols.components import Policy
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import DIVERGED, MEASURES, Metrics
 from robo_sims.cameras import CameraObservations, Cameras, detail_of, free_camera
-from robo_sims.safety_filter import Barriers
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -51,12 +50,24 @@ class SimulationStep:
     """Value so far of each measure that the simulation declares."""
 
 
+@dataclass(frozen=True)
+class Barriers:
+    """Conditions G u >= b on a physical action u (A,) in the present state, that keep it safe; K of them."""
+
+    gradient: npt.NDArray[np.float64]
+    """(K, A) G"""
+    bound: npt.NDArray[np.float64]
+    """(K,) b"""
+    brake: npt.NDArray[np.float64]
+    """(A,) physical action that stops."""
+
+
 class Simulation(Protocol):
     """Task in a simulator; observations are new arrays in the shapes and types of `spec`."""
 
     spec: EnvironmentSpec
     instruction: str | None = None
-    """Of the current episode, if it differs between episodes."""
+    """Instruction of the current episode, if it differs between episodes."""
     scripted_policy: Callable[..., Policy] | None = None
     """(seed, noise=0.0) -> the task's expert, if it has one"""
     measures: tuple[Measure, ...] = ()
@@ -64,7 +75,7 @@ class Simulation(Protocol):
     propose: Callable[..., Any] | None = None
     """(observation, action in [-1, 1]^A) -> a plan that can be judged without a step, if actions are plans"""
     barriers: Callable[[], Barriers] | None = None
-    """Conditions on the action that keep the present state safe, for robo_sims.safety_filter, if it has any."""
+    """Conditions on the action that keep the present state safe, for safety filters, if it has any."""
 
     @property
     def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData] | None:

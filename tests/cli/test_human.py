@@ -12,7 +12,8 @@ import yaml
 from safetensors.numpy import load_file
 
 from robo_app.experiments.plan import read_plan
-from robo_app.experiments.race_table import human_seconds, race_page
+from robo_app.experiments.race_table import race_page
+from robo_app.experiments.records import busy_until
 from robo_app.recipes.environments import RecipeEnvironments
 from robo_app.recipes.recipe import parse_recipe
 from robo_app.training import assembly
@@ -94,8 +95,9 @@ def test_human_run_is_logged_and_resumed_exactly(
     assert human > 5 and newest["human/seconds"] == pytest.approx(human * 0.15)
     assert 0 < newest["human/intervention_rate"] < 1
     demonstrated = whole.description["demonstrated_seconds"]
-    assert demonstrated > 0.15 and human_seconds(whole.path, 90) == pytest.approx(demonstrated + human * 0.15)
-    assert human_seconds(whole.path, 1) == demonstrated and human_seconds(whole.path, None) is None
+    assert demonstrated > 0.15 and [*busy_until(whole, demonstrated, [1, 90])] == pytest.approx(
+        [demonstrated, demonstrated + human * 0.15]
+    )
 
 
 SEEING: dict[str, Any] = {

@@ -12,18 +12,20 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from factories import make_dataset, make_spec, random_episode
 from robo_app.arguments.free_settings import Group, gather
 from robo_app.arguments.run_selection import runs_of
 from robo_app.experiments.inputs import Asked, Compared
 from robo_app.experiments.plan import read_plan
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
-from robo_datasets.figures import normalised
+from robo_datasets.figures import figures_of, normalised
 from robo_datasets.labelling import shuffle
 from robo_datasets.labels import label_sets
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.runs.run import Run, find_run
+from robo_rl.spec.environment import ArraySpec
 
 TASK = "robo/ArmReach-v0"
 TINY = """
@@ -201,7 +203,7 @@ def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process,
     order = ["experiment", study, "--out", "out"]
     assert dispatch(order) == 0
     assert len([*Path("out/runs").iterdir()]) == 4
-    facts = json.loads(Path("out/table.json").read_text())
+    facts = json.loads(Path("out/archive.json").read_text())["table"]
     cell = facts["datasets"]["reach-replay"]["methods"]["iql"]
     assert cell["seeds"] == [0, 1] and np.isclose(cell["score"], np.mean(cell["scores"]), atol=0.01)
     assert facts["datasets"]["reach-random"]["methods"] == {}
@@ -216,11 +218,11 @@ def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process,
     assert dispatch(order) == 0
     after = {path: path.stat().st_mtime_ns for path in Path("out").rglob("evaluation.json")}
     assert {path for path in before if before[path] != after[path]} == {victim / "evaluation.json"}
-    assert json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]["iql"] == cell
+    assert json.loads(Path("out/archive.json").read_text())["table"]["datasets"]["reach-replay"]["methods"]["iql"] == cell
     stranger = Run(victim)  # as if it had learnt from the dataset before that was made again
     stranger.describe(dataset=stranger.description["dataset"] | {"content": "other"})
     assert dispatch([*order, "--table"]) == 0
-    cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]
+    cells = json.loads(Path("out/archive.json").read_text())["table"]["datasets"]["reach-replay"]["methods"]
     assert cells["iql"]["seeds"] == [0] and cells["bc"]["seeds"] == [0, 1]
 
 
@@ -235,7 +237,7 @@ seeds"""
 def test_a_study_tells_what_going_on_online_cost(study, in_this_process, capsys):
     Path(study).write_text(STUDY.replace("seeds", ONLINE, 1))
     assert dispatch(["experiment", study, "--out", "out"]) == 0
-    facts = json.loads(Path("out/table.json").read_text())
+    facts = json.loads(Path("out/archive.json").read_text())["table"]
     cells = facts["datasets"]["reach-replay"]["methods"]
     assert "online" not in cells["iql"]
     runs = [Run(path) for path in sorted(Path("out/runs").glob("*-gone-on--reach-replay-?"), key=lambda path: path.name[-1])]
@@ -279,7 +281,7 @@ def test_a_study_labels_its_datasets(study, in_this_process, capsys):
     assert label_sets(data) == ["asked", "compared", "control"]
     learnt_from = {Run(path).description["dataset"].get("labels") for path in Path("out/runs").iterdir()}
     assert learnt_from == {None, "compared", "control"}
-    facts = json.loads(Path("out/table.json").read_text())
+    facts = json.loads(Path("out/archive.json").read_text())["table"]
     cells = facts["datasets"]["reach-play"]["methods"]
     share, other = facts["claims"]
     assert share["difference"] == pytest.approx(cells["compared"]["score"] - 0.8 * cells["true"]["score"], abs=0.02)
@@ -298,7 +300,7 @@ def test_a_study_labels_its_datasets(study, in_this_process, capsys):
     Path("out/data/reach-play/labels/control.sqlite").unlink()  # labels of another deal
     Path("out/data/reach-play/labels/control-2.sqlite").rename("out/data/reach-play/labels/control.sqlite")
     assert dispatch([*order, "--table"]) == 0
-    cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-play"]["methods"]
+    cells = json.loads(Path("out/archive.json").read_text())["table"]["datasets"]["reach-play"]["methods"]
     assert "control" not in cells and "compared" in cells
 
 
@@ -317,7 +319,7 @@ def test_training_counts_only_with_current_study_settings(study, in_this_process
     first = {*Path("out/runs").iterdir()}
     Path(study).write_text(STUDY.replace("return_span: 1000", "return_span: 500"))
     assert dispatch([*order, "--table"]) == 0
-    cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]
+    cells = json.loads(Path("out/archive.json").read_text())["table"]["datasets"]["reach-replay"]["methods"]
     assert "iql" not in cells and cells["bc"]["seeds"] == [0, 1]
     assert dispatch(order) == 0
     anew = {*Path("out/runs").iterdir()} - first
@@ -389,7 +391,34 @@ def test_a_study_with_a_mistake_is_one_error(study, before, after, error, messag
         read_plan(study)
 
 
-def test_the_study_that_comes_with_the_package_is_sound():
-    plan = read_plan("offline")
+@pytest.mark.parametrize("name", ["offline", "foreign-offline", "foreign-door"])
+def test_studies_that_come_with_the_package_are_sound(name):
+    plan = read_plan(name)
     assert {"bc", "td3-bc", "iql", "rebrac"} <= set(plan.methods)
     assert len([*plan.cells()]) == len({*plan.cells()})
+
+
+PUBLIC = """
+summary: Cloning of a public set.
+datasets:
+  car: {get: donkeycar, folder: files}
+methods: {bc: {recipe: offline-bc}}
+"""
+
+
+def test_a_study_learns_from_a_public_set():
+    Path("public.yaml").write_text(PUBLIC)
+    plan, out = read_plan("public.yaml"), Path("out")
+    (job,) = [job for jobs in plan.preparations(out) for job in jobs]
+    assert job.commands == [["data", "get", "donkeycar", "--out", "out/data/car", "--from", "files"]]
+    assert plan.trainings(out) == {}
+    spec = make_spec("imported/donkeycar", ArraySpec("distance", (1,)))
+    dataset = make_dataset(out / "data" / "car", spec, [random_episode(spec)])
+    dataset.describe({"public_set": "donkeycar"} | figures_of(dataset.entries()))
+    trainings = plan.trainings(out)
+    assert [*trainings] == [("bc", "car", seed) for seed in (0, 1, 2)]
+    assert [job for jobs in plan.preparations(out) for job in jobs] == []
+    assert all("out/data/car" in training.words for training in trainings.values())
+    dataset.describe(dataset.card | {"public_set": "cs285-halfcheetah"})
+    with pytest.raises(RunError, match="made with other settings"):
+        plan.trainings(out)

@@ -1,6 +1,5 @@
 """Studies whose trainings read a reward model that the study fits: folders arrive, a moved study is still its own."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +9,7 @@ import pytest
 from robo_app.display.markdown_tables import ends
 from robo_app.experiments.inputs import differing
 from robo_app.experiments.plan import read_plan
+from robo_app.experiments.records import Record
 from robo_app.experiments.tables import study_facts, study_page
 from robo_app.recipes.recipe import to_yaml
 from robo_app.training.train_options import recipe_of
@@ -111,8 +111,8 @@ def test_returns_that_are_all_the_same_have_no_interval():
     assert "| sure | 1 | 1 | 100% |  |" in study_page({"methods": {"sure": row}, "claims": []})
 
 
-def finished_run(folder, crashes, way):
-    """A run with an evaluation of as many episodes as there are numbers of crashes, each `way` km long."""
+def finished(method, crashes, way):
+    """A training with an evaluation of as many episodes as there are numbers of crashes, each `way` km long."""
     count = len(crashes)
     evaluation = Evaluation(
         *("drive/Town", "0", None, tuple(range(count)), (1.0,) * count, (5,) * count, (None,) * count, ("end",) * count),
@@ -121,20 +121,17 @@ def finished_run(folder, crashes, way):
         measures=(Measure("way", "km"), Measure("crashes", "1/km", per="way")),
         measured={"way": (way,) * count, "crashes": crashes},
     )
-    folder.mkdir(parents=True)
-    (folder / "evaluation.json").write_text(json.dumps(evaluation.to_json()))
-    (folder / "metrics.jsonl").write_text("")
-    return folder
+    return Record(method, "", 0, final=evaluation)
 
 
-def test_claims_accept_measures_and_lower_is_better(tmp_path):
+def test_claims_accept_measures_and_lower_is_better():
     Path("study.yaml").write_text(
         "summary: Fewer crashes.\nseeds: [0]\nmethods: {careful: {recipe: drive-town}, fast: {recipe: drive-town}}\n"
         "claims: [{better: careful, than: fast, by: crashes, fewer: true}, {better: fast, than: careful, by: way}]\n"
     )
     found = {
-        ("careful", "", 0): finished_run(tmp_path / "a", (0.0,) * 19 + (1.0,), 0.5),
-        ("fast", "", 0): finished_run(tmp_path / "b", (1.0,) * 18 + (0.0, 0.0), 1.0),
+        ("careful", "", 0): finished("careful", (0.0,) * 19 + (1.0,), 0.5),
+        ("fast", "", 0): finished("fast", (1.0,) * 18 + (0.0, 0.0), 1.0),
     }
     facts = study_facts(read_plan("study.yaml"), found, {})
     assert [claim["holds"] for claim in facts["claims"]] == ["yes", "undecided"]

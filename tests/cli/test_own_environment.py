@@ -128,6 +128,55 @@ def test_a_class_is_given_in_python(folder: Path) -> None:
     assert again.returncode == 0, again.stderr
 
 
+OBJECTS = """
+import sys
+import numpy as np
+import torch
+import robo_rl
+from my_package.envs import Chase
+
+
+class MyEncoder(torch.nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+        self.size = 4
+        self.layer = torch.nn.Linear(sum(array.size for array in spec.observation.vectors.values()), 4)
+
+    def forward(self, rows):
+        return torch.tanh(self.layer(torch.cat([row.flatten(1) for row in rows.values()], 1)))
+
+
+def far(batch):
+    return -np.abs(batch["agent_pos"] - batch["target"])[:, 0]
+
+
+sys.modules["__main__"].__file__ = None  # as in a notebook
+SMALL = {"network": {"hidden": [8]}, "batch_size": 8, "replay": {"learning_starts": 20}}
+MORE = {"steps": 30, "learner": SMALL, "evaluation": {"episodes": 1, "videos": 0}, "out": "mine"}
+run = robo_rl.train("sac", environment=Chase(size=0.5), reward=far, network=MyEncoder, **MORE)
+print(len(robo_rl.evaluate(run, Chase(size=0.5), 2)), run.recipe["learner"]["network"]["encoder"], run.recipe["reward"]["name"])
+"""
+
+
+def test_objects_of_a_notebook_are_trained_with(folder: Path) -> None:
+    (folder / "notebook.py").write_text(OBJECTS)
+    done = started(folder, "notebook.py")
+    assert (done.returncode, done.stdout) == (0, "2 __main__:MyEncoder __main__:far\n"), done.stderr
+    assert done.stderr.count("has no name that can be imported") == 3
+    [run] = (folder / "mine").iterdir()
+    again = robo_rl(folder, f"evaluate {run} --episodes 1")  # in another process
+    assert again.returncode == 1 and "move it to a file such as mine.py" in again.stderr, again.stderr
+
+
+def test_objects_of_files_in_the_folder_are_named(folder: Path) -> None:
+    source = OBJECTS[: OBJECTS.index("sys.modules")].replace("from my_package.envs import Chase", "")
+    (folder / "mine.py").write_text(source)
+    words = "--learner.network.encoder mine:MyEncoder --reward.name mine:far --steps 30"
+    done = robo_rl(folder, f"{TRAIN.replace('--steps 60', words)} --evaluation.videos 0")
+    assert done.returncode == 0, done.stderr
+    assert "reward/model_return" in next((folder / "runs").glob("*/metrics.jsonl")).read_text()
+
+
 def test_a_learner_without_an_environment_says_how_to_name_one(folder: Path) -> None:
     done = robo_rl(folder, "train sac")
     assert done.returncode == 1 and "--environment NAME" in done.stderr

@@ -67,20 +67,6 @@ LOOPS: dict[str, dict[str, Any]] = {
 }
 
 
-class Watched:
-    """A display that remembers."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-        self.lines: list[str] = []
-
-    def update(self, step: int, metrics: dict[str, float]) -> None:
-        self.steps.append(step)
-
-    def say(self, message: str) -> None:
-        self.lines.append(message)
-
-
 def parameters(run: robo_rl.Run, step: int) -> dict[str, np.ndarray]:
     return dict(load_file(run.path / "checkpoints" / f"{step:010d}" / "learner.safetensors"))
 
@@ -152,13 +138,9 @@ def test_door_and_command_line_train_the_same(finished: robo_rl.Run, tmp_path: P
 
 
 def test_training_is_quiet_unless_asked(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    watched, recipe = Watched(), LOOPS["offline"] | {"steps": 20}
-    robo_rl.train(recipe, out=tmp_path)
-    run = robo_rl.train(recipe, out=tmp_path, progress=watched)
+    run = robo_rl.train(LOOPS["offline"] | {"steps": 20}, out=tmp_path)
     assert robo_rl.resume(run) is run
     assert capfd.readouterr() == ("", "")
-    assert watched.steps[-1] == 20
-    assert f"run {run.path}" in watched.lines and any("episodes, seeds" in line for line in watched.lines)
     robo_rl.resume(run, progress=True)
     assert "is finished: 20 steps" in capfd.readouterr().out
 
@@ -216,7 +198,7 @@ def test_run_shows_its_curves_checkpoints_and_evaluation(finished: robo_rl.Run, 
     assert curve.steps.tolist() == [30] and curve.values.dtype == np.float64 and len(finished.curve("time/fps").steps) >= 4
     with pytest.raises(UnknownName, match="did you mean 'eval/mean_reward'"):
         finished.curve("eval/mean_rewrad")
-    assert finished.checkpoints == (20, 40) and finished.report.exists() and finished.recipe["seed"] == 5
+    assert finished.checkpoints == (20, 30, 40) and finished.report.exists() and finished.recipe["seed"] == 5
     evaluation = finished.evaluate(episodes=2)
     assert finished.evaluation is not None and evaluation.returns == finished.evaluation.returns
     with pytest.raises(InvalidSetting, match="'episodes' is out of range"):
@@ -281,14 +263,14 @@ def test_interrupted_training_is_resumed_exactly(finished: robo_rl.Run, tmp_path
     require_equal(finished, run, 40)
 
 
-def test_interruption_by_a_display_leaves_a_resumable_run(finished: robo_rl.Run, tmp_path: Path) -> None:
-    class Impatient(Watched):
-        def update(self, step: int, metrics: dict[str, float]) -> None:
+def test_interruption_by_a_callback_leaves_a_resumable_run(finished: robo_rl.Run, tmp_path: Path) -> None:
+    class Impatient(robo_rl.Callback):
+        def on_metrics(self, step: int, metrics: dict[str, float]) -> None:
             if step > 25:
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        robo_rl.train(RLPD, steps=40, seed=5, out=tmp_path, progress=Impatient())
+        robo_rl.train(RLPD, steps=40, seed=5, out=tmp_path, callbacks=[Impatient()])
     require_equal(finished, robo_rl.resume(runs=tmp_path), 40)
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
+from robo_app.experiments.archive import Archive
 from robo_app.experiments.plan import read_plan
 from robo_app.experiments.race_table import race_page
 from robo_app.jobs.jobs import Job
@@ -67,8 +68,8 @@ def test_a_race_trains_each_once_and_writes_a_table(
     shown = capsys.readouterr().out
     rows = [line for line in shown.splitlines() if line.startswith("| Empty")]
     assert [row.split(" | ")[1] for row in rows] == ["plain", "taught"]
-    facts = json.loads((tmp_path / "out" / "table.json").read_text())
-    assert [each["seed"] for each in facts["rows"][1]["trainings"]] == [0, 1]
+    archive = Archive.read(tmp_path / "out" / "archive.json")
+    assert [each["seed"] for each in archive.table["rows"][1]["trainings"]] == [0, 1]
     evaluation = json.loads((find_run("latest", tmp_path / "out" / "runs").path / "evaluation.json").read_text())
     assert evaluation["deterministic"] is False and max(evaluation["returns"]) <= 1.0  # no bonus in it
     assert main.dispatch(order) == 0 and len(in_this_process) == 4  # nothing is trained twice

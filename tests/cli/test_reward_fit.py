@@ -55,7 +55,7 @@ def test_a_model_is_fitted_and_labels_and_compares(capsys):
     ("options", "error", "message"),
     [
         (["--environment", TASK, "--out", "there"], InvalidSetting, "there is not empty"),
-        (["--environment", "robo/ArmPegInsert-v0", "--out", "x"], UnknownName, "Unknown task with captions"),
+        (["--environment", "robo/ArmFold-v0", "--out", "x"], UnknownName, "Unknown task of family"),
         (["--environment", "rob/ArmReach-v0", "--out", "x"], UnknownName, "Unknown environment"),
         (["--environment", "gymnasium/Ant-v5", "--out", "x"], InvalidSetting, "Nothing is known to be true"),
         (["--environment", TASK, "--out", "x", "--camera", "top"], UnknownName, "Unknown camera 'top'"),

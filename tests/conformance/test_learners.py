@@ -9,18 +9,18 @@ import pytest
 
 from factories import axes, choices, make_spec, picture_spec
 from robo_papers.arsq.learner import ARSQConfig
+from robo_papers.cpo.learner import CPOConfig
 from robo_papers.fisor.learner import FISORConfig
 from robo_papers.gail.learner import GAILConfig
 from robo_papers.iq_learn.learner import IQLearnConfig
-from robo_papers.qarl.adversarial import RowTemperatures, with_temperature
-from robo_papers.qarl.learner import QARLConfig
-from robo_papers.qarl.rarl import RARLConfig
+from robo_papers.qarl.learner import QARLConfig, RowTemperatures, with_temperature
 from robo_papers.recoil.learner import ReCOILConfig
+from robo_papers.saute.learner import PPOSauteConfig
+from robo_policies.export.exporting import export, random_episodes
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
-from robo_policies.learners.cpo import CPOConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.dqn import DQNConfig
@@ -33,7 +33,6 @@ from robo_policies.learners.iql import IQLConfig
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.ppo_lagrangian import PPOLagrangianConfig
-from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SAC, SACConfig
@@ -77,7 +76,6 @@ LEARNERS = {
         updated(SACConfig(), network={"hidden": (8,), "normalization_rows": 20}, batch_size=8, privileged_critic=True),
         KNOWN,
     ),
-    "rarl": (updated(RARLConfig(), network={"hidden": (8,)}, batch_size=8), with_temperature(ARM)),
     "qarl": (updated(QARLConfig(), network={"hidden": (8,)}, batch_size=8), with_temperature(ARM)),
     "dqn": (updated(DQNConfig(), network={"hidden": (8,)}, batch_size=8, exploration_updates=4), GRID),
     "drq": (updated(DrQConfig(), SEES), ARM),
@@ -183,6 +181,30 @@ ON_POLICY = {
 def test_policy_of_an_on_policy_learner_conforms(name):
     config, spec = ON_POLICY[name]
     check_policy(config.build(spec, 0).policy, spec)
+
+
+def trained_policy(name):
+    """Returns the policy of a learner after some updates, those of `ON_POLICY` without."""
+    config, spec = (LEARNERS | ON_POLICY)[name]
+    learner = config.build(spec, 0)
+    if name in LEARNERS:
+        make = batches(spec, config.sampling.batch_size * config.sampling.updates_per_step, config.sampling.extras)
+        for seed in range(3):
+            learner.update(make(seed))
+    return learner.policy
+
+
+@pytest.mark.parametrize("name", LEARNERS | ON_POLICY)
+def test_torchscript_acts_as_the_policy(name, tmp_path):
+    policy = trained_policy(name)
+    export(policy, "torchscript", tmp_path / "out", random_episodes(policy.environment_spec))  # raises ExportDiffers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEARNERS | ON_POLICY)
+def test_onnx_acts_as_the_policy(name, tmp_path):
+    policy = trained_policy(name)
+    export(policy, "onnx", tmp_path / "out", random_episodes(policy.environment_spec))
 
 
 class ForgetsTheGenerator(SAC):

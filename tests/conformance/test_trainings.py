@@ -38,7 +38,6 @@ OF_PAPERS = {
 }
 """Learner of a paper -> paper, and the row that its folder declares."""
 ELSEWHERE = {
-    "ppo-saute": "it needs a budget in the observation (tests/policies/test_constrained_learners.py)",
     **{name: row.elsewhere for name, (_, row) in OF_PAPERS.items() if row.elsewhere},
 }
 """Learners that cannot act in the suite's environment."""
@@ -67,7 +66,7 @@ ENVIRONMENTS = {
     "drq": functools.partial(Swerving, has_camera=True),
 }
 LEARNERS = sorted(set(known("learners")) - set(ELSEWHERE))
-ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "rarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}
+ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "qarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}
 ROWS = [pytest.param(name, marks=[] if name in ONE_OF_EACH_LOOP else [pytest.mark.slow]) for name in LEARNERS]
 MANY = 4  # environments; 123 is no multiple
 OFTEN = {"sac", "hil-serl", "dqn"}

@@ -18,7 +18,7 @@ REPRESENTATIVES = (
     Subject("robo/ArmPick-v0", {"control": "joint_position", "reward": "dense", "action_repeat": 2, "max_steps": 5}),
     Subject("robo/ArmPegInsert-v0", {"reward": "dense", "max_steps": 5}),
     Subject("dm_control/cheetah-run"),
-    Subject("dm_control/finger-turn_hard"),
+    Subject("dm_control/finger-turn_hard", {"action_repeat": 2}),
     Subject("minigrid/MiniGrid-DoorKey-5x5-v0"),
     Subject(
         "minigrid/MiniGrid-ObstructedMaze-1Dlhb-v0",

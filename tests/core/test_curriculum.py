@@ -11,7 +11,6 @@ import robo_rl
 from robo_app.recipes.environments import RecipeEnvironments
 from robo_app.recipes.recipe import parse_recipe
 from robo_app.recording.record import Record, record
-from robo_bench.levels import scores
 from robo_cli.data.info import summary_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
@@ -289,10 +288,6 @@ def test_hints_from_a_dataset_and_bad_curricula_by_recipe(tmp_path):
     for words, curriculum in refused.items():
         with pytest.raises(InvalidSetting, match=words):
             robo_rl.train({**base, "curriculum": curriculum}, out=tmp_path / "refused")
-    with pytest.raises(InvalidSetting, match="starts or by a curriculum"):
-        around = [{"name": "teacher_starts", "dataset": str(dataset.path), "every": 1}]
-        refused = {**base, "environment": {**base["environment"], "wrappers": around}}
-        robo_rl.train({**refused, "curriculum": hinted}, out=tmp_path / "refused")
     other = {"sampler": "frontier", "variants": [{"name": "robo/ArmPush-v0"}]}
     with pytest.raises(SpecMismatch, match="variant of the curriculum"):
         robo_rl.train({**base, "curriculum": other}, out=tmp_path / "refused")
@@ -342,9 +337,3 @@ def test_levels_are_recorded_and_played_by_split(tmp_path):
         plain.evaluate(2, split="train")
     with pytest.raises(InvalidSetting, match="into a new dataset"):
         Record(REACH, tmp_path / "data", levels=3, seed=4)
-
-
-@pytest.mark.slow
-def test_one_level_is_memorised(tmp_path):
-    train, test = scores(tmp_path, 1, 0, episodes=60, updates=1500, tests=20)
-    assert train == 1.0 and test < 0.3

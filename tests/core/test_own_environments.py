@@ -13,10 +13,12 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 from gymnasium.wrappers import TimeLimit
 
 import robo_rl
+from robo_rl import code_names
+from robo_rl.code_names import NotImportable
 from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
-from robo_rl.environments import foreign, importing
+from robo_rl.environments import foreign
 from robo_rl.environments.foreign import ForeignEnv, UnitsUnknown
-from robo_rl.environments.importing import NotImportable, name_of
+from robo_rl.environments.importing import name_of, portable_id
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import EnvironmentFailed, InvalidSetting, RoboRLError, UnknownName
 from robo_rl.rollout.episode import RandomPolicy, rollout
@@ -28,7 +30,7 @@ NUMBER = Box(-1.0, 1.0, (2,), np.float32)
 @pytest.fixture(autouse=True)
 def _as_in_a_new_process(monkeypatch):
     monkeypatch.setattr(foreign, "_WARNED", set())
-    monkeypatch.setattr(importing, "_GIVEN", {})
+    monkeypatch.setattr(code_names, "_GIVEN", {})
 
 
 class Spaces(gymnasium.Env):
@@ -257,7 +259,7 @@ WRONG = {
     "strangers_package.envs:nothing": (InvalidSetting, "makes no environment(.|\n)*int"),
     "strangers_package.envs:broken": (EnvironmentFailed, "ZeroDivisionError: mine(.|\n)*envs.py, line 14"),
     "strangers_package.training:Mine": (InvalidSetting, "calls robo_rl.train"),
-    "strangers_package.envs:<lambda>": (InvalidSetting, "was a function without a name"),
+    "strangers_package.envs:<lambda>": (InvalidSetting, "known in that process alone"),
     "Pendulum": (UnknownName, "did you mean 'Pendulum-v1'"),
     "CartPole-v9": (UnknownName, "CartPole-v1"),
 }
@@ -287,8 +289,6 @@ def test_several_are_stepped_side_by_side(folder):
 def test_a_class_has_the_name_by_which_it_is_imported(folder):
     assert name_of(Spaces)[0].endswith("test_own_environments:Spaces")
     assert name_of(functools.partial(Spaces, length=3))[1] == {"length": 3}
-    with pytest.raises(InvalidSetting, match=r"one Spaces(.|\n)*its class"):
-        name_of(Spaces())
     with pytest.raises(InvalidSetting, match="makes no environment"):
         name_of(3)
 
@@ -298,6 +298,51 @@ def test_what_has_no_name_says_what_it_cannot_do():
         name, _ = name_of(lambda: Spaces(length=3))
     with pytest.warns(UnitsUnknown):
         assert make_environment(name).unwrapped.length == 3  # in this process it is found
+
+
+def test_an_instance_is_copied_as_it_is():
+    mine = Spaces(length=3)
+    with pytest.warns(NotImportable):
+        name, arguments = name_of(mine)
+    with pytest.warns(UnitsUnknown):
+        made = [make_environment(name, **arguments).unwrapped for _ in range(2)]
+    assert [each.length for each in made] == [3, 3] and len({*map(id, made), id(mine)}) == 3
+
+
+def test_an_instance_of_gymnasium_is_made_by_its_id(folder):
+    made = gymnasium.make("CartPole-v1", render_mode="rgb_array", max_episode_steps=7)
+    assert name_of(made) == ("CartPole-v1", {"max_episode_steps": 7})
+    with pytest.warns(UnitsUnknown):
+        assert make_environment("gym:CartPole-v1").environment_spec.max_steps == 500
+
+
+def test_an_instance_that_cannot_be_copied_says_what_to_give():
+    mine = Spaces()
+    mine.lock = sys.stdout
+    with pytest.raises(InvalidSetting, match=r"cannot be copied(.|\n)*do: +environment=Spaces, or environment=lambda"):
+        name_of(mine)
+
+
+def test_an_id_of_a_module_names_the_module(folder):
+    gymnasium.register("Own-v0", entry_point="strangers_package.envs:Mine")
+    try:
+        assert portable_id("Own-v0") == "strangers_package:Own-v0" and portable_id("CartPole-v1") == "CartPole-v1"
+    finally:
+        del gymnasium.registry["Own-v0"]
+    with pytest.raises(UnknownName, match="my_module:MyEnv-v0 if the module registers"):
+        make_environment("Own-v0")
+
+
+def test_two_functions_without_names_are_two():
+    with pytest.warns(NotImportable):
+        names = [name_of(lambda length=length: Spaces(length=length))[0] for length in (2, 3)]
+    assert len({*names}) == 2
+
+
+def test_a_name_of_another_process_says_what_to_do():
+    for name in ("__main__:Mine", "lab:cell.<locals>.Mine"):
+        with pytest.raises(InvalidSetting, match=r"known in that process alone(.|\n)*move it to a file such as mine.py"):
+            make_environment(name)
 
 
 def test_one_with_a_spec_needs_no_other():

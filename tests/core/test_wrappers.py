@@ -121,16 +121,7 @@ def test_time_limit_truncates_once_and_never_lengthens():
 SETTINGS = {
     "frame_stack": ({"count": 2, "stacks": "vectors"}, POINT),
     "time_limit": ({"steps": 3}, POINT),
-    "maximum": ({}, POINT),
-    "minimum": ({}, POINT),
-    "cvar": ({}, POINT),
-    "reward_machine": (
-        {"machine": {"labels": {"near": {"entry": "position", "near": [0.0, 0.0], "within": 1.0}}, "formula": "F near"}},
-        POINT,
-    ),
     "constrained": ({"limits": {"hazard": 3}, "budgets": ["hazard"]}, POINT),
-    "filtered": ({}, POINT),
-    "shielded": ({}, POINT),
     "perturbed": ({"noise": 0.01}, ARM),
     "residual": ({}, ARM),
 }
@@ -140,14 +131,13 @@ OF_PAPERS = {
     for name, row in rows_of(paper).items()
     if name in paper.components.get("wrappers", {})
 }
-SETTINGS |= {name: (row.settings, row.environment) for name, row in OF_PAPERS.items() if not row.elsewhere}
+SETTINGS |= {name: (row.settings, row.environment or POINT) for name, row in OF_PAPERS.items() if not row.elsewhere}
 ELSEWHERE = {
     **{name: row.elsewhere for name, row in OF_PAPERS.items() if row.elsewhere},
     "encoded": "tests/policies/test_encoders.py",
     "instructed": "tests/policies/test_towers.py",
     "planned": "tests/sims/test_driving_plans.py",
     "adversary": "tests/cli/test_ppo_runs.py",
-    "teacher_starts": "tests/cli/test_starts.py",
 }
 """Wrappers that need files or a server -> the test that makes one."""
 

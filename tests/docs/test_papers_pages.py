@@ -28,9 +28,22 @@ def test_each_paper_is_in_the_navigation_once(hook: ModuleType) -> None:
     config = SimpleNamespace(nav=[{"Home": "index.md"}, {"Methods": [{"Online": ["learners/sac.md"]}]}])
     hook.on_config(config)
     methods = config.nav[1]["Methods"]
-    pages = [page for entry in methods for places in entry.values() if isinstance(places, list) for page in places]
-    assert sorted(pages) == sorted(["learners/sac.md", *(f"papers/{name}.md" for name in OURS)])
-    assert methods[0]["Online"][:2] == ["learners/sac.md", "papers/barfi.md"] and {"Papers": "papers/index.md"} in methods
+    entries = [page for entry in methods for places in entry.values() if isinstance(places, list) for page in places]
+    pages = {page: title for entry in entries for title, page in (entry.items() if isinstance(entry, dict) else [("", entry)])}
+    assert len(pages) == len(entries) and sorted(pages) == sorted(["learners/sac.md", *(f"papers/{name}.md" for name in OURS)])
+    assert pages["learners/sac.md"] == "SAC: soft actor-critic (validated)" and pages["papers/barfi.md"].endswith(
+        "(experimental)"
+    )
+    assert (
+        methods[0]["Online"][0] == {"SAC: soft actor-critic (validated)": "learners/sac.md"}
+        and {"Papers": "papers/index.md"} in methods
+    )
+
+
+def test_pages_begin_with_their_evidence(hook: ModuleType) -> None:
+    here = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(ROOT / "docs/learners/rlpd.md"), src_uri="learners/rlpd.md"))
+    head, note = hook.on_page_markdown("# RLPD\nText.", page=here, config=None, files=None).split("\n\n", 1)
+    assert head == "# RLPD" and "**proven** `rlpd`: Picks a cube in" in note and note.endswith("Text.")
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from factories import make_spec, picture_spec
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.offline import OfflineNetwork
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.types import Batch
 
 SMALL = BCConfig(network=OfflineNetwork(hidden=(16,)))
 
@@ -102,3 +104,16 @@ def test_an_action_that_is_not_finite_refuses_the_update(spec, make_batch, leave
     with pytest.raises(NonFiniteUpdate, match=r"Update 0 was refused: batch actions are not finite(.*\n)*.*1 of 2 rows"):
         learner.update(make_batch(spec, 2, actions=actions))
     assert leaves(learner.state_dict()) == before
+
+
+def test_pictures_alone_are_cloned():
+    spec = make_spec("test/camera", picture_spec(shape=(16, 16, 3)))
+    bright = np.random.default_rng(0).integers(0, 255, 64)
+    pictures = {"camera_front": np.broadcast_to(bright[:, None, None, None], (64, 16, 16, 3)).astype(np.uint8)}
+    actions, ones = (bright[:, None] / 127.5 - 1).astype(np.float32), np.ones(64, np.float32)
+    batch = Batch(pictures, actions, 0 * ones, ones, ones, pictures, ones, np.zeros(64, np.bool_))
+    learner = BCConfig(network=OfflineNetwork(hidden=(16,), convolutions=(4, 4), crop_padding=0)).build(spec, 0)
+    for _ in range(150):
+        learner.update(batch)
+    cloned = [learner.policy.act({"camera_front": picture}, deterministic=True)[0] for picture in pictures["camera_front"]]
+    assert np.abs(np.array(cloned) - actions[:, 0]).mean() < 0.1

@@ -1,84 +1,25 @@
-"""PPO-Lagrangian, CPO and PPO-Saute: equations by hand and by brute force, a CMDP in closed form, exact resume, refusals."""
+"""PPO-Lagrangian: equations by hand, a CMDP in closed form, exact resume, refusals."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
 
-from factories import choices, make_spec
+from costly import COSTS, EXACT, SMALL, SPEC, check_it_goes_on_exactly, step_of, trained
 from robo_policies.learners.constrained import CostRollout
-from robo_policies.learners.cpo import CPOConfig, TrustRegion, TrustRegionSettings, actor_of, solve, step_within
 from robo_policies.learners.multipliers import MultiplierSettings, PIDMultiplier, relative_violation
 from robo_policies.learners.ppo_lagrangian import Lagrangian, PPOLagrangianConfig
-from robo_policies.learners.ppo_saute import PPOSauteConfig
 from robo_rl.errors import InvalidEpisode, InvalidSetting, UnknownName
 from robo_rl.rollout.vector import costs_in
-from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.settings import updated
-from robo_rl.spec.cost import CostSpec
-from robo_rl.spec.environment import ArraySpec
-from robo_rl.training.on_policy import VectorStep
 
-SMALL = {"num_envs": 4, "steps_per_env": 8, "batch_size": 16, "epochs": 2, "network": {"hidden": (8, 6)}}
-STATE = ArraySpec("state", (2,))
-BUDGETS = (ArraySpec("budget_a", (1,)), ArraySpec("budget_b", (1,)))
-COSTS = (CostSpec("b", 4.0), CostSpec("a", 2.0, "N"))
-SPEC = make_spec("costly", STATE, *BUDGETS, costs=COSTS)
 CONFIGS = {
     "adam": updated(PPOLagrangianConfig(), SMALL),
     "pid": updated(PPOLagrangianConfig(), SMALL, multiplier={"kind": "pid"}),
-    "cpo": updated(CPOConfig(), SMALL),
-    "saute": updated(PPOSauteConfig(), SMALL),
 }
-
-
-class Silent:
-    """An observer that keeps the newest metrics."""
-
-    def __init__(self):
-        self.metrics, self.costs = [], []
-
-    def on_nothing(self, *_, **__):
-        """Keep nothing."""
-
-    on_step = on_nothing
-
-    def on_episode(self, *_, costs, **__):
-        """Keep the cost."""
-        self.costs += [costs["c"]]
-
-    def on_metrics(self, step, metrics):
-        """Keep the metrics."""
-        self.metrics.append(metrics)
-
-
-def step_of(random, count=4, costs=None, **changes):
-    """Return a random step of environments with the costs a and b."""
-    values = random.random((count, 2)) if costs is None else np.asarray(costs, float)
-    observations = {
-        name: random.normal(size=(count, *array.shape)).astype(np.float32) for name, array in SPEC.observation.items()
-    }
-    none = np.zeros(count, np.bool_)
-    facts = {"terminated": none, "truncated": none, "final_observations": {}, "rewards": random.normal(size=count)}
-    return VectorStep(**({"observations": observations, "costs": values} | facts | changes))
-
-
-def fill(learner, seed=0):
-    """Fill a rollout with random steps and ends of both kinds."""
-    random = np.random.default_rng(seed)
-    if learner.buffer.length == 0:
-        learner.begin(step_of(random).observations)
-    while not learner.is_ready:
-        learner.act()
-        terminated, truncated = random.random((2, 4)) < 0.15
-        cut = int((truncated & ~terminated).sum())
-        finals = step_of(random, cut).observations if cut else {}
-        learner.observe(step_of(random, terminated=terminated, truncated=truncated, final_observations=finals))
 
 
 # costs of a rollout
@@ -173,53 +114,6 @@ def test_pid_overshoots_less_than_the_integral_alone():
     assert 0.0 <= overshoot(kp=0.5, ki=0.05, kd=0.0) < 0.5 * overshoot(kp=0.0, ki=0.05, kd=0.0)
 
 
-class TwoStates(gymnasium.Env):
-    """One decision: state 0 pays 1 and state 1 pays 0.5 for action 1, which costs 1 in both; action 0 pays and costs nothing.
-
-    With the limit 0.6 the best policy takes action 1 always in state 0, with probability 0.2 in state 1; the multiplier is 0.5.
-    """
-
-    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own style)
-
-    def __init__(self):
-        self.environment_spec = make_spec("two", STATE, action=choices("no", "yes"), max_steps=1, costs=(CostSpec("c", 0.6),))
-        self.observation_space, self.action_space = self.environment_spec.observation.space, self.environment_spec.action.space
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.state = int(self.np_random.integers(2))
-        return {"state": np.eye(2, dtype=np.float32)[self.state]}, {}
-
-    def step(self, action):
-        taken = float(action)
-        reward = taken * (1.0, 0.5)[self.state]
-        return {"state": np.eye(2, dtype=np.float32)[self.state]}, reward, True, False, {"costs": {"c": taken}}
-
-
-def probabilities(policy):
-    """Return the probability of action 1 in both states."""
-    learner = policy._learner
-    outputs = learner.outputs(learner.buffer.observations.scaled(np.eye(2, dtype=np.float32)), {})
-    return torch.softmax(outputs, 1)[:, 1].tolist()
-
-
-EXACT = {
-    **{"num_envs": 16, "steps_per_env": 32, "batch_size": 128, "epochs": 4, "network": {"hidden": (8,)}, "lr": 2e-3},
-    **{"entropy_coefficient": 0.05, "normalize": {"observations": False, "rewards": False, "costs": False}},
-}
-
-
-def trained(config, steps=60_000):
-    """Return mean multiplier and episode cost of the last half, and the mean of probabilities."""
-    observer = Silent()
-    training = config.training(TwoStates, steps=steps, seed=0)
-    training.run(observer)
-    late = observer.metrics[len(observer.metrics) // 2 :]
-    means = {name: float(np.mean([each[name] for each in late])) for name in late[-1] if name.startswith("train/")}
-    means["cost"] = float(np.mean(observer.costs[len(observer.costs) // 2 :]))
-    return means, probabilities(training.policy)
-
-
 @pytest.mark.slow
 def test_pid_lagrangian_finds_mix_and_multiplier_of_a_known_cmdp():
     means, (first, second) = trained(
@@ -251,167 +145,13 @@ def test_flipped_cost_violates_a_known_cmdp(monkeypatch):
     assert means["cost"] > 0.9
 
 
-@pytest.mark.slow
-def test_cpo_keeps_the_limit_of_a_known_cmdp():
-    means, (first, second) = trained(updated(CPOConfig(), EXACT, trust_region={"max_kl": 0.005}))
-    assert means["cost"] == pytest.approx(0.6, rel=0.1)
-    assert first > 0.9 and second == pytest.approx(0.2, abs=0.15)
-
-
-# the step of CPO
-
-
-def problem(seed, size=5):
-    random = np.random.default_rng(seed)
-    root = random.normal(size=(size, size))
-    return random.normal(size=size), random.normal(size=size), root @ root.T + 0.5 * np.eye(size), random
-
-
-def best(g, b, h, c, delta):
-    """Return the optimum by a general solver."""
-    limits = [
-        {"type": "ineq", "fun": lambda x: delta - 0.5 * x @ h @ x, "jac": lambda x: -h @ x},
-        {"type": "ineq", "fun": lambda x: -(b @ x + c), "jac": lambda _: -b},
-    ]
-    starts = 0.01 * np.vstack((g, -b, -b * c))
-    tries = [minimize(lambda x: -g @ x, start, jac=lambda _: -g, constraints=limits) for start in starts]
-    return max((each.x for each in tries if each.success), key=lambda x: g @ x)
-
-
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("share", [-0.9, -0.5, -0.1, 0.0, 0.1, 0.5, 0.9])
-def test_step_is_the_optimum(seed, share):
-    g, b, h, _ = problem(seed)
-    delta = 0.02
-    c = share * np.sqrt(2 * delta * b @ np.linalg.solve(h, b))  # beyond +-1 the plane does not cut the trust region
-    to = torch.from_numpy
-    found = step_within(to(g), to(b), c, delta, lambda v: torch.linalg.solve(to(h), v)).step.numpy()
-    wanted = best(g, b, h, c, delta)
-    assert 0.5 * found @ h @ found <= delta * (1 + 1e-6) and b @ found + c <= 1e-6
-    assert g @ found == pytest.approx(g @ wanted, rel=1e-4, abs=1e-5)
-
-
-def test_step_outside_the_plane_only_lowers_the_cost():
-    g, b, h, _ = problem(0)
-    s = b @ np.linalg.solve(h, b)
-    to = torch.from_numpy
-    found = step_within(to(g), to(b), 1.5 * np.sqrt(2 * 0.02 * s), 0.02, lambda v: torch.linalg.solve(to(h), v))
-    assert found.kind == "recovery"
-    np.testing.assert_allclose(found.step, -np.sqrt(2 * 0.02 / s) * np.linalg.solve(h, b))
-
-
-def test_step_far_inside_is_that_of_a_trust_region():
-    g, b, h, _ = problem(1)
-    to = torch.from_numpy
-    for gradient, violation in ((b, -10.0), (0.0 * b, -0.1), (b, -np.inf)):
-        found = step_within(to(g), to(gradient), violation, 0.02, lambda v: torch.linalg.solve(to(h), v))
-        up = np.linalg.solve(h, g)
-        assert found.kind == "free"
-        np.testing.assert_allclose(found.step, np.sqrt(2 * 0.02 / (g @ up)) * up)
-
-
-def test_conjugate_gradients_solve():
-    g, _, h, _ = problem(2)
-    found = solve(lambda v: torch.from_numpy(h) @ v, torch.from_numpy(g), 10)
-    np.testing.assert_allclose(found, np.linalg.solve(h, g), rtol=1e-6)
-
-
-def stepped(horizon, cost, *, reward=float, mean_cost=10.5, **settings):
-    """Return CPO after a rollout of episodes of some length with a cost of each step for positive actions."""
-    spec = replace(SPEC, costs=(CostSpec("a", 10.0),))
-    plain = {"normalize": {"costs": False}, "discount": 0.0, **settings}
-    config = updated(CPOConfig(), plain, num_envs=4, steps_per_env=32, batch_size=128, epochs=1, network={"hidden": (8,)})
-    learner = config.build(spec, 0)
-    costs_of = learner.constraint.costs
-    costs_of.critic.weight.detach().zero_()  # no values, so that advantages are costs
-    random = np.random.default_rng(0)
-    learner.begin(step_of(random).observations)
-    for number in range(32):
-        executed = learner.act()[:, 0]
-        costs = cost * (1.0 + (executed > 0))[:, None]
-        ends = np.full(4, (number + 1) % horizon == 0)
-        learner.observe(step_of(random, costs=costs, terminated=ends, rewards=np.array([reward(each) for each in executed])))
-    costs_of.per_episode = np.array([mean_cost])
-    costs_of.rollout.finished = costs_of.rollout.finished[:0]
-    learner.update()
-    return learner
-
-
-def parameters(learner):
-    return torch.cat([each.detach().reshape(-1) for each in actor_of(learner.networks)]).numpy()
-
-
-def test_cpo_step_scales_with_horizon_and_cost():
-    short, long, double = stepped(8, 1.0), stepped(16, 0.5), stepped(16, 1.0)
-    assert min(learner.constraint.newest["train/step_share"] for learner in (short, long, double)) > 0.0
-    np.testing.assert_allclose(parameters(short), parameters(long), rtol=1e-4, atol=1e-6)
-    assert not np.allclose(parameters(short), parameters(double), rtol=1e-4, atol=1e-6)  # a cost that did double
-
-
-def test_above_the_limit_a_step_may_cost_reward():
-    """The reward is the cost, so that a lower cost is a lower reward."""
-    learner = stepped(8, 1.0, reward=lambda executed: 1.0 + (executed > 0), mean_cost=10.2)
-    metrics = learner.constraint.newest
-    assert metrics["train/recovery"] == 0.0 and metrics["train/step_share"] > 0.0
-
-
-def test_margin_of_standard_errors_tightens_the_constraint():
-    region = updated(CPOConfig(), SMALL, standard_errors=2.0).constraint(SPEC, 0)
-    assert np.isneginf(region.violations).all(), "no episode has ended"
-    region.costs.rollout.finished = np.array([[1.0, 4.0], [3.0, 4.0], [2.0, 4.0], [2.0, 4.0]])
-    region.adapt()
-    deviation = np.sqrt(2.0 / 3.0)  # of 1, 3, 2, 2
-    np.testing.assert_allclose(region.violations, [2.0 + 2.0 * deviation / 2.0 - 2.0, 0.0])
-    region.costs.rollout.finished = np.array([[2.0, 4.0]])  # one episode has no deviation
-    region.adapt()
-    np.testing.assert_allclose(region.violations, [0.0, 0.0])
-
-
-# Saute
-
-
-def test_saute_replaces_rewards_once_the_budget_is_spent():
-    config = updated(CONFIGS["saute"], normalize={"rewards": False}, unsafe_reward=-3.0)
-    learner, random = config.build(SPEC, 0), np.random.default_rng(0)
-    learner.begin(step_of(random).observations)
-    for number in range(8):
-        ends = np.array([False, number == 3, False, False])
-        learner.act()
-        costs = [[0.5, 0], [1, 0], [0, 1], [0, 0]]  # limits 2 and 4
-        learner.observe(step_of(random, costs=costs, terminated=ends, rewards=np.ones(4)))
-    spent = learner.buffer.rewards < 0
-    assert spent[:, 0].tolist() == [False] * 4 + [True] * 4
-    assert spent[:, 1].tolist() == [False, False, True, True] * 2  # a new episode has a new budget
-    assert spent[:, 2].tolist() == [False] * 4 + [True] * 4
-    assert not spent[:, 3].any() and set(np.unique(learner.buffer.rewards)) == {-3.0, 1.0}
-
-
-def test_saute_needs_a_budget():
-    with pytest.raises(InvalidSetting, match=r"shows no budget(.|\n)*wrappers\.constrained\.budgets"):
-        CONFIGS["saute"].build(make_spec("blind", STATE, costs=COSTS), 0)
-
-
 # saving, and settings
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("length", [0, 5])
 def test_saved_and_loaded_gives_the_same_next_update(name, length, tmp_path):
-    learner = CONFIGS[name].build(SPEC, 3)
-    fill(learner)
-    learner.update()
-    random = np.random.default_rng(5)
-    for _ in range(length):
-        learner.act()
-        learner.observe(step_of(random))
-    save_checkpoint(tmp_path / "state", Checkpoint(1, learner.state_dict()))
-    other = CONFIGS[name].build(SPEC, 4)
-    other.load_state_dict(load_checkpoint(tmp_path / "state").parts)
-    fill(learner, 1)
-    fill(other, 1)
-    assert learner.update() == other.update()
-    for first, second in zip(learner.networks.parameters(), other.networks.parameters(), strict=True):
-        assert torch.equal(first, second)
+    check_it_goes_on_exactly(CONFIGS[name], length, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -447,12 +187,6 @@ def test_limits_of_the_learner_replace_those_of_the_environment():
 def test_settings_out_of_range_are_named(settings, said):
     with pytest.raises(InvalidSetting, match=said):
         updated(CONFIGS["adam"], settings)
-
-
-def test_cpo_settings_out_of_range_are_named():
-    with pytest.raises(InvalidSetting, match="shrink"):
-        CPOConfig(trust_region=TrustRegionSettings(shrink=1.0))
-    assert isinstance(CONFIGS["cpo"].build(SPEC, 0).constraint, TrustRegion)
 
 
 @pytest.mark.parametrize("unit", [0.001, 1.0, 1000.0])

@@ -14,6 +14,7 @@ import pytest
 from factories import rest_slow
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import repair
+from robo_papers.safety_filters.barrier_filter import FilteredEnv
 from robo_real.arm_spec import arm_spec
 from robo_real.auto_rearm import with_auto_rearm
 from robo_real.clock import ControlLoop, ManualClock
@@ -31,7 +32,6 @@ from robo_rl.rollout.journal import Journal, recover
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import ActionSource
 from robo_sims.arm.environment import ARM_ARRAYS
-from robo_sims.safety_filter import FilteredEnv
 
 
 def lockstep(task, **arguments) -> RobotEnv:

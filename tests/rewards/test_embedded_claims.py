@@ -18,8 +18,9 @@ from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import Measures, untrained_orders
 from robo_rl.rewards.embedded.model import EmbeddedModel
 from robo_sims.arm.captioned_pictures import captioned_pictures
-from robo_sims.arm.captions import COLOURS, GRAMMARS, Instruction, States
+from robo_sims.arm.captions import COLOURS, Instruction, States
 from robo_sims.arm.environment import ArmEnv
+from robo_sims.arm.tasks import TASKS as ARM_TASKS
 
 TASKS = ("ArmReach-v0", "ArmPick-v0", "ArmPush-v0")
 STEERED = ("ArmReach-v0", "ArmPick-v0")
@@ -85,7 +86,7 @@ class Arm:
 
 def own(task: str) -> Instruction:
     said = ArmEnv(task).environment_spec.instruction
-    return next(each for each in GRAMMARS[task].instructions if said in each.wordings)
+    return next(each for each in ARM_TASKS[task].instructions() if said in each.wordings)
 
 
 def moves(task: str) -> Iterator[list[np.ndarray]]:

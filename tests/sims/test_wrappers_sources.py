@@ -87,6 +87,34 @@ def test_suite_equals_its_source(task):
         assert reward == step.reward
 
 
+@pytest.mark.parametrize(("task", "repeat"), [("cheetah-run", 2), ("manipulation-reach_site_features", 3)])
+def test_a_repeated_action_sums_rewards_and_keeps_the_length_of_an_episode(task, repeat):
+    ours, once = make_environment(f"dm_control/{task}", action_repeat=repeat), make_environment(f"dm_control/{task}")
+    spec, single = specification(ours), specification(once)
+    assert spec.max_steps == single.max_steps // repeat
+    assert spec.action.control_period == pytest.approx(single.action.control_period * repeat)
+    observation, expected = ours.reset(seed=3)[0], once.reset(seed=3)[0]
+    for action in actions(ours, spec.max_steps):
+        np.testing.assert_array_equal(flat(observation), flat(expected))
+        observation, reward, _, truncated, _ = ours.step(action)
+        steps = [once.step(action) for _ in range(repeat)]
+        expected = steps[-1][0]
+        assert reward == sum(step[1] for step in steps)
+    assert truncated
+
+
+def test_hidden_vectors_are_privileged():
+    observation = specification(make_environment("dm_control/reacher-easy", hides_state=True)).observation
+    assert {array.role for array in observation.arrays} == {"privileged"}
+
+
+@pytest.mark.parametrize("repeat", [0, 1001])
+def test_an_action_that_outlasts_the_episode_is_refused(repeat):
+    with pytest.raises(InvalidSetting, match="action_repeat is out of range") as raised:
+        make_environment("dm_control/cheetah-run", action_repeat=repeat)
+    assert "1 to 1000" in str(raised.value)
+
+
 def test_manipulation_equals_its_source_and_keeps_250_steps():
     ours = make_environment("dm_control/manipulation-lift_brick_features")
     source = manipulation.load("lift_brick_features", seed=0)
@@ -211,6 +239,33 @@ def test_fetch_equals_its_source(task):
         assert (reward, terminated, truncated) == (expected_reward, *ends)
         assert info["success"] == bool(expected_info["is_success"])
     assert info["stop_reason"] == "time_limit"
+
+
+DOOR = "AdroitHandDoorSparse-v1"
+
+
+def test_door_equals_its_source():
+    ours, source = make_environment(f"gymnasium_robotics/{DOOR}"), gymnasium.make(DOOR)
+    observation, expected = ours.reset(seed=2)[0], source.reset(seed=2)[0]
+    for action in actions(ours, 200):
+        np.testing.assert_array_equal(flat(observation), expected.astype(np.float32))
+        observation, reward, terminated, truncated, info = ours.step(action)
+        expected, expected_reward, *ends, expected_info = source.step(action)
+        assert (reward, terminated, truncated) == (expected_reward, *ends)
+        assert info["success"] == bool(expected_info["success"])
+    assert info["stop_reason"] == "time_limit"
+
+
+def test_door_begins_in_a_state_once():
+    environment = make_environment(f"gymnasium_robotics/{DOOR}", max_steps=3)
+    usual = environment.reset(seed=2)[0]
+    state = {"qpos": np.zeros(30), "qvel": np.zeros(30), "door_body_pos": np.array([-0.1, 0.4, 0.3])}
+    state["qpos"][-2:] = 1.4, 0.2
+    environment.unwrapped.simulation.start_from(state)
+    observation = environment.reset(seed=2)[0]
+    assert observation["door_position"] == np.float32(1.4) and observation["door_is_open"] == 1
+    assert environment.step(np.zeros(28, np.float32))[4]["success"]
+    np.testing.assert_array_equal(flat(environment.reset(seed=2)[0]), flat(usual))
 
 
 def test_fetch_velocities_are_metres_per_step():

@@ -20,7 +20,7 @@ from robo_rl.errors import DatasetError
 from robo_rl.spec.environment import ArraySpec
 
 MOST_STEPS = 1_000_000
-"""Of an episode; of all episodes under way, if rows are out of order."""
+"""Most steps of an episode; of all episodes under way, if rows are out of order."""
 NEEDED = ("action", "episode_index", "timestamp")
 OPTIONAL = (
     "next.reward",

@@ -65,7 +65,7 @@ class _Writer:
         self._count = 0
         """Episodes."""
         self._rows: list[dict[str, Any]] = []
-        """Of meta/episodes, until they are written: each has 80 KB of statistics."""
+        """Rows of meta/episodes, until they are written: each has 80 KB of statistics."""
         self._table: Any = None
         self._films: dict[str, Film] = {}
         self._numbers = {key: 0 for key, feature in features.items() if feature.kind == "video"}

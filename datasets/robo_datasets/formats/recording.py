@@ -44,7 +44,7 @@ class Recording:
     costs: Mapping[str, Array] = field(default_factory=dict)
     """name -> (T,) constraint costs"""
     name: str = ""
-    """Of the episode in the file."""
+    """Name of the episode in the file."""
     remarks: tuple[str, ...] = ()
     """Contradictions in the file, in words, and their resolution."""
 

@@ -29,6 +29,10 @@ from robo_rl.requirements import require_continuous
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Batch, Metrics
 
+OUTPUT_GAIN = 0.01
+"""Factor of the initial weights of the last layer of the choices, as in the authors' code. The advantages of all choices of an
+action add up, and V rises by as much as those of a fresh network happen to be below 0."""
+
 
 @dataclass(frozen=True)
 class GoodEpisodes(FromExpert):
@@ -71,8 +75,8 @@ class ARSQConfig(LearnerSettings):
     """L; the last box is 2 / bins^L wide along each element."""
     bins: int = 5
     """n, number of parts into which a choice cuts a box."""
-    temperature: float = 0.01
-    """[reward] alpha: weight of the entropy of each choice."""
+    temperature: float = 1e-3
+    """[reward] alpha: weight of the entropy of each choice; an action has `levels` times its elements of them."""
     conservative: Literal["margin", "cql", "off"] = "margin"
     """Loss that keeps the advantages of other bins below those of the expert's bins."""
     conservative_weight: float = 1.0
@@ -157,6 +161,7 @@ class Choices(nn.Module):
         super().__init__()
         self.cube, self.alpha, self.members, self._inputs = cube, alpha, members, inputs
         self.layers = parts.networks.critic(inputs + cube.actions + cube.choices, members, outputs=cube.bins)
+        shrink_outputs(self.layers, OUTPUT_GAIN)
 
     def forward(self, observations: Tensor, contexts: Tensor, choices: Tensor) -> Tensor:
         """Return soft advantages (N, B, n) of choices (B,) for boxes with centres (B, A)."""
@@ -193,6 +198,13 @@ class Choices(nn.Module):
                 chosen = torch.multinomial(chances, 1, generator=generator).to(codes.device)
             codes = torch.cat([codes, chosen], 1)
         return self.cube.decode(codes)
+
+
+def shrink_outputs(layers: nn.Module, gain: float) -> None:
+    """Multiply weights and biases of the last layer."""
+    arrays = layers.state_dict()
+    last = max(name.rpartition(".")[0] for name in arrays if name.startswith(("linears.", "last.")))
+    layers.load_state_dict({name: array * gain if name.startswith(f"{last}.") else array for name, array in arrays.items()})
 
 
 class SoftValues(Trainable):

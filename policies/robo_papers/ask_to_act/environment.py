@@ -181,7 +181,7 @@ class AskingPolicy(Stateful):
 
 
 def best_questions(objects: int, question_cost: float) -> int:
-    """Return the number of questions with the largest success less costs, steps aside: 2^n / K right after n questions."""
+    """Return the n with the largest success probability, min(1, 2^n / K), minus the cost of n questions; steps are free."""
     worth = [min(1.0, 2.0**count / objects) - question_cost * count for count in range(math.ceil(math.log2(objects)) + 1)]
     return int(np.argmax(worth))
 

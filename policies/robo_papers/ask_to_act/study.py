@@ -8,12 +8,15 @@ Resumable: finished trainings are not made again.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import robo_rl
+from robo_app.experiments.results import Results, add_archive_option
 from robo_bench.finished import finished
 from robo_papers.ask_to_act.environment import best_questions
 
@@ -32,13 +35,20 @@ def measured(out: Path, seed: int, steps: int, **arguments: Any) -> tuple[float,
     return float(np.mean([bool(each) for each in found.successes])), float(np.mean(found.measured["questions"]))
 
 
+def as_figures(measure: Callable[[], tuple[float, float]]) -> dict[str, float]:
+    """Return success and number of questions by name."""
+    return dict(zip(("success", "questions"), measure(), strict=True))
+
+
 def main() -> None:
     """Train and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=100_000)
+    add_archive_option(parser, "ask-to-act")
     given = parser.parse_args()
+    results = Results("ask-to-act", given.archive, {"steps": given.steps})
     rows: dict[str, dict[str, Any]] = {f"{count} objects": {"objects": count} for count in OBJECTS}
     rows |= {
         f"4 objects, price {price}, nothing for bits": {"objects": 4, "question_cost": price, "information": 0.0}
@@ -48,7 +58,11 @@ def main() -> None:
     rows["4 objects, answers by chance: a control"] = {"objects": 4, "answers": "shuffled", "information": 0.0}
     print("| task | best number of questions | questions of each seed | success of each seed |\n|---|---|---|---|")
     for name, arguments in rows.items():
-        found = [measured(given.out, seed, given.steps, **arguments) for seed in range(given.seeds)]
+        found = []
+        for seed in range(given.seeds):
+            measure = partial(measured, given.out, seed, given.steps, **arguments)
+            figures = results.measured(name, seed, partial(as_figures, measure), arguments=arguments)
+            found.append((figures["success"], figures["questions"]))
         best = best_questions(arguments["objects"], arguments.get("question_cost", 0.05))
         best_text = str(best) if "control" not in name else "0"
         asked, success = (", ".join(text) for text in zip(*((f"{q:.2f}", f"{s:.0%}") for s, q in found), strict=True))

@@ -252,9 +252,9 @@ class BresaTraining(EpisodeLoop):
         spec, self.config = self.environment_spec, config
         self.learner = Bresa(spec, config, seed)
         self.replay = ReplayBuffer(spec, config.replay.capacity, seed)
-        """Of task actions."""
+        """Replay of task actions."""
         self.risk_replay = ReplayBuffer(spec, config.replay.capacity, seed + 1, extras=(Costs(),))
-        """Of environment steps."""
+        """Risk replay of environment steps."""
         self.violations = ReplayBuffer(spec, max(2, config.replay.capacity // 4), seed + 2, extras=(Costs(),))
         """The same steps, those with a violation alone."""
         self._explorer = RandomPolicy(spec, seed)

@@ -6,12 +6,15 @@ python -m robo_papers.explors.study --seeds 8
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 from typing_extensions import override
 
+from robo_app.experiments.results import Results, add_archive_option
 from robo_bench.trainings import Successes
 from robo_papers.explors.learner import ExploRSConfig
 from robo_rl.settings import updated
@@ -20,7 +23,7 @@ from robo_rl.types import Array
 
 PLACES, LONGEST, LITTLE, SLIPS, STEPS = 10, 20, 0.02, 0.1, 16_000
 SETTINGS: dict[str, Any] = {"network": {"hidden": (), "normalization_rows": 0}, "lr": 3e-2, "episodes": 8}
-"""Of all: a table of logits, since places are one-hot."""
+"""Settings of all: a table of logits, since places are one-hot."""
 KINDS: dict[str, dict[str, Any]] = {
     "the reward alone": {"bonus": 0.0, "reward_lr": 0.0},
     "and a bonus": {"reward_lr": 0.0},
@@ -67,16 +70,24 @@ def successes(seed: int, steps: int = STEPS, **settings: Any) -> list[bool]:
     return heard.found
 
 
+def figures(seed: int, settings: Mapping[str, Any]) -> dict[str, float]:
+    """Return the share of successful episodes, over the training and over its end."""
+    found = successes(seed, **settings)
+    return {"success": float(np.mean(found)), "success of the last 100": float(np.mean(found[-100:]))}
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=8)
-    seeds = range(parser.parse_args().seeds)
+    add_archive_option(parser, "explors")
+    given = parser.parse_args()
+    seeds, results = range(given.seeds), Results("explors", given.archive, {**SETTINGS, "steps": STEPS})
     print("| learned from | success of each seed over the last hundred episodes | of all episodes, mean |\n|---|---|---|")
     for name, settings in KINDS.items():
-        runs = [successes(seed, **settings) for seed in seeds]
-        last = ", ".join(f"{np.mean(run[-100:]):.2f}" for run in runs)
-        print(f"| {name} | {last} | {np.mean([np.mean(run) for run in runs]):.2f} |", flush=True)
+        runs = [results.measured(name, seed, partial(figures, seed, settings), settings=settings) for seed in seeds]
+        last = ", ".join(f"{run['success of the last 100']:.2f}" for run in runs)
+        print(f"| {name} | {last} | {np.mean([run['success'] for run in runs]):.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_sims.tabular import TIE, optimal_values
+from robo_sims.policy_iteration import TIE, optimal_values
 
 Table = npt.NDArray[np.float64]
 SLACK = 1.001

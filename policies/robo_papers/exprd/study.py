@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from robo_app.experiments.results import Results, add_archive_option
 from robo_papers.exprd.designer import Designer, ExpRDSettings
 from robo_papers.exprd.reward import seen_policy
+from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.statistics import student_interval
-from robo_sims.tabular import four_rooms, optimal_values
+from robo_sims.policy_iteration import optimal_values
 
 Table = npt.NDArray[np.float64]
 DISCOUNT, STEPS, CHECK = 0.95, 40_000, 250
@@ -60,9 +63,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--largest", type=float, default=10.0, help="bound of designed rewards; the task pays 1")
+    add_archive_option(parser, "exprd")
     arguments = parser.parse_args()
-    seeds = range(arguments.seeds)
-    moves, task, _ = four_rooms()
+    seeds, results = range(arguments.seeds), Results("exprd", arguments.archive, {"steps": STEPS, "largest": arguments.largest})
+    rooms = make_environment("tabular/FourRooms-v0").get_wrapper_attr("simulation")
+    moves, task = rooms.moves, rooms.rewards
     goal = np.flatnonzero(task.any(1)).tolist()
     designer = Designer(moves, task, ExpRDSettings(discount=DISCOUNT, largest=arguments.largest))
     best = optimal_values(moves, task, DISCOUNT).max(1)
@@ -84,7 +89,10 @@ def main() -> None:
     rewards |= dict.fromkeys(adapted, first)
     print("| reward | steps to 95 % of the optimum | seeds that get there |\n|---|---|---|")
     for name, paid in rewards.items():
-        steps = [steps_to_solve(moves, task, paid, seed, adapted.get(name)) for seed in seeds]
+        steps = []
+        for seed in seeds:
+            solve = partial(steps_to_solve, moves, task, paid, seed, adapted.get(name))
+            steps.append(results.measured(name, seed, lambda solve=solve: {"steps": solve()})["steps"])  # type: ignore[misc]
         found = student_interval(steps)
         solved = sum(count < STEPS for count in steps)
         print(f"| {name} | {found.estimate:,.0f} [{found.low:,.0f}, {found.high:,.0f}] | {solved} of {len(steps)} |")

@@ -202,15 +202,23 @@ class SafestOfMany(nn.Module):
     def __init__(self, diffusion: DiffusionActor, critic: Critics, candidates: int) -> None:
         super().__init__()
         self.diffusion, self.critic, self._count = diffusion, critic, candidates
+        self._fixed: Tensor | None = None  # noise of `mode`: a constant of an exported network
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Return actions (B, A)."""
         repeated = observations.repeat_interleave(self._count, 0)
-        actions = self.diffusion.draw(repeated, generator)[:, 0]
+        return self._safest(repeated, self.diffusion.noise(repeated, generator))
+
+    def _safest(self, repeated: Tensor, noise: Tensor) -> Tensor:
+        """Return the safest actions (B, A) of those made of noise (B N, ...), N for each of B observations in turn."""
+        actions = self.diffusion.from_draws(repeated, noise)[:, 0]
         danger = self.critic(repeated, actions).amax(0).view(-1, self._count)
-        rows = torch.arange(len(observations), device=observations.device)
-        return actions.view(len(observations), self._count, -1)[rows, danger.argmin(1)]
+        rows = torch.arange(len(danger), device=danger.device)
+        return actions.view(len(danger), self._count, -1)[rows, danger.argmin(1)]
 
     def mode(self, observations: Tensor) -> Tensor:
         """Return actions (B, A), drawn with the same noise at every call, so that equal observations get equal actions."""
-        return self.draw(observations, torch.Generator().manual_seed(0))
+        repeated = observations.repeat_interleave(self._count, 0)
+        if self._fixed is None or len(self._fixed) != len(repeated):
+            self._fixed = self.diffusion.noise(repeated, torch.Generator().manual_seed(0))
+        return self._safest(repeated, self._fixed)

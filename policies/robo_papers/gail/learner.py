@@ -84,7 +84,7 @@ class Kinds:
     ends: Tensor
     """Rows that terminated, to which absorbing states are added."""
     expert: Tensor
-    """Of the expert, added ones included."""
+    """Steps of the expert, added ones included."""
     policy: Tensor
 
     @classmethod

@@ -51,7 +51,7 @@ class ProgressConfig:
     updates: int = 4000
     """Steps of each member."""
     seed: int = 0
-    """Of first weights and batches."""
+    """Seed of first weights and batches."""
 
     def __post_init__(self) -> None:
         least = {name: (getattr(self, name) >= 2, "2 or more") for name in ("members", "atoms")}
@@ -147,7 +147,8 @@ def fit(parts: Sequence[Sequence[Track]], config: ProgressConfig) -> ProgressCri
 def lost_share(progress: Array, discount: float, window: int) -> npt.NDArray[np.float64]:
     """Return the share of the `window` steps around each step that was lost, (T,), for progress (T + 1,) of the states.
 
-    Progress p says that log p / log gamma steps are left. 0: each step came one nearer; 1: none did; above 1: progress fell.
+    Progress p says that log p / log gamma steps are left. 0: each step made
+    progress; 1: none did; above 1: progress fell.
     At both ends of the episode the window is shorter.
     """
     left = np.log(np.clip(progress, 1e-6, 1.0)) / np.log(discount)

@@ -6,7 +6,7 @@ E episodes, those of a group side by side; B steps in all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +15,10 @@ import gymnasium
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import mse_loss, one_hot
+from torch.nn.functional import mse_loss
 from typing_extensions import override
 
+from robo_papers.group_ppo.branching import BranchingEnv
 from robo_policies.learners.episodic import EpisodeActor, Figures
 from robo_policies.learners.step_credit import (
     Floats,
@@ -30,16 +31,11 @@ from robo_policies.learners.step_credit import (
     state_keys,
 )
 from robo_policies.networks.actor_critic import Critics
-from robo_rl.environments.starts import BranchingEnv
 from robo_rl.errors import require_allowed
-from robo_rl.extras import returns_to_go
 from robo_rl.protocols.components import Policy, Stateless
 from robo_rl.training.advantages import episode_advantages
 from robo_rl.training.episodic import Player, Plays
-from robo_rl.types import Episode, StateDict
-
-REMEMBERED = 256
-"""Number of the newest episodes that learned contributions and values are fitted to."""
+from robo_rl.types import Episode
 
 
 @dataclass(frozen=True)
@@ -47,21 +43,17 @@ class AdvantageSettings:
     """Advantages of a learner from groups, and what each kind of them reads: the group `advantages` of settings."""
 
     kind: str = "group"
-    """group, anchor, graph, credit, critic, macro, prover or set."""
+    """group, anchor, graph, critic or set."""
     resolution: float = 1.0
     """anchor, graph, set: numbers of a state are rounded to multiples of it, in the units of the observation."""
     signature: tuple[str, ...] = ()
     """set: entries of the observation whose visited places, as a set, tell episodes apart; empty for all."""
     step_weight: float = 1.0
-    """anchor, prover: weight of the step advantage beside that of the episode."""
+    """anchor: weight of the step advantage beside that of the episode."""
     gae_lambda: float = 0.95
     """critic, set: weight of the advantage estimate that looks one step further."""
     critic_lr: float = 1e-3
-    """critic, credit, macro, prover, set: learning rate of values and contributions."""
-    macro_steps: int = 4
-    """macro: steps of a stretch, which is one action of the upper level."""
-    prover_tries: int = 4
-    """prover: tries of which one must succeed."""
+    """critic, set: learning rate of values."""
     set_size: int = 4
     """set: episodes of a set, fewer than `group`, whose first episode is in none."""
     sets: int = 8
@@ -73,7 +65,7 @@ class AdvantageSettings:
 
     def __post_init__(self) -> None:
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in ("resolution", "critic_lr", "largest_return")}
-        counts = ("sets", "window", "macro_steps", "prover_tries")
+        counts = ("sets", "window")
         allowed |= {name: (getattr(self, name) >= 1, "1 or more") for name in counts}
         allowed |= {"gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"), "step_weight": (self.step_weight >= 0, "0 or more")}
         require_allowed(self, allowed, group="advantages")
@@ -95,9 +87,6 @@ class Advantages(Stateless, ABC):
 
         returns: (E,) those of the episodes, with the settings' changes such as variety.
         """
-
-    def begin(self) -> None:
-        """Hear that the first episode comes next."""
 
     def player(self, environment: gymnasium.Env[Any, Any], seed: int) -> Player:
         """Return the player of the episodes."""
@@ -193,54 +182,6 @@ class Critic(Advantages):
         return loss
 
 
-class Credit(Advantages):
-    """Sum of learned contributions from a step on; the contributions of an episode's steps sum to its return."""
-
-    least_group = 1
-
-    def __init__(self, actor: EpisodeActor, settings: Any) -> None:
-        super().__init__(actor, settings)
-        parts = actor.parts
-        wide = parts.encoder.size + parts.spec.action.size
-        self.credit = parts.add("credit", Critics(parts.networks, wide, 1), self.settings.critic_lr)
-        self._past: deque[tuple[Tensor, float]] = deque(maxlen=REMEMBERED)
-
-    @override
-    def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
-        credited, loss = self.credited(episodes, returns)
-        return standardised(credited), {"credit_loss": loss}
-
-    def credited(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Tensor]:
-        """Return the discounted sum of contributions from each step on (B,), and the loss of their fit to whole returns."""
-        inputs, random = [pairs_of(self.actor, each) for each in episodes], self.actor.random
-        self._past.extend((pair, float(value)) for pair, value in zip(inputs, returns, strict=True))
-        loss, device = torch.zeros(()), self.actor.parts.device
-        for _ in range(4 * self.config.epochs):
-            drawn = random.integers(len(self._past), size=min(32, len(self._past)))
-            pairs = [self._past[number][0] for number in drawn]
-            wanted = torch.tensor([self._past[number][1] for number in drawn], device=device)
-            owner = torch.from_numpy(np.repeat(np.arange(len(pairs)), [len(pair) for pair in pairs])).to(wanted.device)
-            each_step = self.credit(torch.cat(pairs)).reshape(-1)
-            loss = mse_loss(torch.zeros_like(wanted).index_add(0, owner, each_step), wanted)
-            self.credit.descend(loss)
-        if np.ptp([value for _, value in self._past]) < 1e-6:
-            return np.zeros(sum(map(len, inputs))), loss  # nothing differs yet: only noise would be scaled up
-        with torch.no_grad():
-            found = [self.credit(pair).reshape(-1).cpu().numpy().astype(np.float64) for pair in inputs]
-        return np.concatenate([returns_to_go(each, self.config.discount) for each in found]), loss
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {"pairs": [pair.cpu().numpy() for pair, _ in self._past], "returns": [value for _, value in self._past]}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        own: Any = state
-        self._past.clear()
-        for pair, value in zip(own["pairs"], own["returns"], strict=True):
-            self._past.append((torch.as_tensor(np.array(pair)).to(self.actor.parts.device), float(value)))
-
-
 class Sets(Advantages):
     """Advantages of sets of episodes in the first steps after their common state, the critic's elsewhere; scaled separately."""
 
@@ -304,11 +245,3 @@ def single_share(states: Sequence[Sequence[Hashable]]) -> float:
     """Return the share of steps of a group whose state is visited only once, so that there is nothing to compare it with."""
     counts = Counter(key for each in states for key in each)
     return sum(count == 1 for count in counts.values()) / max(counts.total(), 1)
-
-
-def pairs_of(actor: EpisodeActor, episode: Episode) -> Tensor:
-    """Return features and actions (T, F + A) of an episode, side by side; discrete actions one-hot."""
-    action, features = actor.parts.spec.action, actor.features(episode)[:-1]
-    actions = torch.from_numpy(np.asarray(episode.actions)).to(features.device)
-    rows = one_hot(actions.long(), action.size) if action.is_discrete else actions
-    return torch.cat([features, rows.to(features.dtype).reshape(len(features), -1)], 1)

@@ -1,6 +1,6 @@
 """PPO from groups of episodes that begin in one state, with a choice of advantages (page.md).
 
-The advantages are classes of `group_advantages` and files beside it: a further one is a class, and its name in KINDS.
+The advantages are classes of `group_advantages`: a further one is a class, and its name in KINDS.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from robo_papers.group_ppo.group_advantages import Advantages, AdvantageSettings, Anchor, Credit, Critic, Graph, Group, Sets
-from robo_papers.group_ppo.macro_critic import Macro
-from robo_papers.group_ppo.mixed_imitation import IMITATIONS, MixedImitation
-from robo_papers.group_ppo.provers import Prover
+from robo_papers.group_ppo.group_advantages import Advantages, AdvantageSettings, Anchor, Critic, Graph, Group, Sets
 from robo_papers.group_ppo.self_imitation import SelfImitation
 from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule, Term
 from robo_policies.learners.episodic_settings import ClippedSettings
@@ -33,10 +30,7 @@ KINDS: dict[str, type[Advantages]] = {
     "group": Group,
     "anchor": Anchor,
     "graph": Graph,
-    "credit": Credit,
     "critic": Critic,
-    "macro": Macro,
-    "prover": Prover,
     "set": Sets,
 }
 """By the name of the setting `advantages`."""
@@ -55,7 +49,7 @@ class GroupPPOConfig(ClippedSettings):
     episodes: int = 32
     """Episodes between two updates."""
     group: int = 8
-    """Of these, episodes that begin in the same state; divides `episodes`."""
+    """Episodes of a group, which begin in the same state; divides `episodes`."""
     cloning: Cloning = Cloning()
     """Cloning of demonstrations before the first episode."""
     variety: float = 0.0
@@ -64,12 +58,6 @@ class GroupPPOConfig(ClippedSettings):
     """Weight of cloning its own best episodes so far."""
     kept_episodes: int = 32
     """self_imitation: episodes that are kept."""
-    self_imitation_rise: int = 0
-    """self_imitation: updates in which its weight rises from 0."""
-    imitation: float = 0.0
-    """Weight of cloning the demonstrations also after the first episode."""
-    imitates: str = "always"
-    """imitation: always, failed (demonstrations near tasks that no episode of a group solved) or learned (its weight)."""
     reference_weight: float = 0.0
     """Weight of the divergence from the policy before the first episode, the clone."""
     shuffles: bool = False
@@ -80,9 +68,6 @@ class GroupPPOConfig(ClippedSettings):
         allowed = {
             "kept_episodes": (self.kept_episodes >= 1, "1 or more"),
             "self_imitation": (0.0 <= self.self_imitation < np.inf, "0 or more"),
-            "self_imitation_rise": (self.self_imitation_rise >= 0, "0 or more"),
-            "imitation": (0.0 <= self.imitation < np.inf, "0 or more"),
-            "imitates": (self.imitates in IMITATIONS, ", ".join(IMITATIONS)),
             "reference_weight": (0.0 <= self.reference_weight < np.inf, "0 or more"),
         }
         kind = KINDS.get(self.advantages.kind)
@@ -99,9 +84,7 @@ class GroupPPOConfig(ClippedSettings):
         actor = self.actor(spec, seed)
         rule, terms = GroupRule(actor, self, KINDS[self.advantages.kind](actor, self)), list[Term]()
         if self.self_imitation:
-            terms.append(SelfImitation(actor, self.self_imitation, self.kept_episodes, self.self_imitation_rise))
-        if self.imitation:
-            terms.append(MixedImitation(actor, self.imitation, self.imitates, self.group))
+            terms.append(SelfImitation(actor, self.self_imitation, self.kept_episodes))
         if self.reference_weight:
             terms.append(NearClone(actor, self.reference_weight))
         return ClippedLearner(actor, self, rule, terms, self.cloning)
@@ -117,10 +100,6 @@ class GroupRule(Rule):
 
     def __init__(self, actor: EpisodeActor, config: GroupPPOConfig, kind: Advantages) -> None:
         self._actor, self._config, self.kind = actor, config, kind
-
-    @override
-    def begin(self) -> None:
-        self.kind.begin()
 
     @override
     def of(self, episodes: Sequence[Episode]) -> tuple[Floats, Figures]:

@@ -1,7 +1,6 @@
 """MiniGrid's FourRooms from a clone: PPO on the return, or on sets of episodes that visit different rooms.
 
 python -m robo_papers.group_ppo.rooms --seeds 3 --steps 100000 --episodes 4 --out rooms
-python -m robo_papers.group_ppo.rooms --seeds 3 --steps 100000 --episodes 1 --kinds return imitates --out imitates
 
 One JSON file for each seed and objective; those that are there are not computed again.
 """
@@ -48,11 +47,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "sets-permuted": {"advantages": {"kind": "set"}, "shuffles": True},
 }
 """PPO, polychromic sets, these with a penalty of the distance to the clone, and a control: permuted within each episode."""
-IMITATES: dict[str, dict[str, Any]] = {
-    f"imitates-{kind}": {"advantages": {"kind": "critic"}, "imitation": 0.1, "imitates": kind}
-    for kind in ("always", "failed", "learned")
-}
-"""PPO that goes on cloning the expert's episodes."""
 
 
 class FourRooms(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -162,7 +156,7 @@ def judged(policy: Any) -> dict[str, Any]:
 
 def trained(kind: str, seed: int, steps: int, each: int) -> dict[str, Any]:
     """Return the figures of a clone, and of the same after a training by one objective."""
-    config = updated(GroupPPOConfig(), SETTINGS, (KINDS | IMITATES)[kind])
+    config = updated(GroupPPOConfig(), SETTINGS, KINDS[kind])
     shown = demonstrations(seed, each)
     training = config.training(FourRooms, steps=0, seed=seed, demonstrations=shown)
     training.run(Silent())  # no step, the clone alone
@@ -182,7 +176,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("rooms"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    kinds = [kind for kind in (*KINDS, *IMITATES) if kind.startswith(tuple(given.kinds))]
+    kinds = [kind for kind in KINDS if kind.startswith(tuple(given.kinds))]
     for seed in range(given.seeds):
         for kind in kinds:
             path = given.out / f"{kind}--{seed}.json"

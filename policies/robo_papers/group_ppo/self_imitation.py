@@ -33,19 +33,16 @@ class Kept:
 class SelfImitation(Term):
     """The best episodes of a learner, and the loss of cloning them."""
 
-    def __init__(self, actor: EpisodeActor, weight: float, count: int, rise: int = 0) -> None:
-        """weight: of the loss; count: episodes that are kept; rise: updates in which the weight rises from 0."""
-        self._actor, self._weight, self._count, self._rise = actor, weight, count, rise
+    def __init__(self, actor: EpisodeActor, weight: float, count: int) -> None:
+        """weight: of the loss; count: episodes that are kept."""
+        self._actor, self._weight, self._count = actor, weight, count
         self.kept: list[Kept] = []
-        self.share = 1.0
-        """Of the weight that counts now."""
         self._worst = np.inf
         self._rows: tuple[Tensor, Tensor] | None = None
 
     @override
     def take(self, episodes: Sequence[Episode], advantages: Advantages) -> Figures:
         self.remember(episodes)
-        self.share = min(1.0, (self._actor.parts.updates + 1) / max(self._rise, 1))
         return {"kept": len(self.kept)}
 
     @property
@@ -70,7 +67,7 @@ class SelfImitation(Term):
         return self.cloning()
 
     def cloning(self) -> Tensor:
-        """Return share * weight * mean -log pi(a|s) over random steps of the kept episodes, 0 without one."""
+        """Return weight * mean -log pi(a|s) over random steps of the kept episodes, 0 without one."""
         parts = self._actor.parts
         if not self.kept:
             return torch.zeros((), device=parts.device)
@@ -82,7 +79,7 @@ class SelfImitation(Term):
             self._rows = features, torch.from_numpy(np.concatenate([each.actions for each in self.kept])).to(parts.device)
         features, actions = self._rows
         chosen = torch.from_numpy(self._actor.random.integers(len(actions), size=ROWS))
-        return -self.share * self._weight * self._actor.log_densities(features[chosen], actions[chosen]).mean()
+        return -self._weight * self._actor.log_densities(features[chosen], actions[chosen]).mean()
 
     @override
     def state_dict(self) -> StateDict:

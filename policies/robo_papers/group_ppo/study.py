@@ -6,13 +6,15 @@ python -m robo_papers.group_ppo.study --seeds 4
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 from typing_extensions import override
 
+from robo_app.experiments.results import Results, add_archive_option
 from robo_bench.trainings import Successes
 from robo_papers.group_ppo.learner import GroupPPOConfig
 from robo_papers.group_ppo.self_imitation import Kept, SelfImitation
@@ -31,23 +33,12 @@ SETTINGS: dict[str, Any] = {
 }
 KINDS: dict[str, dict[str, Any]] = {
     "critic": {"advantages": {"kind": "critic"}},
-    "credit (SPA)": {"advantages": {"kind": "credit"}},
     "anchor (GiGPO)": {"advantages": {"kind": "anchor"}},
     "graph (SALT)": {"advantages": {"kind": "graph"}},
     "group (GRPO)": {"advantages": {"kind": "group"}},
-    "macro, stretches of 4 (ArCHer)": {"advantages": {"kind": "macro", "macro_steps": 4}},
-    "prover, best of 4 of the first policy (PAV)": {"advantages": {"kind": "prover"}},
     "group, self-imitation 0.1": {"advantages": {"kind": "group"}, "self_imitation": 0.1},
-    "the same, rising over 60 updates (SPEAR)": {
-        "advantages": {"kind": "group"},
-        "self_imitation": 0.1,
-        "self_imitation_rise": 60,
-    },
     "control: self-imitation of the newest episodes": {"advantages": {"kind": "group"}, "self_imitation": 0.1, "newest": True},
     "control: graph, permuted within each episode": {"advantages": {"kind": "graph"}, "shuffles": True},
-    "control: credit, permuted within each episode": {"advantages": {"kind": "credit"}, "shuffles": True},
-    "control: prover, permuted within each episode": {"advantages": {"kind": "prover"}, "shuffles": True},
-    "control: macro, permuted within each episode": {"advantages": {"kind": "macro", "macro_steps": 4}, "shuffles": True},
 }
 
 
@@ -109,17 +100,24 @@ def successes(seed: int, updates: int = UPDATES, **settings: Any) -> list[bool]:
     return heard.found[: updates * config.episodes]
 
 
+def figures(seed: int, settings: Mapping[str, Any]) -> dict[str, float]:
+    """Return the share of successful episodes, over the training and over its end."""
+    found = successes(seed, **settings)
+    return {"success": float(np.mean(found)), "success of the last 100": float(np.mean(found[-100:]))}
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--rows", default="", help="only those whose name has this in it")
+    add_archive_option(parser, "group-ppo")
     given = parser.parse_args()
-    seeds = range(given.seeds)
+    seeds, results = range(given.seeds), Results("group-ppo", given.archive, SETTINGS)
     print("| advantages | success over the training, mean | of each seed | over the last hundred episodes |\n|---|---|---|---|")
     for name, settings in ((name, settings) for name, settings in KINDS.items() if given.rows in name):
-        runs = [successes(seed, **settings) for seed in seeds]
-        means, last = ([float(np.mean(run[part])) for run in runs] for part in (slice(None), slice(-100, None)))
+        runs = [results.measured(name, seed, partial(figures, seed, settings), settings=settings) for seed in seeds]
+        means, last = ([float(np.mean(run[key])) for run in runs] for key in ("success", "success of the last 100"))
         shown = ", ".join(f"{mean:.2f}" for mean in means)
         print(f"| {name} | {np.mean(means):.2f} | {shown} | {', '.join(f'{value:.2f}' for value in last)} |", flush=True)
 

@@ -8,8 +8,8 @@ arXiv:2503.08525. The policy acts, a corrector names the action that it would ha
 as in DAgger (Ross et al. 2011, arXiv:1011.0686), which has the second term alone. A is the return-to-go, standardised over the
 batch. The corrector is the environment's scripted policy; it watches whole episodes and never acts.
 
-Differs from the paper: its corrector rewrites the thought of a vision-language model and leaves the action alone, so that the
-weight must stay. Here actions themselves are corrected, and a corrector that errs would be copied: the weight falls to 0.
+Differs from the paper: its corrector rewrites the thought of a vision-language model and leaves the action alone. Here actions
+themselves are corrected, and a corrector that is wrong in the same places is copied, unless the weight falls (`fades_over`).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class GTRConfig(ClippedSettings):
     """Newest corrections that are learned from."""
     weight: float = 1.0
     """w, of the corrections in the loss, at first."""
-    fades_over: int = 100
-    """Updates over which w falls to 0; 0 keeps it, which is right only for a corrector that never errs."""
+    fades_over: int = 0
+    """Updates over which w falls to 0, for a corrector that is wrong in the same places again and again; 0 keeps it."""
     corrector_noise: float = 0.0
     """Noise on the corrector's actions, to try how it errs: as that of `robo-rl record --noise`."""
     reward_weight: float = 1.0
-    """Of the task's reward in the loss; 0 is DAgger."""
+    """Weight of the task's reward in the loss; 0 is DAgger."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

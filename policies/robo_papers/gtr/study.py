@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from robo_app.experiments.results import Results, add_archive_option
 from robo_bench.walled_grid import FAR, MOVES, SIZE, played
 
 Floats = npt.NDArray[np.float64]
@@ -149,18 +151,33 @@ def phases(weight: float, seed: int) -> tuple[float, float]:
     return float(np.mean(success[-10:])), float(np.mean(right[-10:]))
 
 
+def success(kind: Kind, seed: int) -> dict[str, float]:
+    """Return the success of a policy as a figure."""
+    return {"success": learned(kind, seed)}
+
+
+def spoken(weight: float, seed: int) -> dict[str, float]:
+    """Return the figures of `phases`."""
+    return dict(zip(("success", "right phases"), phases(weight, seed), strict=True))
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=4)
-    seeds = range(parser.parse_args().seeds)
+    add_archive_option(parser, "gtr")
+    given = parser.parse_args()
+    seeds = range(given.seeds)
+    results = Results("gtr", given.archive, {"updates": UPDATES, "episodes": EPISODES, "rate": RATE})
     print("| learned from | success of each seed over the last ten updates |\n|---|---|")
     for kind in KINDS:
-        print(f"| {kind.name} | {', '.join(f'{learned(kind, seed):.2f}' for seed in seeds)} |", flush=True)
+        runs = [results.measured(kind.name, seed, partial(success, kind, seed), kind=kind)["success"] for seed in seeds]
+        print(f"| {kind.name} | {', '.join(f'{share:.2f}' for share in runs)} |", flush=True)
     print("\n| corrections of the phase | success | right phases |\n|---|---|---|")
     for weight in (0.0, 0.1):
-        found = [phases(weight, seed) for seed in seeds]
-        columns = (", ".join(f"{each:.2f}" for each in column) for column in zip(*found, strict=True))
+        name = f"phases corrected with {weight:g}"
+        found = [results.measured(name, seed, partial(spoken, weight, seed)) for seed in seeds]
+        columns = (", ".join(f"{each[key]:.2f}" for each in found) for key in ("success", "right phases"))
         print(f"| {'with' if weight else 'none'} | {' | '.join(columns)} |", flush=True)
 
 

@@ -27,13 +27,13 @@ class SearchConfig:
     rounds: int = 5
     """Generations, as in the papers."""
     programs: int = 16
-    """Of one round."""
+    """Programs of one round."""
     temperature: float = 1.0
-    """Of sampling, as in the papers."""
+    """Temperature of sampling, as in the papers."""
     budget: int = 0
     """Trainings after which the search ends; 0 for as many as rounds and programs allow."""
     seed: int = 0
-    """Of every training."""
+    """Seed of every training."""
 
     def __post_init__(self) -> None:
         allowed = {name: (getattr(self, name) >= 1, "1 or more") for name in ("rounds", "programs")}

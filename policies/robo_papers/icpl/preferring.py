@@ -38,7 +38,7 @@ class OracleComparer(NamedSettings):
     mistakes: float = 0.0
     """Share of decided answers that are turned round."""
     seed: int = 0
-    """Of the mistakes."""
+    """Seed of the mistakes."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "seed": (self.seed >= 0, "0 or more")})
@@ -58,7 +58,7 @@ class ChanceComparer(NamedSettings):
     name: ClassVar[str] = "chance"
 
     seed: int = 0
-    """Of the draw."""
+    """Seed of the draw."""
 
     def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:
         """Return 0 or 1."""

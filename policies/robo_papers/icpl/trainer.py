@@ -35,7 +35,7 @@ class RecipeTrainer:
 
     recipe: Recipe[Any]
     folder: Path
-    """Of all trainings."""
+    """Folder of all trainings."""
     beyond: int = SELECTION
     """Added to the recipe's first evaluation seed, for the episodes that give the score."""
 

@@ -101,9 +101,9 @@ class LatentCodeConfig:
     candidates: int = 5
     """Answers that are merged into one; 1 uses the only one unchanged."""
     temperature: float = 1.0
-    """Of sampling them."""
+    """Temperature of sampling them."""
     summary_temperature: float = 0.3
-    """Of the answer that merges them."""
+    """Temperature of the answer that merges them."""
     rounds: int = 5
     """Self-verification: largest number of trials of a program; 0 uses the first program without a trial."""
 

@@ -77,7 +77,7 @@ class DecomposedReward(StepReward):
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     """The network that is learned."""
     seed: int = 0
-    """Of its first weights and of draws."""
+    """Seed of its first weights and of draws."""
     permuted: bool = False
     """A control: each episode has the return of a random one of the newest."""
 
@@ -213,9 +213,9 @@ class LatentReward(DrawnSteps, DecomposedReward, UsesPrograms):
 
     name: ClassVar[str] = "lare"
     path: str
-    """Of the .py file of the program whose terms are the factors."""
+    """Path of the .py file of the program whose terms are the factors."""
     limits: Limits = field(default_factory=Limits)
-    """Of the program's process."""
+    """Limits of the program's process."""
 
     @cached_property
     def runner(self) -> ProgramRunner:

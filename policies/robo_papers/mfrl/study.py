@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from robo_app.experiments.results import Results, add_archive_option
 from robo_bench.trainings import Silent
 from robo_papers.mfrl.feasibility import Feasibility
 from robo_papers.mfrl.learner import MFRLConfig
@@ -142,6 +143,13 @@ def print_classifiers(file: Path, seeds: Sequence[int]) -> None:
         print(f"{flights:4} flights", "  ".join(f"{key} {interval:.3f}" for key, interval in figures.items()), flush=True)
 
 
+def trained(fidelities: str, flights: int, seed: int, episodes: int) -> dict[str, float]:
+    """Return the figures of a policy that was trained with that many flights."""
+    training = MFRLConfig(fidelities=fidelities).training(partial(make_environment, TASK), steps=flights, seed=seed)
+    training.run(Silent())
+    return judged(training.policy, episodes)
+
+
 def main() -> None:
     """Train what is missing in the folder, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -152,6 +160,7 @@ def main() -> None:
     parser.add_argument("--classifiers", action="store_true", help="models of feasibility alone")
     parser.add_argument("--room", action="store_true", help="the fastest plans that fly, by search")
     parser.add_argument("--only", nargs="*", default=["both", "low", "high"])
+    add_archive_option(parser, "mfrl")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -162,23 +171,15 @@ def main() -> None:
         for seed in range(4):
             print(f"task {seed}", "  ".join(f"{name} {ratio:.3f}" for name, ratio in room(seed).items()), flush=True)
         return
-    make = partial(make_environment, TASK)
+    make, results = partial(make_environment, TASK), Results("mfrl", arguments.archive, {"episodes": arguments.episodes})
+    spec = specification(make())
     for factor in SLOWED:
-        file = arguments.out / f"slowed-{factor:g}--all.json"
-        if not file.exists():
-            write_durably(file, json.dumps(judged(Slowed(specification(make()), factor), arguments.episodes)).encode())
+        results.measured(f"slowed {factor:g}", 0, partial(judged, Slowed(spec, factor), arguments.episodes))
     for seed in arguments.seeds:
         for fidelities in arguments.only:
-            file = arguments.out / f"{fidelities}--{seed}.json"
-            if not file.exists():
-                training = MFRLConfig(fidelities=fidelities).training(make, steps=arguments.flights, seed=seed)
-                training.run(Silent())
-                write_durably(file, json.dumps(judged(training.policy, arguments.episodes)).encode())
-    for name in [*(f"slowed-{factor:g}" for factor in SLOWED), "both", "low", "high"]:
-        runs = [json.loads(file.read_text()) for file in sorted(arguments.out.glob(f"{name}--*.json"))]
-        if runs:
-            figures = {key: stratified_bootstrap([[run[key] for run in runs]], np.mean) for key in runs[0]}
-            print(f"{name:12} {len(runs)} runs", "  ".join(f"{key} {interval:.3g}" for key, interval in figures.items()))
+            train = partial(trained, fidelities, arguments.flights, seed, arguments.episodes)
+            results.measured(fidelities, seed, train, flights=arguments.flights)
+    print(results.page())
 
 
 if __name__ == "__main__":

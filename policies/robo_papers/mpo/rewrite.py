@@ -43,7 +43,7 @@ class Rewrite:
     episodes: int = 20
     """Episodes that it analyses; of more, those are chosen whose scores do not fit."""
     seed: int = 0
-    """Of the order in which episodes are chosen."""
+    """Seed of the order in which episodes are chosen."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"episodes": 1, "seed": 0})

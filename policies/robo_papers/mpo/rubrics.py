@@ -211,7 +211,7 @@ class Rewriting:
     shown: int
     """Episodes that were analysed."""
     bad: int
-    """Of all, those whose scores do not fit."""
+    """Share of all pairs, whose scores do not fit."""
 
 
 def rewritten(asking: ModelClient, rubric: Rubric, samples: Sequence[Sample], *, most: int = 20, seed: int = 0) -> Rewriting:

@@ -1,7 +1,8 @@
 """OER: continual offline reinforcement learning, one recorded task after the other.
 
 Gai, Wang and He 2023, "OER: Offline Experience Replay for Continual Offline Reinforcement Learning", arXiv:2305.13804. Of each
-task that is over a few steps are kept, those that its policy would take (MBES, robo_papers.oer.selection). Two policies:
+task that is over a few steps are kept: by default the most different, in the paper those that its policy would take (MBES,
+`selection: model`). Two policies:
 pi learns the present task n from all of its steps, mu imitates pi and the memories B_j of the tasks before (dual cloning):
 
     L(mu) = E over D_n |mu(s) - pi(s)|^2 + (1 / n) sum_j E over B_j |mu(s) - a|^2
@@ -56,14 +57,14 @@ class OERConfig(TD3BCSettings, OwnLoop):
     for each instruction, in the order in which they first appear."""
     capacity: int = 500
     """Steps that are kept of each task; 0 forgets."""
-    selection: Rule = "model"
-    """Rule for the steps that are kept."""
+    selection: Rule = "coverage"
+    """Rule for the steps that are kept; "model" (MBES) is the paper's."""
     dual: bool = True
     """Two policies; False clones the memories with the policy that learns."""
     ewc: float = 0.0
     """Weight of elastic weight consolidation, for `dual: false`."""
     model_updates: int = 2000
-    """Of the model of dynamics, for the selection "model"."""
+    """Updates of the model of dynamics, for the selection "model"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,14 +1,13 @@
 """Three tasks of a reaching arm, one after the other, from recorded data: score of each after all of them, and forgetting.
 
-python -m robo_papers.oer.study --out continual --seeds 3
+python -m robo_papers.oer.study --seeds 3 --archive docs/benchmarks/oer.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -16,6 +15,8 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from robo_app.experiments.results import Results, add_archive_option
+from robo_bench.reacher import ReacherExpert
 from robo_bench.trainings import Silent
 from robo_papers.oer.learner import ContinualTraining, OERConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
@@ -25,17 +26,17 @@ from robo_rl.protocols.components import Policy
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.settings import updated
-from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec, specification
-from robo_rl.system.durable_files import write_durably
+from robo_rl.spec.environment import ArraySpec, ObservationSpec, specification
 from robo_rl.types import Array, Episode
 
+FIGURES = ("after all, mean of tasks", "first task after it", "first task after all", "backward transfer")
 GAINS = (1.0, -1.0, 0.4)
 """Factor of the motors in each task."""
 UPDATES, EPISODES, JUDGED = 3000, 400, 40
 """Per task: updates, recorded episodes of 50 steps, evaluated episodes."""
 SHARED: dict[str, Any] = {"network": {"hidden": (128, 128)}, "batch_size": 128, "lr": 1e-3}
 METHODS: dict[str, OERConfig] = {
-    "OER": updated(OERConfig(), SHARED),
+    "OER": updated(OERConfig(), SHARED, selection="model"),
     "dual, random steps": updated(OERConfig(), SHARED, selection="random"),
     "dual, highest rewards": updated(OERConfig(), SHARED, selection="reward"),
     "dual, largest errors": updated(OERConfig(), SHARED, selection="surprise"),
@@ -71,25 +72,12 @@ class Motors(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._with_task(observation), reward, terminated, truncated, info
 
 
-class Controller:
-    """Pulls the finger to the target by the transposed Jacobian, with noise; knows the gain."""
+class Controller(ReacherExpert):
+    """The expert, who knows the gain of each task."""
 
-    def __init__(self, spec: EnvironmentSpec, noise: float, seed: int) -> None:
-        self.environment_spec, self._noise, self._random = spec, noise, np.random.default_rng(seed)
-
-    def reset(self) -> None:
-        """Do nothing."""
-
-    def act(self, observation: Any, *, deterministic: bool = False) -> Array:
-        """Return torques (2,)."""
-        (cos_0, cos_1), (sin_0, sin_1) = observation["joint_cosine"], observation["joint_sine"]
-        both = np.array([cos_0 * cos_1 - sin_0 * sin_1, sin_0 * cos_1 + cos_0 * sin_1])
-        first, second = 0.1 * np.array([-sin_0, cos_0]), 0.11 * np.array([-both[1], both[0]])
-        away, gain = observation["target_to_fingertip"], GAINS[int(observation["task"].argmax())]
-        pull = np.array([(first + second) @ -away, second @ -away])
-        action = (20.0 * pull - 0.1 * observation["joint_velocity"]) / gain + self._noise * self._random.normal(size=2)
-        torques: Array = np.clip(action, -1.0, 1.0).astype(np.float32)
-        return torques
+    @override
+    def gain(self, observation: Any) -> float:
+        return GAINS[int(observation["task"].argmax())]
 
 
 def recorded(task: int) -> list[Episode]:
@@ -139,37 +127,42 @@ def together(episodes: list[list[Episode]], seed: int) -> list[list[float]]:
     return [[mean_return(learner.policy, task) for task in range(len(GAINS))]]
 
 
+def figures(config: OERConfig | None, episodes: list[list[Episode]], seed: int, ends: tuple[Array, Array]) -> dict[str, float]:
+    """Return the figures of a training. ends: returns of the random policy and of the controller, (tasks,) each."""
+    returns = together(episodes, seed) if config is None else after_each(config, episodes, seed)
+    scores = 100.0 * (np.array(returns) - ends[0]) / (ends[1] - ends[0])
+    tasks = len(GAINS)
+    lost = [scores[-1, task] - scores[task, task] for task in range(tasks - 1)] if len(scores) == tasks else [0.0]
+    found = [scores[-1].mean(), scores[0, 0], scores[-1, 0], np.mean(lost)]
+    return {name: float(value) for name, value in zip(FIGURES, found, strict=True)}
+
+
 def main() -> None:
     """Train all that the folder lacks, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[], help="methods")
+    add_archive_option(parser, "oer")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    results = Results("oer", arguments.archive, {"updates": UPDATES, "episodes": EPISODES, "judged": JUDGED, "gains": GAINS})
     episodes = [recorded(task) for task in range(len(GAINS))]
     random = RandomPolicy(specification(Motors(0)), 0)
     low = np.array([mean_return(random, task) for task in range(len(GAINS))])
     high = np.array([mean_return(Controller(specification(Motors(0)), 0.0, 0), task) for task in range(len(GAINS))])
     print(f"random {low.round(1).tolist()}, controller {high.round(1).tolist()}; scores are 0 and 100 for them", flush=True)
-    columns = "after all, mean of tasks | first task after it | first task after all | backward transfer"
-    print(f"| method | {columns} |\n|---|---|---|---|---|")
+    print(f"| method | {' | '.join(FIGURES)} |\n|---|---|---|---|---|")
     for name, config in {**METHODS, "all tasks at once": None}.items():
         if arguments.only and name not in arguments.only:
             continue
         rows = []
         for seed in range(arguments.seeds):
-            file = arguments.out / f"{name.replace(' ', '-')}--{seed}.json"
-            if not file.exists():
-                returns = together(episodes, seed) if config is None else after_each(config, episodes, seed)
-                write_durably(file, json.dumps(returns).encode())
-            scores = 100.0 * (np.array(json.loads(file.read_text())) - low) / (high - low)
-            tasks = len(GAINS)
-            lost = [scores[-1, task] - scores[task, task] for task in range(tasks - 1)] if len(scores) == tasks else [0.0]
-            rows.append([scores[-1].mean(), scores[0, 0], scores[-1, 0], np.mean(lost)])
-        found = map(student_interval, zip(*rows, strict=True))
-        cells = [f"{each.estimate:.0f} [{each.low:.0f}, {each.high:.0f}]" for each in found]
+            found = results.measured(
+                name, seed, partial(figures, config, episodes, seed, (low, high)), config=config or TD3BCConfig()
+            )
+            rows.append([found[name] for name in FIGURES])
+        intervals = map(student_interval, zip(*rows, strict=True))
+        cells = [f"{each.estimate:.0f} [{each.low:.0f}, {each.high:.0f}]" for each in intervals]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

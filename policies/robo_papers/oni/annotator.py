@@ -92,7 +92,7 @@ class Label(NamedTuple):
 
     query: Query
     value: float
-    """Of one caption: 0 or 1. Of two: 0 the first is better, 1 the second is, 0.5 neither."""
+    """Value of one caption: 0 or 1. Of two: 0 the first is better, 1 the second is, 0.5 neither."""
 
 
 class Annotator(Protocol):

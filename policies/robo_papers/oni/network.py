@@ -22,7 +22,7 @@ from robo_rl.fitting import fit
 from robo_rl.types import Metrics, StateDict
 
 BUCKETS = 1024
-"""Of words and pairs of neighbours: few enough for a quick fit, many enough to separate most words of a task."""
+"""Buckets of words and pairs of neighbours: few enough for a quick fit, many enough to separate most words of a task."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Fit:
     batch_size: int = 256
     """Labels of one step, as in the paper; all of them if there are fewer."""
     lr: float = 1e-2
-    """Of Adam. The paper has 1e-4 for a network that gets thousands of labels; ours must learn from dozens."""
+    """Learning rate of Adam. The paper has 1e-4 for a network that gets thousands of labels; ours must learn from dozens."""
     width: int = 32
     """Hidden units."""
     growth: float = 0.2
@@ -43,7 +43,7 @@ class Fit:
     gradient_clip: float = 10.0
     """Norm of the gradient, as in the paper's ranking."""
     seed: int = 0
-    """Of weights and batches."""
+    """Seed of weights and batches."""
 
     def __post_init__(self) -> None:
         least = {name: (getattr(self, name) >= 1, "1 or more") for name in ("steps", "batch_size", "width")}
@@ -91,7 +91,7 @@ class CaptionFitter:
         self._optimizer = torch.optim.Adam(self.network.parameters(), settings.lr, fused=True)
         self._fitted = 0
         self.loss = float("nan")
-        """Of the last step of the last fit."""
+        """Loss of the last step of the last fit."""
 
     @property
     def metrics(self) -> Metrics:

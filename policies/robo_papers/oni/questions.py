@@ -151,7 +151,7 @@ class AnnotationRule:
     garbage: float = 0.0
     """Share that gets an answer without the form, always the same ones."""
     seed: int = 0
-    """Of the choice of these captions."""
+    """Seed of the choice of these captions."""
 
     def __post_init__(self) -> None:
         shares = {name: (0 <= getattr(self, name) <= 1, "0 to 1") for name in ("errors", "garbage")}

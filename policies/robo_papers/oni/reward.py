@@ -49,9 +49,9 @@ class ONI(StepReward):
     llm: str = RULE
     """The model: a judge such as `endpoint`, a YAML file that names one, `pack:NAME`, or "rule", which is no model."""
     llm_settings: dict[str, Any] = field(default_factory=dict)
-    """Of a judge."""
+    """Settings of a judge."""
     rule: AnnotationRule = field(default_factory=AnnotationRule)
-    """Of `llm: rule`."""
+    """Rule of `llm: rule`."""
     log: str = ""
     """File of all calls of the model, which answers repeated requests; empty for none. Each run needs its own."""
     goal: str = ""
@@ -226,7 +226,7 @@ class ONIClassification(ONI):
     most_labels: int = 25_000
     """Number of labels from which on no query is sent and the network stays as it is. As in the paper."""
     fit: Fit = field(default_factory=Fit)
-    """Of the network."""
+    """Settings of the network's fit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -251,7 +251,7 @@ class ONIRanking(ONI):
     most_labels: int = 10_000
     """Number of comparisons from which on no query is sent and the network stays as it is."""
     fit: Fit = field(default_factory=Fit)
-    """Of the network."""
+    """Settings of the network's fit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,176 +1,269 @@
-"""QARL: an adversary of bounded rationality whose temperature falls as fast as the policy copes with it.
+"""Two soft actor-critics against each other: the robot's policy, and an adversary that pushes bodies, paid the opposite.
 
-Reddi, Tölle, Peters, Chalvatzaki and D'Eramo 2024, "Robust Adversarial Reinforcement Learning via Bounded Rationality
-Curricula", arXiv:2311.01642. Temperatures are drawn from a Gamma distribution, which moves towards a target within a trust
-region as long as the expected return stays above a bound (self-paced learning, Klink et al. 2021, arXiv:2102.13176).
-
-As in the authors' experiments only its shape moves and its rate is fixed. With both free, a maximum of few noisy returns
-narrows the distribution to a point in some steps, and from a point no step of bounded divergence leads away.
+Pinto, Davidson, Sukthankar and Gupta 2017, "Robust Adversarial Reinforcement Learning", arXiv:1703.02702, algorithm 1, with SAC
+in place of TRPO; and with an adversary of bounded rationality, Reddi, Tölle, Peters, Chalvatzaki and D'Eramo 2024, "Robust
+Adversarial Reinforcement Learning via Bounded Rationality Curricula", arXiv:2311.01642. Both observe the episode's temperature
+alpha, relative to that at the start. B rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
+import gymnasium
 import numpy as np
-import numpy.typing as npt
-from scipy.special import digamma, gammaln
+import torch
+from torch import Tensor
 from typing_extensions import override
 
-from robo_papers.qarl.adversarial import AdversarialSettings, Curriculum
+from robo_papers.qarl.curricula import CurriculumSettings
+from robo_policies.export.acting import ActingNetwork, WithConstant, acting_network
+from robo_policies.learners.own_loop import OwnLoop
+from robo_policies.learners.parts import ActorPolicy
+from robo_policies.learners.sac import SAC, Objective, SACSettings
+from robo_policies.networks.encoders import TensorBatch
+from robo_rl.environments.forces import Forces
 from robo_rl.errors import require_allowed
-from robo_rl.types import Metrics, StateDict
+from robo_rl.extras import Column
+from robo_rl.protocols.components import Policy, Stateful
+from robo_rl.protocols.contract import OWN, Feature, Needs
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.rollout.episode import RandomPolicy
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec
+from robo_rl.training.episode_loop import EpisodeLoop
+from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
 
-Floats = npt.NDArray[np.float64]
-CANDIDATES = 500
-"""Shapes that are compared at each step of the distribution, at equal distances of their logarithms."""
-SPAN = 10.0
-"""Largest factor of the shape in one step that raises the return; the trust region is narrower."""
-
-
-class Gamma(NamedTuple):
-    """Gamma distribution of temperatures."""
-
-    shape: float
-    rate: float
-
-    @property
-    def mean(self) -> float:
-        """Mean temperature."""
-        return self.shape / self.rate
-
-    def log_density(self, values: Floats) -> Floats:
-        """Return log p of values."""
-        return np.asarray(
-            self.shape * np.log(self.rate) - gammaln(self.shape) + (self.shape - 1.0) * np.log(values) - self.rate * values
-        )
-
-    def divergence(self, other: Gamma) -> float:
-        """Return KL(self || other) in closed form."""
-        shapes = (self.shape - other.shape) * digamma(self.shape) - gammaln(self.shape) + gammaln(other.shape)
-        rates = other.shape * (np.log(self.rate) - np.log(other.rate)) + self.shape * (other.rate - self.rate) / self.rate
-        return float(shapes + rates)
+TEMPERATURE = "adversary_temperature"
+"""Observation: alpha over that at the start."""
 
 
 @dataclass(frozen=True)
-class QARLConfig(AdversarialSettings):
-    """Settings of QARL."""
+class AdversarySettings:
+    """The adversary: the group `adversary` of settings."""
 
-    first_shape: float = 50.0
-    """Shape of the Gamma distribution at the start; `first_temperature` then gives its rate, `last_temperature` the target's
-    shape: 1 with the defaults."""
-    below_bound: Literal["hold", "raise"] = "hold"
-    """Steps below the bound: "hold" waits, as the authors' experiments do; "raise" maximises the return until the bound was
-    reached once, then waits."""
-    return_bound: float = 10.0
-    """Return xi that the policy must reach for the adversary to become more rational."""
-    rollouts: int = 30
-    """Episodes between two steps of the distribution."""
-    trust_region: float = 0.5
-    """[nat] largest KL divergence of a step."""
-    least_samples: float = 0.3
-    """Smallest effective sample size of the importance weights, as a share of the episodes; steps are shortened to it."""
+    force: float = 1.0
+    """[N] largest force along each axis of each body; 0 for plain SAC, which observes no temperature."""
+    bodies: tuple[str, ...] = ()
+    """Bodies of the MuJoCo model that are pushed; by default the first that moves."""
+    axes: str = "xz"
+    """Axes of the world along which they are pushed."""
+    phase: int = 10
+    """Episodes, after those of the policy, for which the adversary learns."""
+
+    def __post_init__(self) -> None:
+        allowed = {"force": (0.0 <= self.force < np.inf, "0 or more"), "phase": (self.phase >= 1, "1 or more")}
+        require_allowed(self, allowed, group="adversary")
+
+
+@dataclass(frozen=True)
+class QARLConfig(SACSettings, CurriculumSettings, OwnLoop):
+    """Settings of training against an adversary; those of SAC are of both."""
+
+    needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
+
+    adversary: AdversarySettings = AdversarySettings()
+    """The adversary."""
+    phase: int = 10
+    """Episodes for which the policy learns."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        allowed = {"first_shape": (self.first_shape > 0, "above 0"), "rollouts": (self.rollouts >= 2, "2 or more")}
-        allowed |= {
-            "trust_region": (self.trust_region > 0, "above 0"),
-            "least_samples": (0 <= self.least_samples <= 1, "0 to 1"),
-        }
-        require_allowed(self, allowed)
+        CurriculumSettings.__post_init__(self)
+        require_allowed(self, {"phase": (self.phase >= 1, "1 or more")})
+
+    def observed(self, spec: EnvironmentSpec) -> EnvironmentSpec:
+        """Return the spec that the policy learns in: with the temperature, unless nothing pushes."""
+        return with_temperature(spec) if self.adversary.force > 0 else spec
 
     @override
-    def curriculum(self) -> GammaCurriculum:
-        return GammaCurriculum(self)
-
-
-class GammaCurriculum(Curriculum):
-    """Distribution of temperatures, and the episodes since its last step."""
-
-    def __init__(self, config: QARLConfig) -> None:
-        self._config = config
-        self.present = Gamma(config.first_shape, config.first_shape / config.first_temperature)
-        self.target = Gamma(self.present.rate * config.last_temperature, self.present.rate)
-        self.was_reached = False
-        """True from the first step at which the mean return was at the bound or above."""
-        self._alphas, self._returns = list[float](), list[float]()
-
-    @property
-    @override
-    def mean(self) -> float:
-        """Mean of the present distribution."""
-        return self.present.mean
+    def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
+        return SAC(spec, self, seed)
 
     @override
-    def draw(self, generator: np.random.Generator) -> float:
-        """Return a temperature; never 0, whose density has no logarithm."""
-        return max(float(generator.gamma(self.present.shape, 1.0 / self.present.rate)), 1e-8)
+    def loop(self) -> type[AdversarialTraining]:
+        return AdversarialTraining
 
     @override
-    def finish(self, alpha: float, episode_return: float, progress: float) -> Metrics:
-        """Take in an episode; move the distribution when there are enough."""
-        self._alphas.append(alpha)
-        self._returns.append(episode_return)
-        if len(self._alphas) >= self._config.rollouts:
-            alphas, returns = np.array(self._alphas), np.array(self._returns)
-            is_reached = bool(returns.mean() >= self._config.return_bound)
-            self.was_reached |= is_reached
-            if is_reached or (self._config.below_bound == "raise" and not self.was_reached):
-                self.present = moved(self.present, self.target, alphas, returns, self._config)
-            self._alphas, self._returns = [], []
-        return {
-            "adversary/temperature": alpha,
-            "adversary/mean_temperature": self.present.mean,
-            "adversary/shape": self.present.shape,
-        }
+    def policy_of(self, spec: EnvironmentSpec, seed: int, state: StateDict) -> Policy:
+        learner, curriculum = self.build(self.observed(spec), seed), self.build_curriculum()
+        learner.load_state_dict(state["learner"])
+        curriculum.load_state_dict(state["training"]["curriculum"])
+        return PlainPolicy(spec, learner.policy, curriculum.mean / self.first_temperature)
+
+
+class RowTemperatures(Objective):
+    """The temperature of each row's episode in the place of a learnt one (eq. 4 of Reddi et al.)."""
+
+    @override
+    def entropy_weight(self, alpha: Tensor, data: TensorBatch) -> Tensor:
+        return data.extras["alpha"]
+
+
+class PlainPolicy(Stateful):
+    """The robot's policy in the plain environment, in which no temperature is observed.
+
+    It is asked for the mean temperature of the curriculum, as in the authors' evaluations. A lower one, which the curriculum
+    has not reached, would be an input far from all that the policy has learnt from.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, policy: ActorPolicy, temperature: float) -> None:
+        """temperature: relative to that at the start."""
+        self.environment_spec, self._policy = spec, policy
+        self.ask_for(temperature)
+
+    def ask_for(self, temperature: float) -> None:
+        """Act as against an adversary of this temperature, relative to that at the start."""
+        self.temperature = np.full(1, temperature, np.float32)
+
+    def reset(self) -> None:
+        """Do nothing."""
+
+    def acting_network(self) -> ActingNetwork:
+        """Return the policy's network with the temperature inside, to be exported."""
+        acting = acting_network(self._policy)
+        return replace(acting, network=WithConstant(acting.network, TEMPERATURE, torch.from_numpy(self.temperature.copy())))
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Return an action (A,)."""
+        return self._policy.act({**observation, TEMPERATURE: self.temperature}, deterministic=deterministic)
 
     @override
     def state_dict(self) -> StateDict:
-        lists = {"present": list(self.present), "alphas": list(self._alphas), "returns": list(self._returns)}
-        return {**lists, "was_reached": self.was_reached}
+        return {"policy": self._policy.state_dict(), "temperature": self.temperature.copy()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self.present = Gamma(*(float(value) for value in state["present"]))
-        self._alphas, self._returns = ([float(value) for value in state[name]] for name in ("alphas", "returns"))
-        self.was_reached = bool(state["was_reached"])
+        self._policy.load_state_dict(state["policy"])
+        self.temperature = np.asarray(state["temperature"], np.float32)
 
 
-def moved(present: Gamma, target: Gamma, alphas: Floats, returns: Floats, config: QARLConfig) -> Gamma:
-    """Return the next distribution (eq. 12): nearest to the target within the trust region and above the bound.
+class Opponents:
+    """The robot's policy in an episode with an adversary, whose force it lets act before each step."""
 
-    If the bound was not reached the expected return is maximised within the trust region instead. At one rate the divergence
-    from the target falls with the distance that the shape has moved towards it: the farthest allowed shape is the solution.
-    """
-    is_below = returns.mean() < config.return_bound
-    ends = [target.shape / present.shape, *([SPAN, 1.0 / SPAN] if is_below else [])]
-    found = [Gamma(present.shape * end**share, present.rate) for end in ends for share in np.linspace(0.0, 1.0, CANDIDATES)]
-    near = [each for each in found if _is_near(each, present, alphas, config)]
-    gains = [expected_return(each, present, alphas, returns) for each in near]
-    if is_below:
-        return near[int(np.argmax(gains))]  # the first of equal ones: flat returns move nothing
-    allowed = [each for each, gain in zip(near, gains, strict=True) if gain >= config.return_bound]
-    return min(allowed, key=lambda each: each.divergence(target), default=present)
+    def __init__(self, training: AdversarialTraining, temperature: Array) -> None:
+        """temperature: (1,) of the adversary, relative to its mean at the start."""
+        self.environment_spec = training.environment_spec
+        self.temperature = temperature
+        self.force: Array = np.zeros(0, np.float32)
+        """Newest action of the adversary, shares of the limit."""
+        self._training = training
 
+    def reset(self) -> None:
+        """Nothing to forget."""
 
-def _is_near(candidate: Gamma, present: Gamma, alphas: Floats, config: QARLConfig) -> bool:
-    is_trusted = candidate.divergence(present) <= config.trust_region
-    return is_trusted and effective_samples(candidate, present, alphas) >= config.least_samples
-
-
-def expected_return(candidate: Gamma, present: Gamma, alphas: Floats, returns: Floats) -> float:
-    """Return the importance-weighted mean of returns under a candidate, weights normalised."""
-    return float(np.average(returns, weights=_weights(candidate, present, alphas)))
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Return an action (A,), and push."""
+        action, self.force = self._training.actions({**observation, TEMPERATURE: self.temperature})
+        self._training.forces.push(self._training.curriculum.force * self.force)
+        return action
 
 
-def effective_samples(candidate: Gamma, present: Gamma, alphas: Floats) -> float:
-    """Return (sum w)^2 / sum w^2 as a share of the samples."""
-    weights = _weights(candidate, present, alphas)
-    return float(weights.sum() ** 2 / (weights**2).sum() / len(weights))
+class AdversarialTraining(EpisodeLoop):
+    """Episodes with both, learnt from by one of them at a time."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], config: QARLConfig, *, steps: int, seed: int) -> None:
+        super().__init__(environment, steps=steps, seed=seed)
+        self.config = config
+        self.forces = Forces(environment, config.adversary.bodies, config.adversary.axes, config.adversary.force)
+        self.curriculum = config.build_curriculum()
+        spec, words = config.observed(self.environment_spec), np.random.SeedSequence(seed).spawn(2)
+        opposed = replace(with_temperature(self.environment_spec), action=self.forces.action)
+        self.learner = SAC(spec, config, seed)
+        self.adversary = SAC(opposed, config, int(words[0].generate_state(1)[0] >> 1), RowTemperatures())
+        self.replay = ReplayBuffer(spec, config.replay.capacity, seed)
+        self.opposed_replay = ReplayBuffer(opposed, config.replay.capacity, seed + 1, extras=(Column("alpha"),))
+        self._random, self._explorer = np.random.default_rng(words[1]), RandomPolicy(spec, seed)
+        temperature = self.curriculum.mean / config.first_temperature
+        self._plain = PlainPolicy(self.environment_spec, self.learner.policy, temperature)
+        self._alpha, self._opponents = 0.0, Opponents(self, np.zeros(1, np.float32))
+
+    @property
+    @override
+    def policy(self) -> PlainPolicy:
+        """The robot's, in the plain environment."""
+        return self._plain
+
+    @property
+    def adversary_learns(self) -> bool:
+        """True in the phases of the adversary; without force there are none."""
+        config = self.config
+        return config.adversary.force > 0 and self.episodes % (config.phase + config.adversary.phase) >= config.phase
+
+    @override
+    def choose(self) -> Opponents:
+        self._alpha = self.curriculum.draw(self._random)
+        self._opponents = Opponents(self, np.full(1, self._alpha / self.config.first_temperature, np.float32))
+        return self._opponents
+
+    @override
+    def begin(self, observation: Observation) -> None:
+        for replay in (self.replay, self.opposed_replay):
+            replay.begin(self._with_temperature(observation))
+
+    @override
+    def see(self, transition: Transition) -> Metrics:
+        if transition.info.get("stop_reason") == DIVERGED:  # such a step teaches nothing
+            self.replay.cut()
+            self.opposed_replay.cut()
+        else:
+            before, after = map(self._with_temperature, (transition.observation, transition.next_observation))
+            step = replace(transition, observation=before, next_observation=after, info={"alpha": self._alpha})
+            force = self._opponents.force
+            self.replay.add(step)
+            self.opposed_replay.add(replace(step, action=force, policy_action=force, reward=-step.reward))
+        return self.stopwatch.time("update", self._learn)
+
+    @override
+    def finish(self, episode: Episode) -> Metrics:
+        metrics = self.curriculum.finish(self._alpha, episode.undiscounted_return, self.step / self.steps)
+        self._plain.ask_for(self.curriculum.mean / self.config.first_temperature)
+        return metrics
+
+    def actions(self, observation: Observation) -> tuple[Array, Array]:
+        """Return the actions of both: random ones before learning starts, those of the policy as in SAC's own training."""
+        if self.step < self.config.replay.learning_starts:
+            force = self._random.uniform(-1.0, 1.0, self.forces.action.size).astype(np.float32)
+            return self._explorer.act(observation), force
+        return self.learner.policy.act(observation), self.adversary.policy.act(observation)
+
+    def _with_temperature(self, observation: Observation) -> Observation:
+        return {**observation, TEMPERATURE: self._opponents.temperature}
+
+    def _learn(self) -> Metrics:
+        config = self.config
+        if self.step < config.replay.learning_starts or not len(self.replay):
+            return {}
+        if self.adversary_learns:
+            found = self.adversary.update(self.opposed_replay.sample(config.batch_size, 1, config.discount))
+            return {tag.replace("train/", "adversary/"): value for tag, value in found.items()}
+        return self.learner.update(self.replay.sample(config.batch_size, config.replay.n_step, config.discount))
+
+    @override
+    def state_dict(self) -> StateDict:
+        """Return both learners, their memories, the curriculum and the counters."""
+        parts = ("learner", "adversary", "replay", "opposed_replay")
+        own = {
+            "curriculum": self.curriculum.state_dict(),
+            "random": self._random.bit_generator.state,
+            "explorer": self._explorer.state_dict(),
+        }
+        return {part: getattr(self, part).state_dict() for part in parts} | {"training": self.counters() | own}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the state returned by `state_dict`; the next episode is a new one."""
+        for part in ("learner", "adversary", "replay", "opposed_replay"):
+            getattr(self, part).load_state_dict(state[part])
+        training = state["training"]
+        self.load_counters(training)
+        self.curriculum.load_state_dict(training["curriculum"])
+        self._random.bit_generator.state = training["random"]
+        self._explorer.load_state_dict(training["explorer"])
+        self._plain.ask_for(self.curriculum.mean / self.config.first_temperature)
 
 
-def _weights(candidate: Gamma, present: Gamma, alphas: Floats) -> Floats:
-    logs = candidate.log_density(alphas) - present.log_density(alphas)
-    return np.asarray(np.exp(logs - logs.max()))
+def with_temperature(spec: EnvironmentSpec) -> EnvironmentSpec:
+    """Return the spec of an environment in which the temperature is observed."""
+    entry = ArraySpec(TEMPERATURE, (1,), meaning="temperature of the adversary, relative to its mean at the start")
+    return replace(spec, observation=ObservationSpec((*spec.observation.arrays, entry)))

@@ -6,27 +6,22 @@ python -m robo_papers.qarl.study --out adversaries --seeds 3
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from robo_app.experiments.results import Results, add_archive_option
 from robo_bench.trainings import Silent
-from robo_papers.qarl.adversarial import AdversarialSettings, AdversarialTraining
-from robo_papers.qarl.learner import QARLConfig
-from robo_papers.qarl.rarl import RARLConfig
+from robo_papers.qarl.learner import AdversarialTraining, QARLConfig
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_rl.environments.forces import Forces, OpposedEnv
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
-from robo_rl.evaluation.statistics import stratified_bootstrap
 from robo_rl.protocols.components import Policy
 from robo_rl.settings import updated
-from robo_rl.system.durable_files import write_durably
 from robo_rl.training.off_policy import online_training
 
 SETTINGS: dict[str, Any] = {
@@ -62,17 +57,17 @@ TASKS = {
 }
 
 
-def methods(task: Task) -> dict[str, AdversarialSettings]:
+def methods(task: Task) -> dict[str, QARLConfig]:
     """Return the methods by name."""
     adversary = {"bodies": task.bodies, "axes": task.axes, "force": task.force, "phase": 3}
     shared: dict[str, Any] = {**SETTINGS, "adversary": adversary}
     shared |= {"first_temperature": 2.0, "last_temperature": 0.02}
     shared |= {"phase": 10}
     return {
-        "SAC": updated(RARLConfig(), shared, {"adversary": {"force": 0.0}}),
-        "RARL": updated(RARLConfig(), shared),
-        "force-curriculum": updated(RARLConfig(), shared, schedule="force"),
-        "linear-temperature": updated(RARLConfig(), shared, schedule="temperature"),
+        "SAC": updated(QARLConfig(), shared, {"adversary": {"force": 0.0}}, curriculum="none"),
+        "RARL": updated(QARLConfig(), shared, curriculum="none"),
+        "force-curriculum": updated(QARLConfig(), shared, curriculum="force"),
+        "linear-temperature": updated(QARLConfig(), shared, curriculum="temperature"),
         "QARL": updated(QARLConfig(), shared, return_bound=task.bound, rollouts=10),
     }
 
@@ -87,7 +82,7 @@ def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:
     return -evaluate(learner.policy, opposed, 10).mean_return.estimate
 
 
-def judged(task: Task, config: AdversarialSettings, seed: int, adversary_steps: int) -> dict[str, Any]:
+def judged(task: Task, config: QARLConfig, seed: int, adversary_steps: int) -> dict[str, Any]:
     """Return the figures of one training."""
     factory = partial(make_environment, task.name)
     training = AdversarialTraining(factory(), config, steps=task.steps, seed=seed)
@@ -108,28 +103,22 @@ def judged(task: Task, config: AdversarialSettings, seed: int, adversary_steps: 
 def main() -> None:
     """Train what is missing in the folder, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--task", choices=TASKS, default="pendulum")
     parser.add_argument("--steps", type=int, default=0, help="of each training, instead of the task's")
     parser.add_argument("--only", nargs="*", default=[], help="methods")
     parser.add_argument("--adversary-steps", type=int, default=5_000)
+    add_archive_option(parser, "qarl")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    results = Results("qarl", arguments.archive, {"adversary_steps": arguments.adversary_steps})
     task = replace(TASKS[arguments.task], steps=arguments.steps or TASKS[arguments.task].steps)
     chosen = {name: config for name, config in methods(task).items() if not arguments.only or name in arguments.only}
     for seed in range(arguments.seeds):
         for name, config in chosen.items():
-            file = arguments.out / f"{arguments.task}--{name}--{seed}.json"
-            if not file.exists():
-                write_durably(file, json.dumps(judged(task, config, seed, arguments.adversary_steps)).encode())
-            print(file.stem, json.loads(file.read_text()), flush=True)
-    for name in chosen:
-        files = sorted(arguments.out.glob(f"{arguments.task}--{name}--*.json"))
-        runs = [json.loads(file.read_text()) for file in files]
-        figures = {key: stratified_bootstrap([[run[key] for run in runs]], np.mean) for key in runs[0]}
-        print(f"{name:20}", "  ".join(f"{key} {interval:.4g}" for key, interval in figures.items()))
+            judge = partial(judged, task, config, seed, arguments.adversary_steps)
+            print(name, seed, results.measured(name, seed, judge, on=arguments.task, task=task, config=config), flush=True)
+    print(results.page())
 
 
 if __name__ == "__main__":

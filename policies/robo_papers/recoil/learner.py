@@ -32,7 +32,7 @@ class ReCOILConfig(ImplicitSettings):
     step_value: float = -2.0
     """Added at every other step, in place of a reward."""
     temperature: float = 1.0
-    """Of the soft maximum of Q that V follows: small is nearer the maximum and less stable."""
+    """Temperature of the soft maximum of Q that V follows: small is nearer the maximum and less stable."""
     largest_exponent: float = 7.0
     """Exponents beyond are clipped."""
     inverse_temperature: float = 3.0

@@ -24,7 +24,7 @@ class PriorWrapper(EnvironmentWrapper):
     std: float = 0.3
     """Deviation of the prior's density."""
     reward_weight: float = 0.0
-    """Of its log density in the reward."""
+    """Weight of its log density in the reward."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> PriorEnv:

@@ -41,14 +41,14 @@ class SelfPlayReward(StepReward):
     queue: int = 32
     """Newest episodes that are opponents. A long queue holds old policies, and a cycle of preferences is then not averaged."""
     opponents: int = 8
-    """Of these, drawn for each episode; 0 for all. Each is one comparison, which a person or a model charges for."""
+    """Opponents drawn for each episode; 0 for all. Each is one comparison, which a person or a model charges for."""
     relabels: bool = False
     """For learners with a replay memory: shares it over the steps, and compares stored episodes again with recent ones, one at
     each update."""
     pictures: bool = False
     """Let the rater see pictures."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the draws."""
 
     def __post_init__(self) -> None:
         least = {"queue": 1, "opponents": 0, "seed": 0}

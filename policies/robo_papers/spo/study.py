@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from robo_app.experiments.results import Results, add_archive_option
 from robo_papers.spo.win_rates import WinRates
 from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, Pairs, fit
 
@@ -62,12 +65,29 @@ def fitted_reward(game: Floats, seed: int, behaviour: Floats, pairs: int = 2000)
     return np.asarray(reward.rewards(steps)[0], np.float64)
 
 
+SKEWED = "circle, (0.6, 0.3, 0.1)"
+"""Game, and the behaviour that its comparisons are from."""
+
+
+def policies(play: Callable[[int], tuple[Floats, Floats]], seed: int) -> dict[str, list[float]]:
+    """Return the average policy of a game, and the last one."""
+    average, last = play(seed)
+    return {"average": average.tolist(), "last": last.tolist()}
+
+
+def fitted(seed: int) -> dict[str, list[float]]:
+    """Return Bradley and Terry's rewards of the three moves."""
+    return {"reward": fitted_reward(CIRCLE, seed, np.array([0.6, 0.3, 0.1])).tolist()}
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6000)
+    add_archive_option(parser, "spo")
     given = parser.parse_args()
+    results = Results("spo", given.archive, {"steps": given.steps})
     torch.set_num_threads(1)
     rows: dict[str, Callable[[int], tuple[Floats, Floats]]] = {
         "circle": lambda seed: played(CIRCLE, seed, steps=given.steps),
@@ -77,14 +97,15 @@ def main() -> None:
     print("| game | seed | average policy | last policy |\n|---|---|---|---|")
     for name, play in rows.items():
         for seed in range(given.seeds):
-            average, last = play(seed)
-            print(f"| {name} | {seed} | {written(average)} | {written(last)} |")
+            found = results.measured(name, seed, partial(policies, play, seed))
+            print(f"| {name} | {seed} | {written(found['average'])} | {written(found['last'])} |")
     print("\n| game, behaviour | seed | Bradley and Terry's rewards |\n|---|---|---|")
     for seed in range(given.seeds):
-        print(f"| circle, (0.6, 0.3, 0.1) | {seed} | {written(fitted_reward(CIRCLE, seed, np.array([0.6, 0.3, 0.1])))} |")
+        fit = partial(fitted, seed)
+        print(f"| {SKEWED} | {seed} | {written(results.measured(SKEWED, seed, fit)['reward'])} |")
 
 
-def written(values: Floats) -> str:
+def written(values: Any) -> str:
     """Return numbers in brackets."""
     return "(" + ", ".join(f"{value:.2f}" for value in values) + ")"
 

@@ -1,4 +1,4 @@
-"""SRPO: failures are worth as much as they resemble the successes of the same batch.
+"""SRPO: a clone that is refined by success; failures may be worth as much as they resemble successes (`score: progress`).
 
 Fei et al. 2025, "SRPO: Self-Referential Policy Optimization for Vision-Language-Action Models", arXiv:2511.15605;
 group-relative advantages of Shao et al. 2024 (GRPO), arXiv:2402.03300. E episodes of a batch, Z numbers of an embedding.
@@ -6,9 +6,10 @@ group-relative advantages of Shao et al. 2024 (GRPO), arXiv:2402.03300. E episod
     d_i = distance of failure i to the nearest cluster of successes,   score_i = 0.6 sigmoid(10 (0.5 - n_i)),   success: 1
     A_i = (score_i - mean of its group) / deviation of its group,      the same for all steps of an episode
 
-n_i is d_i scaled to [0, 1]. The authors' code scales it by the least and the largest of the batch, and clusters with a radius
-in which, beyond a few dimensions, no two successes lie: their centre is then the mean. `scale: running` and clusters by a
-quantile of distances are ours; `scale: batch` and `clusters: official` are theirs.
+By default score_i = 0, which was as good or better on the arm (page.md). n_i is d_i scaled to [0, 1]. The authors' code scales
+it by the least and the largest of the batch, and clusters with a radius in which, beyond a few dimensions, no two successes
+lie: their centre is then the mean. `scale: running` and clusters by a quantile of distances are ours; `scale: batch` and
+`clusters: official` are theirs.
 
 Differs from the paper: episodes are embedded by their standardised states, the mean and the last one side by side, because the
 mean alone forgets the order; the paper has a video network. The policy is cloned from demonstrations first.
@@ -54,13 +55,13 @@ class SRPOConfig(ClippedSettings):
     takes_demonstrations = True
 
     group: int = 8
-    """Of the episodes, those that begin in the same state; divides `episodes`."""
+    """Episodes of a group, which begin in the same state; divides `episodes`."""
     episodes: int = 32
     """Episodes between two updates."""
     cloning: Cloning = Cloning()
     """Cloning of demonstrations before the first episode."""
-    score: Literal["progress", "outcome"] = "progress"
-    """progress: failures are compared with successes; outcome: 0 for each failure, the control."""
+    score: Literal["outcome", "progress"] = "outcome"
+    """outcome: 0 for each failure; progress: failures are compared with successes, as in the paper."""
     scale: Literal["running", "batch"] = "running"
     """Scale of distances: quantiles of recent failures, or least and largest of the batch as in the authors' code."""
     clusters: Literal["quantile", "official"] = "quantile"

@@ -7,16 +7,17 @@ python -m robo_papers.stepmix.study --continuous --seeds 3      a point among ha
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 
-from robo_papers.stepmix.epsmix import EpsMixConfig
+from robo_app.experiments.results import Results, add_archive_option
 from robo_papers.stepmix.learner import StepMixConfig
 from robo_papers.stepmix.stepmix_sac import StepMixSACConfig, StepMixTraining
-from robo_papers.stepmix.tabular import ConservativeConfig, TabularTraining
+from robo_papers.stepmix.tabular import TabularTraining
 from robo_policies.learners.sac import SACConfig
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
@@ -24,12 +25,11 @@ from robo_rl.evaluation.statistics import Interval, stratified_bootstrap
 from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
 from robo_rl.training.off_policy import online_training
-from robo_sims.tabular import TabularSimulation
 
 ALPHA = 0.2
-METHODS: dict[str, ConservativeConfig] = {
+METHODS: dict[str, StepMixConfig] = {
     "StepMix": StepMixConfig(ALPHA),
-    "EpsMix": EpsMixConfig(ALPHA),
+    "EpsMix": StepMixConfig(ALPHA, mixture="eps"),
     "UCB alone": StepMixConfig(1.0),
     "StepMix that trusts estimates": StepMixConfig(ALPHA, trusts_estimates=True),
     "StepMix with bounds of no width": StepMixConfig(ALPHA, bonus_scale=0.0),
@@ -70,7 +70,7 @@ class Returns:
 class ExactValues:
     """Observer that keeps the exact value of what each episode played."""
 
-    def __init__(self, simulation: TabularSimulation) -> None:
+    def __init__(self, simulation: Any) -> None:
         self.values: list[float] = []
         self._simulation = simulation
 
@@ -84,34 +84,42 @@ class ExactValues:
         self.values.append(training.policy.mixture.value(self._simulation.value))
 
 
-def train(task: str, config: ConservativeConfig, episodes: int, seed: int) -> tuple[TabularTraining, list[float], float]:
+def train(task: str, config: StepMixConfig, episodes: int, seed: int) -> tuple[TabularTraining, list[float], float]:
     """Return the training, the exact value of each episode, and the baseline's."""
     given: dict[str, Any] = {"mdp_seed": seed} if "Random" in task else {}
     made: list[gymnasium.Env[Any, Any]] = [make_environment(task, **given)]
-    simulation: TabularSimulation = made[0].get_wrapper_attr("simulation")
+    simulation: Any = made[0].get_wrapper_attr("simulation")
     training = config.training(made.pop, steps=episodes * simulation.horizon, seed=seed)
     observer = ExactValues(simulation)
     training.run(observer)
     return training, observer.values, simulation.value(training.baseline)
 
 
-def rows(task: str, episodes: int, seeds: int) -> dict[str, dict[str, Interval]]:
+def rows(results: Results, task: str, episodes: int, seeds: int) -> dict[str, dict[str, Interval]]:
     """Return by method: violations, mean value and episodes of the baseline, with intervals over seeds."""
     found = {}
     for name, config in METHODS.items():
-        runs = [train(task, config, episodes, seed) for seed in range(seeds)]
-        violations = [float(sum(value < (1.0 - ALPHA) * baseline - 1e-9 for value in values)) for _, values, baseline in runs]
-        figures: dict[str, list[float]] = {
-            "violations": violations,
-            "mean value": [float(np.mean(values)) for _, values, _ in runs],
-            "value at the end": [values[-1] for _, values, _ in runs],
-            "baseline episodes": [training.baseline_episodes for training, *_ in runs],
-        }
-        found[name] = {key: stratified_bootstrap([each], np.mean) for key, each in figures.items()}
+        settings = {"episodes": episodes, "config": config}
+        runs = [
+            results.measured(name, seed, partial(figures, task, config, episodes, seed), on=task, **settings)
+            for seed in range(seeds)
+        ]
+        found[name] = {key: stratified_bootstrap([[run[key] for run in runs]], np.mean) for key in runs[0]}
     return found
 
 
-def continuous(seeds: int, steps: int = 15_000) -> None:
+def figures(task: str, config: StepMixConfig, episodes: int, seed: int) -> dict[str, float]:
+    """Return the figures of a training on a table."""
+    training, values, baseline = train(task, config, episodes, seed)
+    return {
+        "violations": float(sum(value < (1.0 - ALPHA) * baseline - 1e-9 for value in values)),
+        "mean value": float(np.mean(values)),
+        "value at the end": values[-1],
+        "baseline episodes": float(training.baseline_episodes),
+    }
+
+
+def continuous(results: Results, seeds: int, steps: int = 15_000) -> None:
     """Print returns of a point among hazards while it is learnt, of one seed after the other."""
     environment = make_environment(POINT)
     script = environment.get_wrapper_attr("scripted_policy")(0)
@@ -120,16 +128,25 @@ def continuous(seeds: int, steps: int = 15_000) -> None:
     print(f"{POINT}, {steps} steps, the baseline returns {baseline:.3g}, the guarantee with alpha {ALPHA} is {bound:.3g}")
     for name, config in CONTINUOUS.items():
         for seed in range(seeds):
-            observer, learner = Returns(), config.build(specification(environment), seed)
-            if isinstance(config, StepMixSACConfig):
-                StepMixTraining(environment, config, steps=steps, seed=seed).run(observer)
-            else:
-                online_training(environment, learner, config.sampling, steps=steps, seed=seed).run(observer)
-            returns = np.array(observer.values)
-            lowest = np.convolve(returns, np.full(100, 0.01), "valid").min()
-            figures = {"mean": returns.mean(), "lowest of 100": lowest, "last 100": returns[-100:].mean()}
-            below = f"{(returns < bound).mean():.0%} below"
-            print(f"  {name:24}", seed, *(f"{key} {value:.3g}," for key, value in figures.items()), below, flush=True)
+            learn = partial(returned, environment, config, steps, seed, bound)
+            found = results.measured(name, seed, learn, on=POINT, steps=steps, config=config)
+            print(f"  {name:24}", seed, *(f"{key} {value:.3g}," for key, value in found.items()), flush=True)
+
+
+def returned(environment: gymnasium.Env[Any, Any], config: SACConfig, steps: int, seed: int, bound: float) -> dict[str, float]:
+    """Return figures of the returns of a training's episodes. bound: the guarantee."""
+    observer, learner = Returns(), config.build(specification(environment), seed)
+    if isinstance(config, StepMixSACConfig):
+        StepMixTraining(environment, config, steps=steps, seed=seed).run(observer)
+    else:
+        online_training(environment, learner, config.sampling, steps=steps, seed=seed).run(observer)
+    returns = np.array(observer.values)
+    return {
+        "mean": float(returns.mean()),
+        "lowest of 100": float(np.convolve(returns, np.full(100, 0.01), "valid").min()),
+        "last 100": float(returns[-100:].mean()),
+        "share below": float((returns < bound).mean()),
+    }
 
 
 def main() -> None:
@@ -138,14 +155,16 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=4000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--continuous", action="store_true", help="a point among hazards instead of tables")
+    add_archive_option(parser, "stepmix")
     arguments = parser.parse_args()
+    results = Results("stepmix", arguments.archive, {})
     if arguments.continuous:
         torch.set_num_threads(1)
-        continuous(arguments.seeds)
+        continuous(results, arguments.seeds)
         return
     for task in ("tabular/Trap-v0", "tabular/Random-v0"):
         print(f"{task}, {arguments.episodes} episodes, seeds 0 to {arguments.seeds - 1}, mean with 95 % interval over seeds")
-        for name, figures in rows(task, arguments.episodes, arguments.seeds).items():
+        for name, figures in rows(results, task, arguments.episodes, arguments.seeds).items():
             print(f"  {name:32}", "  ".join(f"{key} {interval:.4g}" for key, interval in figures.items()))
 
 

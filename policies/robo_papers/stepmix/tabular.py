@@ -6,8 +6,7 @@ inequality as in UCB value iteration (Azar, Osband and Munos 2017, arXiv:1703.05
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols.components import Policy, Stateful, TrainingObserver
-from robo_rl.protocols.contract import OWN, Feature, Needs
-from robo_rl.protocols.rewards import OnlineRewards
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols.components import Stateful, TrainingObserver
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.training.episode_reports import Progress
@@ -88,64 +85,16 @@ class EstimatedModel:
         return float(following[0])
 
 
-@dataclass(frozen=True)
-class ConservativeConfig(ABC):
-    """Settings of tabular learners that are never much worse than a baseline."""
-
-    needs = Needs((OWN,), frozenset({Feature.DISCRETE}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
-
-    alpha: float = 0.2
-    """Share of the baseline's value that an episode may lose."""
-    bonus_scale: float = 0.2
-    """Factor of the half-widths of bounds; 1 is Hoeffding's inequality with the union bound, which is very cautious."""
-    trusts_estimates: bool = False
-    """Control: compare the estimate, not its lower bound, with the threshold."""
-
-    def __post_init__(self) -> None:
-        allowed = {"alpha": (0.0 <= self.alpha <= 1.0, "0 to 1"), "bonus_scale": (self.bonus_scale >= 0.0, "0 or more")}
-        require_allowed(self, allowed)
-
-    @abstractmethod
-    def mixture(self, model: EstimatedModel, baseline: Table) -> Mixture:
-        """Return what the next episode plays."""
-
-    def threshold(self, model: EstimatedModel, baseline: Table) -> float:
-        """Return (1 - alpha) times an upper bound of the baseline's value."""
-        return (1.0 - self.alpha) * model.bound(baseline, upper=True)
-
-    def lower(self, model: EstimatedModel, policy: Table) -> float:
-        """Return the lower bound of a policy's value, or its estimate for the control."""
-        return exact_estimate(model).bound(policy) if self.trusts_estimates else model.bound(policy)
-
-    def training(
-        self,
-        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
-        *,
-        steps: int,
-        seed: int,
-        demonstrations: Sequence[Episode] = (),
-        reward: OnlineRewards | None = None,
-    ) -> TabularTraining:
-        """Return a training at step 0; raises InvalidSetting for an environment that is no table or has no baseline."""
-        if demonstrations or reward is not None:
-            raise InvalidSetting("A tabular learner learns from its environment alone.", got="demonstrations, or a reward")
-        return TabularTraining(environment_factory(), self, steps=steps, seed=seed)
-
-    def restored_policy(
-        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
-    ) -> Policy:
-        """Return the policy of a saved training."""
-        training = TabularTraining(environment_factory(), self, steps=0, seed=seed)
-        training.load_state_dict(state)
-        return training.policy
-
-
 def exact_estimate(model: EstimatedModel) -> EstimatedModel:
     """Return the same counts with bounds of no width."""
     states, actions = model.visits.shape
     found = EstimatedModel(states, actions, model.horizon, 0.0)
     found.visits, found.paid, found.moves = model.visits, model.paid, model.moves
     return found
+
+
+Plan = Callable[[EstimatedModel, Table], Mixture]
+"""Returns the mixture of the next episode, given the counts so far and the baseline (H, S, A)."""
 
 
 class TablePolicy(Stateful):
@@ -179,12 +128,13 @@ class TablePolicy(Stateful):
 class TabularTraining(Progress):
     """Plans before each episode, plays it, counts its steps. A resume begins a new episode."""
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], config: ConservativeConfig, *, steps: int, seed: int) -> None:
+    def __init__(self, environment: gymnasium.Env[Any, Any], plan: Plan, *, bonus_scale: float, steps: int, seed: int) -> None:
+        """plan: returns what the next episode plays. bonus_scale: factor of the half-widths of bounds."""
         self._spec = specification(environment)
         states, horizon = table_of(self._spec)
         super().__init__(steps=steps)
-        self.environment, self.config, self.seed = environment, config, seed
-        self.model = EstimatedModel(states, self._spec.action.size, horizon, config.bonus_scale)
+        self.environment, self.seed, self._plan = environment, seed, plan
+        self.model = EstimatedModel(states, self._spec.action.size, horizon, bonus_scale)
         self.baseline = baseline_of(environment, self._spec, states, horizon)
         """(H, S, A)"""
         self.policy = TablePolicy(self._spec, Mixture(self.baseline, self.baseline, 0.0), seed)
@@ -194,7 +144,7 @@ class TabularTraining(Progress):
         """Train whole episodes as long as one fits into the steps."""
         self.stopwatch.start()
         while self.step + self.model.horizon <= self.steps:
-            self.policy.mixture = self.stopwatch.time("update", lambda: self.config.mixture(self.model, self.baseline))
+            self.policy.mixture = self.stopwatch.time("update", lambda: self._plan(self.model, self.baseline))
             episode = self.stopwatch.time("simulate", self._play)
             self.step += len(episode)
             self.reports.report(observer, self.step, episode)

@@ -6,9 +6,12 @@ python -m robo_papers.subpo.study --seeds 3
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 import numpy as np
 import torch
+
+from robo_app.experiments.results import Results, add_archive_option
 
 SIZE, LONGEST, BATCH, UPDATES, RATE = 12, 30, 128, 80, 1e-1
 MOVES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1], [0, 0]])
@@ -62,14 +65,22 @@ def covered_share(kind: str, seed: int) -> float:
     return float(np.mean(shares[-10:]))
 
 
+def covered(kind: str, seed: int) -> dict[str, float]:
+    """Return the share of cells covered as a figure."""
+    return {"covered": covered_share(kind, seed)}
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
-    seeds = range(parser.parse_args().seeds)
+    add_archive_option(parser, "subpo")
+    given = parser.parse_args()
+    results = Results("subpo", given.archive, {"longest": LONGEST, "batch": BATCH})
     print("| a step is weighed by | share of cells covered, each seed |\n|---|---|")
     for kind, name in KINDS.items():
-        print(f"| {name} | {', '.join(f'{covered_share(kind, seed):.2f}' for seed in seeds)} |", flush=True)
+        found = [results.measured(name, seed, partial(covered, kind, seed))["covered"] for seed in range(given.seeds)]
+        print(f"| {name} | {', '.join(f'{share:.2f}' for share in found)} |", flush=True)
 
 
 if __name__ == "__main__":

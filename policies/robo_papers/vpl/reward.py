@@ -26,7 +26,7 @@ from robo_rl.types import Array, Labels
 USER = "user"
 """Entry of an observation that holds the latent of the user whom a policy is to please."""
 OPTIONS = "--dataset DATASET --preferences NAME"
-"""Of `robo-rl reward fit vpl`, besides --out."""
+"""Options of `robo-rl reward fit vpl`, besides --out."""
 AVERAGE = "average"
 """Name of the user of whom nothing is known: the latent 0."""
 

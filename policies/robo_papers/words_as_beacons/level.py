@@ -57,7 +57,7 @@ class Level:
     things: tuple[GridObject, ...]
     agent: Place
     direction: str
-    """Of the agent, one of DIRECTIONS."""
+    """Direction of the agent, one of DIRECTIONS."""
     mission: str
 
     @cached_property
@@ -103,7 +103,7 @@ class Subgoal:
 
     place: Place
     kind: str = ""
-    """Of the object there, one of KINDS; empty for a free cell."""
+    """Kind of the object there, one of KINDS; empty for a free cell."""
     colour: str = ""
     state: str = ""
     holds: bool = False

@@ -29,7 +29,7 @@ class SubgoalReward(StepReward):
 
     name: ClassVar[str] = "subgoals"
     bonus: float = 0.2
-    """Of a subgoal that is completed at once; the authors' experiments have 0.2."""
+    """Bonus of a subgoal that is completed at once; the authors' experiments have 0.2."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"bonus": (bool(np.isfinite(self.bonus)), "a finite number")})

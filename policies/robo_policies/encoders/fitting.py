@@ -35,7 +35,7 @@ RANDOM_EPISODES = 3
 RANDOM_STEPS = 10
 """Most steps of an episode of random actions."""
 PERSISTENCE = 0.8
-"""Of random actions: independent ones would leave the hand in place."""
+"""Persistence of random actions: independent ones would leave the hand in place."""
 LEAST_DEVIATION = 1e-6
 LARGEST_BATCH = 512
 """Pictures encoded at once on held-out episodes."""

@@ -247,8 +247,10 @@ class EnsemblingPolicy(ActorPolicy):
 
     def __init__(self, parts: LearnerParts, actor: ACTActor) -> None:
         super().__init__(parts, actor)
-        self._executed, self._rate = parts.settings.executed, parts.settings.ensembling
-        self._empty = np.zeros((0, parts.settings.chunk, parts.spec.action.size), np.float32)
+        self.executed, self.rate = parts.settings.executed, parts.settings.ensembling
+        self.chunk = parts.settings.chunk
+        """H."""
+        self._empty = np.zeros((0, self.chunk, parts.spec.action.size), np.float32)
         self.reset()
 
     @override
@@ -262,14 +264,14 @@ class EnsemblingPolicy(ActorPolicy):
 
     @override
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        if self._age % self._executed == 0:
+        if self._age % self.executed == 0:
             chunk = self.proposed(observation, None if deterministic else self._generator)
-            kept = self._empty.shape[1] if self._executed == 1 else 1
+            kept = self._empty.shape[1] if self.executed == 1 else 1
             self._chunks, self._age = np.concatenate((self._chunks, chunk[None]))[-kept:], 0
         ages = np.arange(len(self._chunks))[::-1] + self._age
         proposals = self._chunks[np.arange(len(ages)), ages]
-        weights = np.exp(-self._rate * np.arange(len(ages)), dtype=np.float32)
-        self._age += 1 if self._executed > 1 else 0
+        weights = np.exp(-self.rate * np.arange(len(ages)), dtype=np.float32)
+        self._age += 1 if self.executed > 1 else 0
         action: Array = (weights[:, None] * proposals).sum(0) / weights.sum()
         return action.astype(np.float32)
 

@@ -26,7 +26,8 @@ from robo_rl.spec.environment import Observation
 from robo_rl.types import Array, StateDict
 
 TIME_FEATURES = 32
-
+FIXED_SEED = 0
+"""Seed of the noise of a deterministic episode."""
 
 MLP_SETTINGS = ("actor", "critic", "layer_norm", "precision")
 """Settings of a group `network` that networks other than MLPs do not read."""
@@ -67,8 +68,14 @@ class ChunkSettings(OfflineSettings):
 class ChunkActor(Protocol):
     """Draws chunks of actions."""
 
+    draws: int
+    """R, draws of noise (H, A) that a chunk is made of."""
+
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Return chunks (B, H, A) for features (B, F)."""
+
+    def from_draws(self, observations: Tensor, draws: Tensor) -> Tensor:
+        """Return chunks (B, H, A) made of noise (B, R, H, A), in the order in which `draw` draws it."""
 
 
 class ChunkPolicy(ActorPolicy):
@@ -79,12 +86,12 @@ class ChunkPolicy(ActorPolicy):
 
     def __init__(self, parts: LearnerParts, actor: ChunkActor, executed: int) -> None:
         super().__init__(parts, actor)
-        self._executed, self._same = executed, torch.Generator()
+        self.executed, self._same = executed, torch.Generator()
         self.reset()
 
     @override
     def reset(self) -> None:
-        self._same.manual_seed(0)
+        self._same.manual_seed(FIXED_SEED)
         self.replan()
 
     def replan(self) -> None:
@@ -94,7 +101,7 @@ class ChunkPolicy(ActorPolicy):
     @override
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         if not len(self._chunk):
-            self._chunk = self.proposed(observation, self._same if deterministic else self._generator)[: self._executed]
+            self._chunk = self.proposed(observation, self._same if deterministic else self._generator)[: self.executed]
         action: Array = self._chunk[0].copy()
         self._chunk = self._chunk[1:]
         return action

@@ -89,11 +89,25 @@ class DiffusionActor(nn.Module):
         self.denoiser, self.schedule, self._shape = denoiser, Schedule(levels), (chunk, actions)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return chunks (B, H, A) drawn by denoising, level by level (eq. 4)."""
-        chunks = normal(observations.new_empty(len(observations), math.prod(self._shape)), generator)
-        for level in reversed(range(self.schedule.levels)):
-            noise = self.denoiser(chunks, chunks.new_full((len(chunks),), level), observations)
-            chunks = self.schedule.less_noisy(chunks, noise, level, normal(chunks, generator))
+        """Return chunks (B, H, A) drawn by denoising."""
+        return self.from_draws(observations, self.noise(observations, generator))
+
+    def noise(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the noise (B, R, H, A) of a chunk for each of B observations."""
+        like = observations.new_empty(len(observations), *self._shape)
+        return torch.stack([normal(like, generator) for _ in range(self.draws)], 1)
+
+    @property
+    def draws(self) -> int:
+        """R, noise of the start and of each level."""
+        return self.schedule.levels + 1
+
+    def from_draws(self, observations: Tensor, draws: Tensor) -> Tensor:
+        """Return chunks (B, H, A) denoised level by level (eq. 4), given all noise (B, R, H, A)."""
+        chunks, *fresh = draws.flatten(2).unbind(1)
+        for level, noise in zip(reversed(range(self.schedule.levels)), fresh, strict=True):
+            predicted = self.denoiser(chunks, chunks.new_full((len(chunks),), level), observations)
+            chunks = self.schedule.less_noisy(chunks, predicted, level, noise)
         return chunks.clamp(-1.0, 1.0).view(-1, *self._shape)
 
 

@@ -152,9 +152,6 @@ class Rule(Stateless):
     def of(self, episodes: Sequence[Episode]) -> tuple[Advantages, Figures]:
         """Return the advantages of all steps (B,), and figures for the log."""
 
-    def begin(self) -> None:
-        """Prepare for the first episode; called once, before it."""
-
 
 class Term(Stateless):
     """A further term of the loss of `ClippedLearner`."""
@@ -196,7 +193,6 @@ class ClippedLearner(LearnsFromEpisodes):
         found = self.actor.clone(demonstrations, self._cloning)
         for term in self.terms:
             term.begin(demonstrations)
-        self.rule.begin()
         return found
 
     @override

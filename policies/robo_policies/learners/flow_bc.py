@@ -65,6 +65,13 @@ class FlowActor(nn.Module):
         """Return chunks (B, H, A) that begin as Gaussian noise."""
         return self.from_noise(observations, normal(observations.new_empty(len(observations), *self._shape), generator))
 
+    draws = 1
+    """R, that of the start."""
+
+    def from_draws(self, observations: Tensor, draws: Tensor) -> Tensor:
+        """Return chunks (B, H, A) for noise (B, 1, H, A)."""
+        return self.from_noise(observations, draws[:, 0])
+
     def from_noise(self, observations: Tensor, noise: Tensor) -> Tensor:
         """Return chunks (B, H, A): x <- x + v(x, t, s) / N from noise (B, H, A) at t = 0 to actions at t = 1."""
         chunks = noise.flatten(1)

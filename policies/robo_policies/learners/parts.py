@@ -273,10 +273,10 @@ class ActorPolicy(Stateful):
     def __init__(self, parts: LearnerParts, actor: Any) -> None:
         self.environment_spec = parts.encoder.readable(parts.spec)
         self._parts, self._generator, self._device = parts, parts.acting, parts.device
-        self._encoder, self._actor = self._online = parts.encoder, actor
+        self._encoder, self._actor = self.online = parts.encoder, actor
         if parts.settings.network.acting_device == "cpu" and parts.device.type != "cpu":
             self._device = torch.device("cpu")
-            self._encoder, self._actor = (copy.deepcopy(network).to(self._device) for network in self._online)
+            self._encoder, self._actor = (copy.deepcopy(network).to(self._device) for network in self.online)
         self._version = parts.version
 
     def reset(self) -> None:
@@ -311,19 +311,19 @@ class ActorPolicy(Stateful):
         """Return the networks that act, after a copy of them has taken over the newest parameters."""
         if self._version != self._parts.version:
             self._version = self._parts.version
-            for own, online in zip((self._encoder, self._actor), self._online, strict=True):
+            for own, online in zip((self._encoder, self._actor), self.online, strict=True):
                 if own is not online:
                     own.load_state_dict(online.state_dict())
         return self._encoder, self._actor
 
     def parameters(self) -> StateDict:
         """Return copies of the parameters of encoder and actor."""
-        return {"encoder": clone_state(self._online[0]), "actor": clone_state(self._online[1])}
+        return {"encoder": clone_state(self.online[0]), "actor": clone_state(self.online[1])}
 
     def load_parameters(self, parameters: StateDict) -> None:
         """Act with those from now on."""
-        load_state(self._online[0], parameters["encoder"])
-        load_state(self._online[1], parameters["actor"])
+        load_state(self.online[0], parameters["encoder"])
+        load_state(self.online[1], parameters["actor"])
         self._parts.version += 1
 
     @override

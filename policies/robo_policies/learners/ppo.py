@@ -389,43 +389,43 @@ class PPOPolicy(Stateful):
     """Acts with the networks trained by PPO, and with its own random generator."""
 
     def __init__(self, spec: EnvironmentSpec, learner: PPO, generator: np.random.Generator) -> None:
-        self.environment_spec, self._learner, self._generator = spec, learner, generator
+        self.environment_spec, self.learner, self._generator = spec, learner, generator
 
     def reset(self) -> None:
         """Do nothing: the policy remembers no earlier step."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Return an action (A,) float32 in [-1, 1], or an int64 scalar."""
-        distribution = self._learner.acting_networks.distribution
+        distribution = self.learner.acting_networks.distribution
         row = {name: observation[name][None] for name in self.environment_spec.observation.visible}
-        outputs = self._learner.outputs(*self._seen(row))
+        outputs = self.learner.outputs(*self._seen(row))
         drawn = distribution.mode(outputs).cpu().numpy() if deterministic else distribution.draw(outputs, self._generator)
         return np.asarray(distribution.executed(drawn)[0])
 
     def draw(self, observations: Mapping[str, Array], generators: Mapping[int, np.random.Generator]) -> Array:
         """Return actions of the rows of observations that have a generator, as drawn with it."""
-        outputs, draw = self._learner.outputs(*self._seen(observations)), self._learner.acting_networks.distribution.draw
+        outputs, draw = self.learner.outputs(*self._seen(observations)), self.learner.acting_networks.distribution.draw
         return np.concatenate([draw(outputs[row : row + 1], generator) for row, generator in generators.items()])
 
     def executed(self, actions: Array) -> Array:
         """Return drawn actions as environments accept them."""
-        return self._learner.networks.distribution.executed(actions)
+        return self.learner.networks.distribution.executed(actions)
 
     def _seen(self, observations: Mapping[str, Array]) -> tuple[Floats, dict[str, Array]]:
         """Return scaled visible vectors (n, D) and pictures; privileged entries may be missing."""
-        vectors = self._learner.buffer.observations.scaled(self._learner.networks.vectors.stack(observations))
-        return vectors, {name: observations[name] for name in self._learner.buffer.pictures}
+        vectors = self.learner.buffer.observations.scaled(self.learner.networks.vectors.stack(observations))
+        return vectors, {name: observations[name] for name in self.learner.buffer.pictures}
 
     def parameters(self) -> StateDict:
         """Return copies of networks and moments."""
-        networks, moments = self._learner.networks, self._learner.buffer.observations
+        networks, moments = self.learner.networks, self.learner.buffer.observations
         return {"networks": copied(networks.state_dict()), "observations": moments.state_dict()}
 
     def load_parameters(self, parameters: StateDict) -> None:
         """Act with those from now on; they are shared with the learner of this policy."""
-        for networks in (self._learner.networks, self._learner.acting_networks):
+        for networks in (self.learner.networks, self.learner.acting_networks):
             networks.load(parameters["networks"])
-        self._learner.buffer.observations.load_state_dict(parameters["observations"])
+        self.learner.buffer.observations.load_state_dict(parameters["observations"])
 
     @override
     def state_dict(self) -> StateDict:

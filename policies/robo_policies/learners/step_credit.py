@@ -18,7 +18,7 @@ from robo_rl.types import Episode
 
 Floats = npt.NDArray[np.float64]
 Keys = Sequence[Sequence[Hashable]]
-"""Of each episode a key of each step: its state, or state and action; equal for steps that count as the same."""
+"""Keys of the steps of each episode: its state, or state and action; equal for steps that count as the same."""
 
 
 def group_advantages(scores: Floats, group: int) -> Floats:

@@ -17,7 +17,7 @@ class XQLConfig(ImplicitSettings):
     """Settings of XQL."""
 
     temperature: float = 1.0
-    """Of the soft maximum of Q that V follows [reward]: small is nearer the maximum and less stable."""
+    """Temperature of the soft maximum of Q that V follows [reward]: small is nearer the maximum and less stable."""
     largest_exponent: float = 7.0
     """Exponents beyond are clipped; the authors' commands use 5 to 7."""
     value_layer_norm: bool = True

@@ -68,7 +68,7 @@ class ObservationEncoder(nn.Module):
     def fit(self, stacked: Tensor) -> None:
         """Merge (B, D) into mean and standard deviation, until enough rows were seen (Chan et al. 1979)."""
         seen, new = int(self.rows), len(stacked)
-        if seen >= self._normalization_rows:
+        if seen >= self._normalization_rows or not stacked.shape[1]:  # pictures alone
             return
         difference = stacked.mean(0) - self.mean
         share = new / (seen + new)
@@ -80,17 +80,33 @@ class ObservationEncoder(nn.Module):
 
     def tensors(self, stacked: Array, observations: Mapping[str, Array], device: torch.device) -> Observations:
         """Return vectors (B, D) or (B, D + P), and pictures as `forward` reads them, moved to a device."""
-        vectors, width = torch.from_numpy(stacked), stacked.shape[1]
-        if self._normalization_rows:
-            vectors = ((vectors - self.mean[:width]) / self.std[:width]).clamp(-LARGEST_NORMALIZED, LARGEST_NORMALIZED)
-        vectors = to_device(vectors, device)
+        vectors = to_device(self._standardised(torch.from_numpy(stacked)), device)
         if self.network is None:
             return vectors
-        arrays = (self._learnt if width > self._visible.size else self._visible).arrays
-        parts = zip(arrays, vectors.split([array.size for array in arrays], 1), strict=True)
-        return {array.name: part.reshape(-1, *array.shape) for array, part in parts} | {
+        return self._named(vectors) | {
             name: to_device(torch.from_numpy(np.ascontiguousarray(observations[name])), device) for name in self.pictures
         }
+
+    def seen(self, observations: Mapping[str, Tensor]) -> Observations:
+        """Return the same as `tensors`, of tensors (B, ...) on one device that a deployed policy sees."""
+        flat = [observations[name].float().flatten(1) for name in self._visible]
+        vectors = self._standardised(torch.cat(flat, 1)) if flat else torch.zeros((1, 0))
+        if self.network is None:
+            return vectors
+        return self._named(vectors) | {name: observations[name] for name in self.pictures}
+
+    def _standardised(self, vectors: Tensor) -> Tensor:
+        """Return vectors (B, D) or (B, D + P) in standard deviations, if they are normalised."""
+        if not self._normalization_rows:
+            return vectors
+        mean, std = (each[: vectors.shape[1]] for each in (self.mean, self.std))
+        return ((vectors - mean) / std).clamp(-LARGEST_NORMALIZED, LARGEST_NORMALIZED)
+
+    def _named(self, vectors: Tensor) -> dict[str, Tensor]:
+        """Return name -> (B, *shape) of vectors side by side."""
+        arrays = (self._learnt if vectors.shape[1] > self._visible.size else self._visible).arrays
+        parts = zip(arrays, vectors.split([array.size for array in arrays], 1), strict=True)
+        return {array.name: part.reshape(-1, *array.shape) for array, part in parts}
 
     def forward(self, observations: Observations) -> Tensor:
         """Return features (B, F), followed by privileged elements (B, P) unless they are absent."""

@@ -53,6 +53,10 @@ class Gaussian(nn.Module):
         """Return actions clipped to [-1, 1]."""
         return np.minimum(np.maximum(actions, np.float32(-1.0)), np.float32(1.0))
 
+    def most_likely(self, outputs: Tensor) -> Tensor:
+        """Return the means clipped to [-1, 1]."""
+        return self.mode(outputs).clamp(-1.0, 1.0)
+
     def log_density(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """Return log pi(a|s), (B,)."""
         constant, precisions = self.log_std.sum() + self.outputs * HALF_LOG_TAU, torch.exp(-2.0 * self.log_std)
@@ -88,6 +92,12 @@ class Beta(nn.Module):
     def executed(self, actions: Array) -> Array:
         """Return actions in [-1, 1]."""
         return np.asarray(np.float32(2.0) * actions - np.float32(1.0))
+
+    def most_likely(self, outputs: Tensor) -> Tensor:
+        """Return 2 mode - 1 (B, A) in single precision: without log gamma it has digits enough."""
+        above = softplus(outputs).reshape(len(outputs), 2, -1)
+        tiny = torch.finfo(above.dtype).tiny
+        return 2.0 * (above[:, 0] + tiny) / (above.sum(1) + 2 * tiny) - 1.0
 
     def log_density(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """Return log pi(a|s), (B,); the Jacobian of a = 2 u - 1 is log 2 for each element."""
@@ -128,6 +138,10 @@ class Categorical(nn.Module):
     def executed(self, actions: Array) -> Array:
         """Return the choices."""
         return actions
+
+    def most_likely(self, outputs: Tensor) -> Tensor:
+        """Return the most likely choices (B,) int64."""
+        return self.mode(outputs)
 
     def log_density(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """Return log pi(a|s), (B,)."""

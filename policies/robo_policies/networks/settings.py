@@ -58,7 +58,7 @@ class Network(BaseNetwork):
     layer_norm: bool = False
     """LayerNorm before each ReLU of the critics."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the products of the hidden layers, nothing else: "bfloat16" rounds to three digits and is fast on hardware for it."""
+    """Number format of the products of the hidden layers; bfloat16 has three digits and is fast on hardware for it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

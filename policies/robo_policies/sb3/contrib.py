@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from typing_extensions import override
 
+from robo_policies.export.acting import ActingNetwork
+from robo_policies.sb3.acting import RecurrentStep
 from robo_policies.sb3.algorithms import SB3PPOConfig, SB3SACConfig
 from robo_policies.sb3.environment import Input, PolicyInput, SB3Policy
 from robo_rl.errors import optional, require_allowed
@@ -28,6 +31,12 @@ class RecurrentPolicy(SB3Policy):
     @override
     def reset(self) -> None:
         self._memory = None
+
+    @override
+    def acting_network(self) -> ActingNetwork:
+        lstm: Any = self._model.policy.lstm_actor  # type: ignore[union-attr]
+        shape = (lstm.num_layers, lstm.hidden_size)
+        return ActingNetwork(RecurrentStep(self._model, self._input), memory={"hidden": shape, "cell": shape})
 
     @override
     def _predict(self, value: Input, *, deterministic: bool) -> Array:

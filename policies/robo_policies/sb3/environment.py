@@ -14,6 +14,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from typing_extensions import override
 
+from robo_policies.export.acting import ActingNetwork
 from robo_policies.sb3.rewards import LIMIT, SEEN
 from robo_policies.sb3.state import PrivateRandom
 from robo_rl.errors import InvalidSetting
@@ -44,44 +45,46 @@ class PolicyInput:
 
     def __init__(self, spec: ObservationSpec) -> None:
         visible = [array for array in spec.arrays if array.role != "privileged"]
-        self._cameras = [array for array in visible if _is_camera(array)]
-        self._vectors = [array for array in visible if not _is_camera(array)]
+        self.cameras = [array for array in visible if _is_camera(array)]
+        """Pictures that stay pictures."""
+        self.vectors = [array for array in visible if not _is_camera(array)]
+        """Arrays that are joined."""
         if not visible:
             raise InvalidSetting("A policy sees nothing of this environment.", got=list(spec), allowed="a role but privileged")
 
     @property
     def policy_name(self) -> str:
         """SB3's name for the policy class that takes this input."""
-        return "MultiInputPolicy" if self._cameras else "MlpPolicy"
+        return "MultiInputPolicy" if self.cameras else "MlpPolicy"
 
     @property
     def has_vectors(self) -> bool:
         """True unless the policy sees images alone."""
-        return bool(self._vectors)
+        return bool(self.vectors)
 
     @property
     def space(self) -> spaces.Box | spaces.Dict:
         """Box of the joined vectors, or a Dict of it and the cameras."""
-        if not self._cameras:
+        if not self.cameras:
             return self._vector_space
-        state: dict[str, spaces.Space[Any]] = {STATE: self._vector_space} if self._vectors else {}
-        return spaces.Dict(state | {camera.name: camera.space for camera in self._cameras})
+        state: dict[str, spaces.Space[Any]] = {STATE: self._vector_space} if self.vectors else {}
+        return spaces.Dict(state | {camera.name: camera.space for camera in self.cameras})
 
     @property
     def _vector_space(self) -> spaces.Box:
-        limits = [(array.space.low.ravel(), array.space.high.ravel()) for array in self._vectors]
+        limits = [(array.space.low.ravel(), array.space.high.ravel()) for array in self.vectors]
         low, high = (np.concatenate(side).astype(np.float32) for side in zip(*limits, strict=True))
         return spaces.Box(low, high, dtype=np.float32)
 
     def __call__(self, observation: Observation) -> Input:
         """Return the input for one observation, or for arrays with a leading axis."""
-        if not self._cameras:
+        if not self.cameras:
             return self._join(observation)
-        state = {STATE: self._join(observation)} if self._vectors else {}
-        return state | {camera.name: observation[camera.name] for camera in self._cameras}
+        state = {STATE: self._join(observation)} if self.vectors else {}
+        return state | {camera.name: observation[camera.name] for camera in self.cameras}
 
     def _join(self, observation: Observation) -> npt.NDArray[np.float32]:
-        return np.concatenate([_flat(array, observation[array.name]) for array in self._vectors], axis=-1, dtype=np.float32)
+        return np.concatenate([_flat(array, observation[array.name]) for array in self.vectors], axis=-1, dtype=np.float32)
 
 
 class SB3Environments(VecEnv):
@@ -94,7 +97,7 @@ class SB3Environments(VecEnv):
         """With a `reward` the policy sees its visible entries, and `info` holds the whole observation for the reward."""
         self._rollout, self._tells = VectorRollout(environments), reward is not None
         self.policy_spec = spec if reward is None else reward.visible(spec)
-        """Of the policy."""
+        """Spec of the policy."""
         self._input = PolicyInput(self.policy_spec.observation)
         self._actions = np.zeros(0)
         super().__init__(environments.num_envs, self._input.space, environments.single_action_space)
@@ -184,6 +187,12 @@ class SB3Policy(Stateful):
         if (normalizer := self._model.get_vec_normalize_env()) is not None:
             value = normalizer.normalize_obs(value)
         return self._predict(value, deterministic=True) if deterministic else self._drawn(value)
+
+    def acting_network(self) -> ActingNetwork:
+        """Implement `robo_policies.export.acting.Exportable`."""
+        from robo_policies.sb3.acting import SB3Step
+
+        return ActingNetwork(SB3Step(self._model, self._input))
 
     def _drawn(self, value: Input) -> Array:
         """Return a random action, or several, by the policy's own generators."""

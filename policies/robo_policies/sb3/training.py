@@ -35,7 +35,7 @@ class SB3Training(Progress):
     def __init__(self, model: BaseAlgorithm, policy: SB3Policy, *, steps: int, rewards: DelayedRewards | None = None) -> None:
         super().__init__(steps=steps)
         self.rewards = rewards
-        """Of a model, if it does not learn from the environment's; steps that wait for theirs are lost in a resume."""
+        """Rewards of a model, if it does not learn from the environment's; steps that wait for theirs are lost in a resume."""
         self._model = model
         self._policy = policy
         # SB3 draws from the process-wide generators; kept here, so that nothing drawn between building and running counts.

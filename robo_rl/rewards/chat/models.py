@@ -25,9 +25,9 @@ class Terms:
     cache: str = ""
     """Folder of the answers; empty for $ROBO_RL_CACHE/answers, or ~/.cache/robo_rl/answers if that is not set."""
     prompt_price: float = 0.0
-    """Of a million tokens of questions, in any currency; see the price list of the model."""
+    """Price of a million tokens of questions, in any currency; see the price list of the model."""
     completion_price: float = 0.0
-    """Of a million tokens of answers."""
+    """Price of a million tokens of answers."""
     most_tokens: int = 0
     """Total number of tokens after which no question is sent; 0 for no limit."""
     most_cost: float = 0.0

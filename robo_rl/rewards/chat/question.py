@@ -59,7 +59,7 @@ class Question:
     turns: Sequence[Turn] = ()
     """Earlier turns, beginning with "user" and ending with "assistant"; the parts follow them."""
     temperature: float | None = None
-    """Of sampling; None for the model's own. At 0 there is only one answer, the likeliest."""
+    """Temperature of sampling; None for the model's own. At 0 there is only one answer, the likeliest."""
     sample: int | None = None
     """Number of the answer among several to the same words, from 0; None for a single one."""
     purpose: str = field(default="judge", compare=False)
@@ -146,11 +146,11 @@ class Answer:
     model: str = ""
     """Name of the model that answered, as the server reports it, and after FINGERPRINT its fingerprint if it reports one."""
     prompt_tokens: int = 0
-    """Of the question, pictures included; 0 if the server does not count."""
+    """Tokens of the question, pictures included; 0 if the server does not count."""
     completion_tokens: int = 0
-    """Of the answer; 0 if the server does not count."""
+    """Tokens of the answer; 0 if the server does not count."""
     cost: float = field(default=0.0, compare=False)
-    """Of this answer when it was first given, in the currency of the prices."""
+    """Cost of this answer when it was first given, in the currency of the prices."""
     request: str = field(default="", compare=False)
     """Hash of the question without its sample; with `sample` the key of its record in a log."""
     sample: int = field(default=0, compare=False)

@@ -36,9 +36,9 @@ class TransformersChat:
     device: str = "cpu"
     """Device by torch's name: cpu, cuda, cuda:1, mps. Not part of the identity."""
     dtype: str = "float32"
-    """Of weights and numbers: float32, bfloat16, float16."""
+    """Type of weights and numbers: float32, bfloat16, float16."""
     max_tokens: int = 512
-    """Of an answer in words; a longer one is cut, and then missing."""
+    """Most tokens of an answer in words; a longer one is cut, and then missing."""
     terms: Terms = field(default_factory=Terms)
     """Cache, and a budget of tokens."""
 

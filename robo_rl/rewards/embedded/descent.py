@@ -37,7 +37,7 @@ class EmbeddedConfig:
     held_out: float = 0.15
     """Share of the pictures that is measured on, whole scenes."""
     seed: int = 0
-    """Of weights and batches."""
+    """Seed of weights and batches."""
     reads: Reads = "words"
     """Reader of sentences: "words" learns those of the captions and refuses others; "minilm" is the frozen text tower
     all-MiniLM-L6-v2 (extra `towers`), which reads any."""

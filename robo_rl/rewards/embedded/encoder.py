@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from robo_rl.rewards.images.efficientnet import lite0
 
 CONTRAST = 40.0
-"""Of a byte, by which pictures are divided once the usual picture is taken away."""
+"""Contrast of a byte, by which pictures are divided once the usual picture is taken away."""
 
 
 def contrasted(pictures: Tensor, usual: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class Refinement(nn.Module):
 TOWER_BLOCKS, TOWER_CHANNELS, TOWER_STRIDE = 5, 40, 8
 """Blocks of EfficientNet-Lite0 whose maps the first look reads, their channels, and the pixels of a cell."""
 SHARPNESS = 10.0
-"""Of the soft-argmax; without it the mean over a map hardly moves with the objects."""
+"""Sharpness of the soft-argmax; without it the mean over a map hardly moves with the objects."""
 COARSE = 64
 """[pixel] height and width to which larger pictures are averaged for the first look."""
 

@@ -38,7 +38,7 @@ class Measures:
     """[cm] the same of all other things"""
     progress_order: float
     similarity_order: float
-    """Of the cosine between picture and sentence."""
+    """Ordering by the cosine between picture and sentence."""
     preference: float
     """Share of pairs of pictures in the order of the true progress."""
     close_preference: float

@@ -129,7 +129,7 @@ class EmbeddedShuffled(EmbeddedReward):
     answer: Literal["progress", "completion"] = "progress"
     """The reward that it replaces."""
     seed: int = 0
-    """Of the order."""
+    """Seed of the order."""
 
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
         """Return the model's scores of features (N, F) in permuted order."""

@@ -41,7 +41,7 @@ class PictureReward(RewardModel):
     does not change the best policies (Ng, Harada & Russell 1999), if the potential counts 0 when the task ended.
     Alone it makes all policies equally good."""
     discount: float = 0.99
-    """Of the potential: that of the learner."""
+    """Discount of the potential: that of the learner."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"discount": (0 < self.discount <= 1, "above 0, up to 1")})

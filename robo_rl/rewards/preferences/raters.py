@@ -54,7 +54,7 @@ class OracleRater(NamedSettings):
     margin: float = 0.0
     """Difference of the sums of rewards up to which two segments are equal."""
     seed: int = 0
-    """Of the mistakes."""
+    """Seed of the mistakes."""
 
     def __post_init__(self) -> None:
         allowed = {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "margin": (self.margin >= 0, "0 or more")}

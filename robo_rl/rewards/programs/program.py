@@ -35,7 +35,7 @@ FRAMES = "frames"
 """In a program's provenance: column -> frame, of those that it was shown as seen from a hand."""
 LANGUAGES = ("", "python", "py", "python3")
 MOST_CHARACTERS = 100_000
-"""Of an answer, prose included."""
+"""Most characters of an answer, prose included."""
 ASK = "answer with one fenced block ```python ... ``` that holds `def reward(batch):`"
 
 

@@ -29,11 +29,11 @@ class ProgramReward(StepReward, UsesPrograms):
     name: ClassVar[str] = "program"
     remedy: ClassVar[str] = "robo-rl reward check PROGRAM shows divisions by zero and the like"
     path: str
-    """Of the .py file of the program."""
+    """Path of the .py file of the program."""
     every: int = 256
     """Steps that are scored in one call while a policy acts; without influence on the rewards."""
     limits: Limits = field(default_factory=Limits)
-    """Of its process and its rewards."""
+    """Limits of its process and its rewards."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"every": (self.every >= 1, "1 or more")})

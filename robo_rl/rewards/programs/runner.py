@@ -32,9 +32,9 @@ class ProgramRunner:
     """A program in a file, run in a worker process that starts at the first batch."""
 
     path: str
-    """Of the .py file."""
+    """Path of the .py file."""
     limits: Limits = field(default_factory=Limits)
-    """Of its process and its rewards."""
+    """Limits of its process and its rewards."""
 
     @cached_property
     def program(self) -> RewardProgram:

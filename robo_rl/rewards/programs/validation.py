@@ -70,7 +70,7 @@ class ValidationReport:
 
     findings: tuple[CheckResult, ...]
     rewards: StepScores | None = field(default=None, repr=False)
-    """Of all rows; None if the program failed on them."""
+    """Rewards of all rows; None if the program failed on them."""
 
     @property
     def passed(self) -> bool:

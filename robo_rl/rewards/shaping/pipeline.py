@@ -53,7 +53,7 @@ class SourceSettings:
     reward: str = ""
     """A reward model (`robo-rl reward list`)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the reward model."""
+    """Settings of the reward model."""
     environment: bool = False
     """The environment's own reward instead of a model's."""
     weight: float = 1.0
@@ -134,7 +134,7 @@ class RewardPipeline(StepReward, UsesPrograms):
     sources: tuple[Mapping[str, Any], ...]
     """Each {reward: NAME, settings: {...}, weight: 1, stages: [...], name: ...}, or {environment: true, ...} for its own."""
     stages: tuple[Mapping[str, Any], ...] = ()
-    """Of the sum, in their order; each {stage: NAME, settings: {...}}."""
+    """Stages of the sum, in their order; each {stage: NAME, settings: {...}}."""
     every: int = 256
     """Steps per call while a policy acts; without influence on the rewards."""
 

@@ -268,11 +268,11 @@ class Potential(Stage):
     program: str
     """Path of a reward program whose total is phi. It reads the state alone: neither `action` nor a column `previous_...`."""
     weight: float = 1.0
-    """Of phi."""
+    """Weight of phi."""
     discount: float | None = None
     """The learner's; needed only for rewards of recorded episodes, before there is a learner."""
     limits: Limits = field(default_factory=Limits)
-    """Of the program's process and its potentials."""
+    """Limits of the program's process and its potentials."""
 
     def __post_init__(self) -> None:
         discount = 1.0 if self.discount is None else self.discount

@@ -60,7 +60,7 @@ class Column:
     entry: str
     """The entry of the observation, or "action"."""
     shape: tuple[int, ...]
-    """Of one row."""
+    """Shape of one row."""
     unit: str
     frame: str | None
     low: Limit

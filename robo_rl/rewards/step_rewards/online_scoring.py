@@ -204,7 +204,7 @@ class OnlineReward:
 
     model: StepScorer
     spec: EnvironmentSpec
-    """Of the environment, including entries for the reward alone."""
+    """Spec of the environment, including entries for the reward alone."""
     weight: float = 1.0
     """Factor of the rewards."""
     discount: float | None = None

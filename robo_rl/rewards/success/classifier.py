@@ -61,11 +61,11 @@ class ClassifierConfig:
     lr: float = 1e-3
     """Learning rate of AdamW."""
     weight_decay: float = 1e-2
-    """Of AdamW."""
+    """Weight decay of AdamW."""
     shift: int = 3
     """[pixel] random shift of pictures, against learning places by heart."""
     seed: int = 0
-    """Of initial weights, batches, and which episodes are held out."""
+    """Seed of initial weights, batches, and which episodes are held out."""
 
     def __post_init__(self) -> None:
         names = ("last", "least", "image_size", "frames", "hidden", "updates", "batch_size")

@@ -68,7 +68,7 @@ class RuleWriter:
 
     rule: ProgramRule
     seed: int = 0
-    """Of all draws."""
+    """Seed of all draws."""
     step: float = 0.2
     """Standard deviation of a weight about that of the good program, as a share of its range: of every fourth sample; of the
     next three a half, a quarter and an eighth of that, so that a round searches far and near."""

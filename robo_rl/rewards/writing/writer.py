@@ -89,7 +89,7 @@ class Text2RewardConfig:
     repairs: int = 5
     """Largest number of repairs of a program; the released code samples again without end and without feedback."""
     temperature: float = 0.7
-    """Of sampling, as in the released code."""
+    """Temperature of sampling, as in the released code."""
 
     def __post_init__(self) -> None:
         require_allowed(

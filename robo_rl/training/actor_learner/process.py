@@ -43,7 +43,7 @@ class LearnerProcess:
         """True if a message has come since it was started."""
         self.restarts = 0
         self.version = -1
-        """Of the newest parameters: steps learnt from until then."""
+        """Version of the newest parameters: steps learnt from until then."""
         self.saved = -1
         """Step of the newest checkpoint."""
         self.problem = ""

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import tyro
 
@@ -19,7 +19,7 @@ from robo_rl.errors import RoboRLError
 Settings = dict[str, Any]
 """Options of the command line without their dashes, such as learner.lr: 1e-4"""
 Words = Sequence[str]
-"""Of a command line, after `robo-rl`."""
+"""Words of a command line, after `robo-rl`."""
 WIDE = "1000"  # columns, so that no line of tyro's is broken
 TEXTS = {"--name", "--out", "--runs", "--dataset", "--labels", "--demos"}
 """Options with names as values that may look like numbers."""
@@ -59,6 +59,11 @@ def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str
         error = usage_error(shown.getvalue(), tried, prog)
         if not re.search(r"'(true|false)' is one word too many", str(error), re.IGNORECASE):
             break  # or a switch was given a word, and another option is wrong
+    refuse(error)
+
+
+def refuse(error: WrongUsage) -> NoReturn:
+    """Print an error of usage and end the program with 2."""
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)
 

@@ -7,9 +7,10 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from robo_app.arguments.free_settings import Group, read_mapping, read_value, require_keys, with_key, with_wrapper
+from robo_app.arguments.options import WrongUsage, refuse
 from robo_app.recipes.recipe import Recipe
 from robo_rl.errors import InvalidSetting
-from robo_rl.settings import nested_key
+from robo_rl.settings import SYNONYMS, nested_key, place_of
 
 WRAPPERS = ("environment.wrappers", "evaluation.wrappers")
 MAPPINGS = (
@@ -39,6 +40,7 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
     for first, *following in _options(words):
         option, is_parted, value = first.partition("=")
         _require_group(recipe, option)
+        _require_here(recipe, option)
         values = [value, *following] if is_parted else following
         group = next((each for each in groups if each.key(option) is not None), None)
         key = "" if group is None else str(group.key(option))
@@ -72,6 +74,24 @@ def _require_group(recipe: Recipe[Any], option: str) -> None:
     if not is_here and (found := nested_key(type(recipe.learner), name)):
         spelled = f"--learner.{found.replace('_', '-')}"
         raise InvalidSetting(f"{option} is a setting of a group.", got=option, allowed=spelled, fix=f"write {spelled}")
+
+
+def _require_here(recipe: Recipe[Any], option: str) -> None:
+    """End the program for a setting that stands elsewhere or is Stable-Baselines3's word for one of ours."""
+    key = option.removeprefix("--").replace("-", "_")
+    group, _, name = key.rpartition(".")
+    if not option.startswith("--") or group not in ("", "learner") or name.removeprefix("no_") in _names(recipe, group):
+        return
+    if not group and name not in SYNONYMS:
+        return  # an option of the command, or an error that lists those that are like it
+    found = place_of(type(recipe), name, {"learner": type(recipe.learner)})
+    if found and found != key:
+        spelled = f"--{found.replace('_', '-')}"
+        refuse(WrongUsage(f"Unknown option {option!r}.", got=option, allowed=spelled, fix=f"write {spelled}"))
+
+
+def _names(recipe: Recipe[Any], group: str) -> set[str]:
+    return {each.name for each in fields(recipe.learner if group else recipe)}
 
 
 def _options(words: Sequence[str]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Show progress: a live bar on a terminal, one plain line now and then in a pipe, or a Python caller's own display."""
+"""Show progress: a live bar on a terminal, one plain line now and then in a pipe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,12 +19,9 @@ from robo_app.display.plain_console import PlainConsole
 from robo_rl.errors import InvalidSetting, printable, printable_lines
 from robo_rl.types import Metrics
 
-if TYPE_CHECKING:
-    from robo_rl.runs.observer import Display
-
 Item = TypeVar("Item")
 PLAIN_PERIOD = 15.0  # [s] between two lines in a pipe
-_PROGRESS: ContextVar[bool | Display] = ContextVar("progress", default=True)
+_PROGRESS: ContextVar[bool] = ContextVar("progress", default=True)
 
 
 class Shown:
@@ -105,30 +102,12 @@ class PlainDisplay(Shown):
         print(printable_lines(message), flush=True)
 
 
-class CallersDisplay(Shown):
-    """The display of a caller from Python."""
-
-    def __init__(self, shown: Display) -> None:
-        self._shown = shown
-
-    @override
-    def update(self, step: int, metrics: Metrics) -> None:
-        self._shown.update(step, metrics)
-
-    @override
-    def say(self, message: str) -> None:
-        self._shown.say(message)
-
-
 @contextmanager
-def showing(progress: bool | Display) -> Iterator[None]:
-    """Show progress within the block, in this thread, on standard output (True), not at all, or on a caller's display.
-
-    Raises InvalidSetting for any other value.
-    """
-    if not isinstance(progress, bool) and not all(callable(getattr(progress, name, None)) for name in ("update", "say")):
-        allowed = "True, False, or an object with update(step, metrics) and say(message)"
-        raise InvalidSetting("Progress cannot be shown there.", got=repr(progress), allowed=allowed)
+def showing(progress: bool) -> Iterator[None]:
+    """Show progress within the block, in this thread, on standard output, or not at all; raises InvalidSetting."""
+    if not isinstance(progress, bool):
+        fix = "callbacks=[...] takes objects that hear of a training" if hasattr(progress, "update") else None
+        raise InvalidSetting("Progress cannot be shown there.", got=repr(progress), allowed="True or False", fix=fix)
     before = _PROGRESS.set(progress)
     try:
         yield
@@ -138,20 +117,14 @@ def showing(progress: bool | Display) -> Iterator[None]:
 
 def display(title: str, total: int, unit: str = "steps") -> Shown:
     """Return the display of `showing`, by default one for standard output; unit: of its count."""
-    progress = _PROGRESS.get()
-    if not isinstance(progress, bool):
-        return CallersDisplay(progress)
-    if not progress:
+    if not _PROGRESS.get():
         return Shown()
     return LiveDisplay(title, total, unit, PlainConsole()) if sys.stdout.isatty() else PlainDisplay(title, total, unit)
 
 
 def say(message: str) -> None:
     """Show lines that belong to no bar, as `showing` has it."""
-    progress = _PROGRESS.get()
-    if not isinstance(progress, bool):
-        progress.say(message)
-    elif progress:
+    if _PROGRESS.get():
         print(printable_lines(message), flush=True)
 
 

@@ -32,11 +32,13 @@ Methods = Mapping[str, Sequence[Curve]]
 
 
 def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
-    """Draw a panel for each environment and length of training: each seed thin, their mean thick; None without evaluations.
+    """Draw the curves of runs: method -> folders of its runs. None without evaluations."""
+    return draw({method: [*filter(None, map(curve, folders))] for method, folders in runs.items()}, out)
 
-    runs: method -> folders of its runs.
-    """
-    panels = _panels(runs)
+
+def draw(methods: Methods, out: Path) -> Path | None:
+    """Draw a panel for each environment and length of training: each seed thin, their mean thick; None without evaluations."""
+    panels = _panels(methods)
     if not panels:
         return None
     with optional("A figure of curves", "matplotlib", "plots"):
@@ -44,8 +46,8 @@ def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
 
     figure = Figure(figsize=(WIDTH * len(panels), HEIGHT), layout="constrained", dpi=90)
     side_by_side = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, ((environment, _), methods) in zip(side_by_side, panels.items(), strict=True):
-        _draw(axes, methods)
+    for axes, ((environment, _), shown) in zip(side_by_side, panels.items(), strict=True):
+        _draw(axes, shown)
         axes.set_title(environment)
     with drafted(Path(out)) as draft:
         figure.savefig(draft)
@@ -62,11 +64,11 @@ def curve(run: Path) -> Curve | None:
     return Curve(found[0][1].environment, tuple(step for step, _ in found), values, "success" if declared else "true return")
 
 
-def _panels(runs: Mapping[str, Sequence[Path]]) -> dict[tuple[str, int], dict[str, list[Curve]]]:
+def _panels(all_methods: Methods) -> dict[tuple[str, int], dict[str, list[Curve]]]:
     """Return curves by environment and last step, then by method."""
     panels: dict[tuple[str, int], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
-    for method, folders in runs.items():
-        for found in filter(None, map(curve, folders)):
+    for method, curves in all_methods.items():
+        for found in curves:
             panels[found.environment, found.steps[-1]][method].append(found)
     return dict(panels)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pydantic
 
@@ -13,7 +14,7 @@ from robo_app.arguments.free_settings import option_words
 from robo_app.arguments.options import Settings, Words, options
 from robo_app.arguments.recipe_settings import MAPPINGS
 from robo_app.jobs.trainings import Training, changed_settings, flat, other_settings
-from robo_app.recipes.recipe import read_recipe, to_yaml
+from robo_app.recipes.recipe import Recipe, read_recipe, to_yaml
 from robo_app.training.train_options import recipe_of
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.labels import LabelSet
@@ -96,6 +97,32 @@ class Data:
         if changed := changed_settings(recorded, wanted):
             raise other_settings(path, changed)
         return Dataset(path)
+
+
+@dataclass(frozen=True)
+class PublicData:
+    """A public set that becomes a dataset (`robo-rl data get`), in OUT/data/NAME."""
+
+    __pydantic_config__ = STRICT
+    get: str
+    """Name of the set."""
+    folder: str = ""
+    """Folder that holds its files; none to fetch them."""
+    source: ClassVar[str] = ""
+    """No training."""
+
+    def command(self, path: Path, source: Training | None) -> Words:
+        """Return the command that fetches it."""
+        return ["data", "get", self.get, "--out", str(path), *(["--from", self.folder] if self.folder else [])]
+
+    def made(self, path: Path, source: Training | None) -> Dataset | None:
+        """Return the dataset if it is there; raise RunError if it is another set."""
+        if not (path / DESCRIPTION).exists():
+            return None
+        dataset = Dataset(path)
+        if changed := changed_settings({"get": dataset.card.get("public_set")}, {"get": self.get}):
+            raise other_settings(path, changed)
+        return dataset
 
 
 @dataclass(frozen=True)
@@ -223,6 +250,12 @@ def differing(run: Path, words: Words) -> dict[str, tuple[Any, Any]]:
     before = _settings(read_yaml(run / "recipe.yaml"))
     now = _settings(parse_yaml(to_yaml(recipe_of(words)), "The recipe"))
     return {name: (before[name], now[name]) for name in sorted(before.keys() & now.keys()) if before[name] != now[name]}
+
+
+def recipe_settings(recipe: Recipe[Any]) -> dict[str, Any]:
+    """Return the settings of a recipe by dotted path, without paths of files and without its names and seed."""
+    found: dict[str, Any] = json.loads(json.dumps(_settings(parse_yaml(to_yaml(recipe), "The recipe")), default=str))
+    return {path: value for path, value in found.items() if path not in ("name", "summary", "seed")}
 
 
 def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:

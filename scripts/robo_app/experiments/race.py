@@ -10,7 +10,10 @@ from typing import Any
 import pydantic
 import yaml
 
+from robo_app.arguments.options import Settings
 from robo_app.arguments.run_selection import runs_of
+from robo_app.experiments.inputs import recipe_settings
+from robo_app.experiments.published_scores import Published
 from robo_app.experiments.study import Cell
 from robo_app.jobs.jobs import Job
 from robo_app.jobs.trainings import Training, keep_settings
@@ -37,6 +40,8 @@ class Race:
     success: float = 0.8
     """Share of successful evaluation episodes from which a task counts as solved."""
     seeds: tuple[int, ...] = (0, 1, 2)
+    published: Published | None = None
+    """Scores of others that `robo-rl published` compares with."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"seeds": (len(set(self.seeds)) == len(self.seeds) >= 1, "one or more, all different")})
@@ -70,6 +75,14 @@ class Race:
         """Return the recipe of a method on a task, as YAML without seed."""
         words: str = yaml.safe_dump(self._tree(method, task), sort_keys=False, width=120)
         return words
+
+    def expected(self, method: str, task: str) -> Settings:
+        """Return the settings of a training with all defaults, by dotted path: they identify it in an archive."""
+        return recipe_settings(parse_recipe(self._tree(method, task), source=self.name))
+
+    def content(self, method: str, task: str, out: Path) -> dict[str, str]:
+        """Return no digests: there are no data."""
+        return {}
 
     def _tree(self, method: str, task: str) -> Tree:
         changes = dict(self.methods[method])

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from robo_app.display.markdown_tables import table_lines
 from robo_app.experiments.race import Race
+from robo_app.experiments.records import Record
 from robo_app.experiments.study import Cell
-from robo_app.jobs.trainings import EVALUATION
 from robo_rl.evaluation.evaluation import Evaluation
-from robo_rl.runs.run import Run
 
 Facts = dict[str, Any]
 
 
-def race_facts(race: Race, runs: Mapping[Cell, Path]) -> Facts:
+def race_facts(race: Race, records: Mapping[Cell, Record]) -> Facts:
     """Return the results of the finished trainings, by task and method, as plain values."""
     rows = []
     for task in race.tasks:
         for method in race.methods:
-            found = {seed: runs[method, task, seed] for seed in race.seeds if (method, task, seed) in runs}
-            trainings = [_facts(run, race.success, seed) for seed, run in found.items()]
+            found = {seed: records[method, task, seed] for seed in race.seeds if (method, task, seed) in records}
+            trainings = [_facts(record, race.success) for record in found.values()]
             rows.append({"task": task, "method": method, "trainings": trainings})
     return {"race": race.name, "success": race.success, "seeds": list(race.seeds), "rows": rows}
 
@@ -44,42 +42,35 @@ def race_page(facts: Facts) -> str:
     return "\n".join([f"{title}; success at the end.", "", *table_lines(heads, rows)]) + "\n"
 
 
-def solved_at(run: Path, success: float) -> int | None:
+def solved_at(record: Record, success: float) -> int | None:
     """Return the step of the first evaluation in training with that success rate or a higher one; None without one."""
-    evaluations = Run(run).evaluation_files.items()
-    return next((step for step, file in evaluations if _rate(Evaluation.read(file)) >= success), None)
+    rates = zip(record.curve.steps, record.curve.successes, strict=False)
+    return next((step for step, rate in rates if rate >= success), None)
 
 
-def cycle_seconds(run: Path, evaluation: Evaluation) -> float | None:
+def cycle_seconds(record: Record) -> float | None:
     """Return the mean seconds of the successful episodes; None without one, or if time has no meaning."""
-    period = Run(run).spec.action.control_period
-    lengths = [length for length, success in zip(evaluation.lengths, evaluation.successes, strict=True) if success]
-    return None if period is None or not lengths else float(np.mean(lengths)) * period
+    final, period = record.evaluation, record.figures.get("control_period")
+    lengths = [length for length, success in zip(final.lengths, final.successes, strict=True) if success]
+    return float(np.mean(lengths)) * period if isinstance(period, float) and lengths else None
 
 
-def human_seconds(run: Path, step: int | None) -> float | None:
-    """Return for how long a person was busy until a step, in demonstrations and corrections; None without step or person.
-
-    Corrections are counted at the end of each training episode.
-    """
-    demonstrated = Run(run).description.get("demonstrated_seconds")
-    if step is None or demonstrated is None:
-        return None
-    corrected = [line["human/seconds"] for line in Run(run).metrics() if line["step"] <= step and "human/seconds" in line]
-    return float(demonstrated + (corrected[-1] if corrected else 0.0))
+def human_seconds(record: Record, step: int | None) -> float | None:
+    """Return for how long a person was busy until an evaluation; None without step or person."""
+    return dict(zip(record.curve.steps, record.curve.human_seconds, strict=False)).get(step)  # type: ignore[arg-type]
 
 
-def _facts(run: Path, success: float, seed: int) -> Facts:
-    final, step = Evaluation.read(run / EVALUATION), solved_at(run, success)
+def _facts(record: Record, success: float) -> Facts:
+    step = solved_at(record, success)
     return {
-        "run": run.name,
-        "seed": seed,
+        "run": record.run,
+        "seed": record.seed,
         "solved_at": step,
-        "final_success": _rate(final),
-        "episodes": len(final),
-        "seconds": Run(run).description.get("training_seconds"),
-        "cycle_seconds": cycle_seconds(run, final),
-        "human_seconds": human_seconds(run, step),
+        "final_success": _rate(record.evaluation),
+        "episodes": len(record.evaluation),
+        "seconds": record.seconds,
+        "cycle_seconds": cycle_seconds(record),
+        "human_seconds": human_seconds(record, step),
     }
 
 

@@ -9,30 +9,35 @@ A YAML file over the dataclasses below, as strict as a recipe. All results lie i
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from robo_app.arguments.options import Settings, Words, options
 from robo_app.experiments.inputs import (
     STRICT,
+    Asked,
+    Compared,
     Data,
     Labels,
     Model,
     Program,
+    PublicData,
     Shuffled,
     Source,
     differing,
     is_labelled,
     is_made,
+    recipe_settings,
     reward_folders,
     span_of,
 )
 from robo_app.jobs.jobs import Job
 from robo_app.jobs.trainings import Training, keep_settings
 from robo_app.recipes.recipe import read_recipe
+from robo_app.training.train_options import Train, parsed
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import UnknownName, require_allowed
@@ -90,7 +95,7 @@ class Study:
     summary: str
     methods: dict[str, Method]
     sources: dict[str, Source] = field(default_factory=dict)
-    datasets: dict[str, Data] = field(default_factory=dict)
+    datasets: dict[str, Data | PublicData] = field(default_factory=dict)
     models: dict[str, Model] = field(default_factory=dict)
     """Reward models that are learned before labels are made."""
     programs: dict[str, Program] = field(default_factory=dict)
@@ -157,13 +162,10 @@ class Study:
         """
         made, found = self.made(out), {}
         for method, name, seed in self.cells():
-            labels, dataset, content = self.methods[method].labels, made.get(name), {}
+            labels, dataset = self.methods[method].labels, made.get(name)
             if name and (dataset is None or (labels and not is_labelled(dataset, labels))):
                 continue
-            if dataset is not None:
-                content["content"] = dataset.card["content"]
-            if dataset is not None and labels:
-                content["labels_content"] = LabelSet.existing(dataset, labels).digest(dataset.entries())
+            content = _content(dataset, labels)
             words = self.words(method, seed, out, dataset)
             counts = partial(_counts, words, content)
             found[method, name, seed] = Training(words[-1], seed, words, out / "runs", counts=counts)
@@ -200,6 +202,33 @@ class Study:
             settings["learner.reward-scale"] = float(f"{chosen.return_span / span:.4g}")
         return settings
 
+    def expected(self, method: str, on: str) -> Settings:
+        """Return the settings of a training as far as they are known before its data are made, by dotted path.
+
+        They identify it in an archive: those of the recipe with all defaults, and the plan's words about its inputs.
+        """
+        chosen = self.methods[method]
+        settings = self.settings_of(method, on, 0.0) if on else self.settings | chosen.settings
+        found = _recipe_settings(chosen.recipe, tuple(options(settings)))
+        data, labels = self.datasets.get(on), self.labels.get(chosen.labels)
+        before = self.labels.get(labels.shuffled) if isinstance(labels, Shuffled) else None
+        model = chosen.model or next((each.model for each in (labels, before) if isinstance(each, Asked | Compared)), "")
+        inputs = {
+            "settings": settings,
+            "return_span": chosen.return_span,
+            "data": data,
+            "source": None if data is None else self.sources.get(data.source),
+            "labels": labels,
+            "labels_before": before,
+            "model": self.models.get(model),
+            "program": self.programs.get(chosen.program),
+        }
+        return found | {f"study.{name}": plain(value) for name, value in inputs.items()}
+
+    def content(self, method: str, on: str, out: Path) -> dict[str, str]:
+        """Return digests of the data of a training, as far as they are there."""
+        return _content(self.made(out).get(on), self.methods[method].labels)
+
     def _labelling(self, name: str, out: Path) -> list[Job]:
         paths = [out / "data" / dataset for dataset in self.datasets]
         for path in paths:
@@ -217,7 +246,23 @@ def _origin(labels: Labels) -> str:
     return labels.shuffled if isinstance(labels, Shuffled) else labels.model
 
 
-def _counts(words: Words, content: Settings, run: Path) -> bool:
+@lru_cache(maxsize=256)
+def _recipe_settings(recipe: str, words: tuple[str, ...]) -> Settings:
+    """Return the settings of a recipe with options: those of several datasets are alike, and reading them takes 0.1 s."""
+    return recipe_settings(parsed(Train, recipe, words).recipe)
+
+
+def _content(dataset: Dataset | None, labels: str) -> dict[str, str]:
+    """Return digests of a dataset and of its labels; empty without it."""
+    if dataset is None:
+        return {}
+    found = {"content": dataset.card["content"]}
+    if labels and is_labelled(dataset, labels):
+        found["labels_content"] = LabelSet.existing(dataset, labels).digest(dataset.entries())
+    return found
+
+
+def _counts(words: Words, content: Mapping[str, str], run: Path) -> bool:
     learnt_from = Run(run).description.get("dataset", {}) if content else {}
     return {key: learnt_from.get(key) for key in content} == content and not differing(run, words)
 

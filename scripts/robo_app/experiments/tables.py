@@ -5,22 +5,18 @@ On datasets scores are normalised, 0 for random and 100 for the expert; in envir
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from robo_app.display.markdown_tables import ends, listed, table_lines, with_ends
+from robo_app.experiments.records import Record, scores
 from robo_app.experiments.study import Cell, Claim, Study
-from robo_app.jobs.trainings import EVALUATION
 from robo_datasets.dataset import Dataset
-from robo_datasets.figures import normalised
 from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.statistics import paired_comparison, stratified_bootstrap
-from robo_rl.runs.run import Run
-from robo_rl.system.plain_files import read_yaml
 from robo_rl.types import Array
 
 Facts = dict[str, Any]
@@ -28,15 +24,15 @@ Reference = Mapping[str, Any]
 """Returns of the random policy and of the expert, which normalise scores; empty in environments."""
 
 
-def study_facts(study: Study, runs: Mapping[Cell, Path], datasets: Mapping[str, Dataset]) -> Facts:
+def study_facts(study: Study, records: Mapping[Cell, Record], datasets: Mapping[str, Facts]) -> Facts:
     """Return the results of the finished trainings as plain values, and whether the expected order holds.
 
-    runs: those with a final evaluation.
+    datasets: name -> `dataset_facts`.
     """
-    found = {(method, on): _by_seed(runs, method, on) for method, on, _ in runs}
-    references = {name: dataset.card["reference"] for name, dataset in datasets.items()} or {"": {}}
+    found = {(method, on): _by_seed(records, method, on) for method, on, _ in records}
+    references = {name: facts["reference"] for name, facts in datasets.items()} or {"": {}}
     claims = [
-        _verdict(claim, found, name, reference)
+        verdict(claim, found, name, reference)
         for claim in study.claims
         for name, reference in references.items()
         if name.endswith(claim.datasets or "") and {(claim.better, name), (claim.than, name)} <= found.keys()
@@ -46,12 +42,17 @@ def study_facts(study: Study, runs: Mapping[Cell, Path], datasets: Mapping[str, 
         rows = {method: _in_environment(found[method, ""]) for method in methods[""]}
         return {"study": study.name, "methods": rows, "claims": claims}
     rows = {}
-    for name, dataset in datasets.items():
-        own = _scores([entry.episode_return for entry in dataset.entries()], references[name])
-        facts = {"content": dataset.card["content"], "reference": references[name]}
+    for name, facts in datasets.items():
         cells = {method: _on_dataset(found[method, name], references[name]) for method in methods[name]}
-        rows[name] = facts | {"episodes": len(own), "score": float(own.mean()), "methods": cells}
+        rows[name] = {**facts, "methods": cells}
     return {"study": study.name, "datasets": rows, "claims": claims}
+
+
+def dataset_facts(dataset: Dataset) -> Facts:
+    """Return digest, references, number of episodes and their mean score."""
+    reference = dataset.card["reference"]
+    own = scores([entry.episode_return for entry in dataset.entries()], reference)
+    return {"content": dataset.card["content"], "reference": reference, "episodes": len(own), "score": fmean(own)}
 
 
 def study_page(facts: Mapping[str, Any]) -> str:
@@ -72,32 +73,31 @@ def study_page(facts: Mapping[str, Any]) -> str:
 # on datasets
 
 
-def _on_dataset(runs: Mapping[int, Path], reference: Reference) -> Facts:
-    evaluations = {seed: _final(run) for seed, run in runs.items()}
-    scores = np.array([_scores(each.returns, reference) for each in evaluations.values()])
-    interval = paired_comparison(np.zeros(scores.shape[1]), scores).mean_difference  # from chance, with score 0
-    successes = [item for evaluation in evaluations.values() for item in evaluation.successes if item is not None]
+def _on_dataset(records: Mapping[int, Record], reference: Reference) -> Facts:
+    found = np.array([scores(record.evaluation.returns, reference) for record in records.values()])
+    interval = paired_comparison(np.zeros(found.shape[1]), found).mean_difference  # from chance, with score 0
+    successes = [item for record in records.values() for item in record.evaluation.successes if item is not None]
     facts = {
-        "seeds": sorted(evaluations),
-        "scores": scores.mean(1).round(2).tolist(),
+        "seeds": sorted(records),
+        "scores": found.mean(1).round(2).tolist(),
         **dict(zip(("score", "low", "high"), ends(interval), strict=True)),
         "success": float(np.mean(successes)) if successes else None,
     }
-    phases = [phase for run in runs.values() if (phase := _online_phase(run, reference)) is not None]
+    phases = [phase for record in records.values() if (phase := _online_phase(record, reference)) is not None]
     return facts | ({"online": {name: [phase[name] for phase in phases] for name in phases[0]}} if phases else {})
 
 
-def _online_phase(run: Path, reference: Reference) -> dict[str, float] | None:
+def _online_phase(record: Record, reference: Reference) -> dict[str, float] | None:
     """Return the effect of the online phase: scores before, during (in the evaluation episodes) and after it; regret.
 
-    None if the run had no such phase, or no evaluation at its start. Regret is that of
+    None if the training had no such phase, or no evaluation at its start. Regret is that of
     `robo_app.training.finalisation`, in [0, 1] if success is declared.
     """
-    offline_steps, regret = read_yaml(run / "recipe.yaml")["steps"], Run(run).description.get("regret")
-    start = Run(run).evaluation_files.get(offline_steps)
-    if regret is None or start is None:
+    regret, start = (record.figures.get(name) for name in ("regret", "offline_steps"))
+    at_start = dict(zip(record.curve.steps, record.curve.returns, strict=True)).get(start)  # type: ignore[call-overload]
+    if regret is None or at_start is None:
         return None
-    before, after = (fmean(_scores(Evaluation.read(file).returns, reference)) for file in (start, run / EVALUATION))
+    (before,), after = scores([at_start], reference), fmean(scores(record.evaluation.returns, reference))
     return {name: round(value, 4) for name, value in (("before", before), ("after", after), ("regret", regret))}
 
 
@@ -105,10 +105,10 @@ def _dataset_lines(rows: Mapping[str, Facts]) -> list[str]:
     """Return the table of scores; methods with an online phase are in a separate table."""
     known = [(name, method, cell) for name, row in rows.items() for method, cell in row["methods"].items()]
     methods = dict.fromkeys(method for _, method, cell in known if "online" not in cell)
-    scores = []
+    cells = []
     for name, row in rows.items():
-        scores.append([name, f"{row['score']:.0f}", *(_score_cell(row["methods"].get(method)) for method in methods)])
-    lines = table_lines(["dataset", "data", *methods], scores)
+        cells.append([name, f"{row['score']:.0f}", *(_score_cell(row["methods"].get(method)) for method in methods)])
+    lines = table_lines(["dataset", "data", *methods], cells)
     phases = [(name, method, cell["online"]) for name, method, cell in known if "online" in cell]
     if phases:
         forms = {"before": ".0f", "after": ".0f", "regret": ".3f"}
@@ -132,23 +132,17 @@ def _mean_of(values: Sequence[float], number: str) -> str:
 # in environments
 
 
-def _in_environment(runs: Mapping[int, Path]) -> Facts:
-    evaluations = [_final(run) for run in runs.values()]
+def _in_environment(records: Mapping[int, Record]) -> Facts:
+    evaluations = [record.evaluation for record in records.values()]
     rates = [evaluation.success_rate for evaluation in evaluations]
     return {
-        "seeds": sorted(runs),
+        "seeds": sorted(records),
         "returns": [float(np.mean(evaluation.returns)) for evaluation in evaluations],
         "success": [None if rate is None else rate.estimate for rate in rates],
-        "while learning": [_while_learning(run) for run in runs.values()],
+        "while learning": [fmean(r.curve.returns) if r.curve.returns else None for r in records.values()],
         "measures": _measured(evaluations),
         "mean": ends(stratified_bootstrap([evaluation.returns for evaluation in evaluations], np.mean)),
     }
-
-
-def _while_learning(run: Path) -> float | None:
-    """Return the mean true return over all evaluations of a training; None without one."""
-    returns = [line["eval/mean_reward"] for line in Run(run).metrics() if "eval/mean_reward" in line]
-    return float(np.mean(returns)) if returns else None
 
 
 def _measured(evaluations: Sequence[Evaluation]) -> dict[str, list[float | None]]:
@@ -185,8 +179,11 @@ def _environment_lines(rows: Mapping[str, Facts]) -> list[str]:
 # claims
 
 
-def _verdict(claim: Claim, found: Mapping[tuple[str, str], Mapping[int, Path]], on: str, reference: Reference) -> Facts:
-    """Return yes or no if the interval says so; one seed a side covers the evaluation only."""
+def verdict(claim: Claim, found: Mapping[tuple[str, str], Mapping[int, Record]], on: str, reference: Reference) -> Facts:
+    """Return yes or no if the interval says so; one seed a side covers the evaluation only.
+
+    found: (method, dataset or task) -> seed -> record.
+    """
     better, than = (_outcomes(claim, found[method, on], reference) for method in (claim.better, claim.than))
     first, second = (better, claim.share * than) if claim.fewer else (claim.share * than, better)
     interval = paired_comparison(first, second).mean_difference
@@ -196,10 +193,10 @@ def _verdict(claim: Claim, found: Mapping[tuple[str, str], Mapping[int, Path]], 
     return row | ({"dataset": on} if on else {}) | difference | {"holds": holds}
 
 
-def _outcomes(claim: Claim, runs: Mapping[int, Path], reference: Reference) -> Array:
+def _outcomes(claim: Claim, records: Mapping[int, Record], reference: Reference) -> Array:
     """Return one row for each seed: the outcome of every episode, returns on datasets as scores."""
-    found = [_final(run).outcomes(claim.by) for run in runs.values()]
-    return np.array([_scores(row, reference) for row in found] if reference and claim.by == "return" else found, np.float64)
+    found = [record.outcomes(claim.by) for record in records.values()]
+    return np.array([scores(row, reference) for row in found] if claim.by == "return" else found, np.float64)
 
 
 def _claim_cells(claim: Mapping[str, Any], *, is_on_data: bool) -> list[str]:
@@ -210,13 +207,5 @@ def _claim_cells(claim: Mapping[str, Any], *, is_on_data: bool) -> list[str]:
     return [expected, *([claim["dataset"]] if is_on_data else []), difference, claim["holds"]]
 
 
-def _by_seed(runs: Mapping[Cell, Path], method: str, on: str) -> dict[int, Path]:
-    return {seed: run for (name, place, seed), run in sorted(runs.items()) if (name, place) == (method, on)}
-
-
-def _final(run: Path) -> Evaluation:
-    return Evaluation.read(run / EVALUATION)
-
-
-def _scores(returns: Iterable[float], reference: Reference) -> Array:
-    return np.array([normalised(value, reference) for value in returns])
+def _by_seed(records: Mapping[Cell, Record], method: str, on: str) -> dict[int, Record]:
+    return {seed: record for (name, place, seed), record in sorted(records.items()) if (name, place) == (method, on)}

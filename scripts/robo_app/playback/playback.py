@@ -27,7 +27,7 @@ class Moment:
     seed: int
     step: int = 0
     reward: float = 0.0
-    """Of the newest step."""
+    """Reward of the newest step."""
     episode_return: float = 0.0
     """Undiscounted, so far."""
     success: bool | None = None

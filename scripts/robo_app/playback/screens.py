@@ -29,7 +29,7 @@ class Play:
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Path or name of a run folder, or "latest"."""
-    step: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    step: Annotated[int | Literal["best"] | None, tyro.conf.arg(metavar="{INT,best}")] = None
     """Step of the policy; by default that of the newest checkpoint."""
     seed: int = FIRST_SEED
     """Reset seed of the first episode; the others follow."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from robo_rl.papers import papers
 from robo_rl.system.plain_files import parse_yaml, text_of
 
+_ALGORITHM = re.compile(r"^algorithm: *(\S+)", re.MULTILINE)
+_REWARD = re.compile(r"^reward: *(?:\{ *|(?:#.*)?\n +)name: *([\w./-]+)", re.MULTILINE)
 _HEADING = re.compile(r"^(?:summary|needs):.*\n(?:[ \t].*\n)*", re.MULTILINE)
 
 
@@ -20,6 +22,10 @@ class Heading:
     """One sentence."""
     needs: dict[str, str]
     """File or folder that must exist -> the command that makes it."""
+    algorithm: str = ""
+    """Name of the learner."""
+    reward: str = ""
+    """Name of the reward model, or the file of one; "" for the environment's own."""
 
 
 def recipe_files() -> dict[str, Path]:
@@ -32,5 +38,7 @@ def recipe_files() -> dict[str, Path]:
 
 def heading(file: Path) -> Heading:
     """Return summary and needs of a recipe; the rest of the file, which takes ten times as long, is not parsed."""
-    found = parse_yaml("".join(_HEADING.findall(text_of(file, "a recipe") + "\n")), str(file)) or {}
-    return Heading(str(found.get("summary", "")), {**(found.get("needs") or {})})
+    text = text_of(file, "a recipe") + "\n"
+    found = parse_yaml("".join(_HEADING.findall(text)), str(file)) or {}
+    algorithm, reward = ("".join(each.findall(text)[:1]) for each in (_ALGORITHM, _REWARD))
+    return Heading(str(found.get("summary", "")), {**(found.get("needs") or {})}, algorithm, reward)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from robo_app.recipes.recipe import EnvironmentSettings, Recipe, parse_recipe, read_recipe
-from robo_rl.environments.importing import name_of
+from robo_rl.code_names import name_of_object
+from robo_rl.environments.importing import name_of, portable_id
 from robo_rl.environments.wrapping import changed
 from robo_rl.errors import InvalidSetting
 from robo_rl.settings import plain
@@ -18,6 +19,8 @@ from robo_rl.workbench import RecipeLike
 
 WRAPPERS = "wrappers"
 """Key of a list of wrappers."""
+CODE = ("name", "encoder", "actor", "critic", "function")
+"""Keys whose values may be classes or functions."""
 FIXED = ("algorithm", "summary", "needs")
 """Keys that a recipe brings and no option of the command line changes."""
 
@@ -31,7 +34,7 @@ def recipe_from(source: RecipeLike, overrides: Mapping[str, Any]) -> Recipe[Any]
         source = read_recipe(os.fspath(source))
     if isinstance(source, Recipe) and not overrides:
         return source
-    tree, overrides = _tree(source), with_named_environment(overrides)
+    tree, overrides = _tree(source), with_short_forms(overrides)
     if fixed := [key for key in FIXED if key in overrides]:
         raise InvalidSetting(
             f"The key {fixed[0]!r} comes with the recipe {tree['name']}.",
@@ -48,18 +51,40 @@ def _tree(source: object) -> dict[str, Any]:
     if isinstance(source, Recipe):
         return dict(plain(source))
     if isinstance(source, Mapping):
-        return {"name": str(source.get("algorithm")), **plain_value(with_named_environment(source))}
+        return {"name": str(source.get("algorithm")), **plain_value(with_short_forms(source))}
     allowed = "the name of a recipe, the path of a YAML file, a mapping, or a Recipe"
     raise InvalidSetting("This is not a recipe.", got=repr(source)[:200], allowed=allowed)
 
 
-def with_named_environment(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return values in which an environment that is a name, a class or a function is a mapping; raises InvalidSetting."""
-    given = values.get("environment")
-    if given is None or isinstance(given, Mapping | EnvironmentSettings):
-        return values
-    name, arguments = (given, {}) if isinstance(given, str) else name_of(given)
-    return {**values, "environment": {"name": name, **({"arguments": arguments} if arguments else {})}}
+def with_short_forms(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return values of a recipe in which short forms are written out.
+
+    An environment or a reward that is a name or an object becomes a mapping with its name, and `network`, an encoder or
+    the settings of the group, a part of `learner`. Raises InvalidSetting for an object that is neither.
+    """
+    found = dict(values)
+    if "environment" in found:
+        found["environment"] = _environment(found["environment"])
+    if isinstance(reward := found.get("reward"), str) or callable(reward):
+        found["reward"] = {"name": reward}
+    learner = dict(given) if isinstance(given := found.get("learner"), Mapping) else {}
+    if networks := [each for each in (learner.get("network"), found.pop("network", None)) if each is not None]:
+        parts = [each if isinstance(each, Mapping) else {"encoder": each} for each in networks]
+        found["learner"] = {**learner, "network": {key: value for part in parts for key, value in part.items()}}
+    return found
+
+
+def _environment(given: Any) -> Any:
+    """Return the settings of an environment that is a name, a class, a function, an instance, or such in a mapping."""
+    if given is None or isinstance(given, EnvironmentSettings):
+        return given
+    if isinstance(given, Mapping):
+        if "name" not in given:
+            return given
+        found = _environment(given["name"])
+        return {**given, **found, "arguments": {**found.get("arguments", {}), **given.get("arguments", {})}}
+    name, arguments = (portable_id(given), {}) if isinstance(given, str) else name_of(given)
+    return {"name": name, **({"arguments": arguments} if arguments else {})}
 
 
 def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,21 +102,22 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def plain_value(value: Any, key: str = "overrides") -> Any:
-    """Return a value as in a recipe's YAML; raises InvalidSetting if YAML cannot represent it."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float | np.generic):
+    """Return a value as in a recipe's YAML, a class or function by its name; raises InvalidSetting for other objects."""
+    if value is None or isinstance(value, bool | int | str | float | np.generic):
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain_value(plain(value), key)
+        value = plain(value)
     if isinstance(value, Mapping):
         return {str(name): plain_value(item, str(name)) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain_value(item, key) for item in value]
+    if callable(value) and key in CODE:
+        return name_of_object(value)
     raise InvalidSetting(
         f"The value of {key!r} cannot be written into a recipe.",
         got=repr(value)[:200],
         allowed="numbers, texts, booleans, None, and lists and mappings of them",
+        fix=f"classes and functions are values of environment, reward, network, {', '.join(CODE)}; others go to callbacks",
     )

@@ -13,7 +13,9 @@ from robo_rl.protocols.rewards import RewardModel
 from robo_rl.settings import settings_as
 from robo_rl.system.plain_files import read_yaml
 
-PROGRAM, PIPELINE = "program:", "pipeline"
+PROGRAM, PIPELINE, FUNCTION = "program:", "pipeline", "function"
+OWN = "a function of your own is package.module:function, one in the sandbox program:FILE.py (docs/rewards/program-rewards.md)"
+"""Remedy for an unknown name."""
 SHIPPED = Path(str(files("robo_app") / "rewards" / "programs"))
 """Folder of the programs that come with the package."""
 
@@ -24,20 +26,23 @@ def read_reward(name: str, settings: Mapping[str, Any]) -> RewardModel:
     Raises UnknownName, and InvalidSetting naming the setting.
     """
     name, settings = named_reward(name, settings)
-    model: RewardModel = settings_as(load("rewards", name), settings, source=f"the reward {name}")
+    model: RewardModel = settings_as(load("rewards", name, fix=OWN), settings, source=f"the reward {name}")
     return model
 
 
 def named_reward(name: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """Return the name of a reward and all its settings, from its file if it has one; raises InvalidSetting.
 
-    "program:PATH" is short for the reward `program` with that path, also in such a file and among the sources of a pipeline.
+    "program:PATH" is short for the reward `program` with that path, also in such a file and among the sources of a pipeline;
+    "package.module:function" is short for the reward `function` with that function.
     """
     if name.endswith((".yaml", ".yml")) and not name.startswith(PROGRAM):
         found = _read(Path(name))
         name, settings = str(found["reward"]), {**(found.get("settings") or {}), **settings}
     if name.startswith(PROGRAM):
         name, settings = "program", {**settings, "path": str(program_file(name.removeprefix(PROGRAM)))}
+    elif ":" in name:
+        name, settings = FUNCTION, {**settings, "function": name}
     elif name == PIPELINE and isinstance(sources := settings.get("sources"), list | tuple):
         settings = {**settings, "sources": [_source(each) for each in sources]}
     return name, settings

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from robo_app.training.assembly import policy_of, recipe_of, scripted_expert
+from robo_app.training.foreign_agents import ZOO, agent_policy
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import RandomPolicy
@@ -45,7 +46,7 @@ class ActorSettings(Protocol):
 
 
 def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:
-    """Return a function from an episode's seed to its actor; RUN@STEP is the run's policy at that step.
+    """Return a function from an episode's seed to its actor; RUN@STEP is the run's policy at that step, zoo:PATH an agent's.
 
     Raises InvalidSetting, RunNotFound, SpecMismatch.
     """
@@ -57,6 +58,9 @@ def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettin
     if text == "scripted":
         expert_for = scripted_expert(environment, spec.name)
         return lambda seed: Actor(text, expert_for(seed, noise=settings.noise))
+    if text.startswith(ZOO):
+        agent, of_others = agent_policy(text, spec)
+        return lambda seed: Actor(f"{ZOO}{agent.name}", of_others.seeded(seed), deterministic=not settings.stochastic)
     run, step = _run_or_policy(text, settings.runs)
     policy = policy_of(run, recipe_of(run), step)
     what = f"The run {run.path.name} was trained in another environment"
@@ -73,7 +77,7 @@ def _run_or_policy(text: str, runs: Path) -> tuple[Run, int | None]:
     except UnknownName as error:
         place = f"runs are looked for in {runs.absolute()}/; --runs names another folder"
         raise UnknownName(
-            "policy", text, ["scripted", "random", "mix:NAME=SHARE,NAME=SHARE", *error.known], fix=place
+            "policy", text, ["scripted", "random", "zoo:PATH", "mix:NAME=SHARE,NAME=SHARE", *error.known], fix=place
         ) from None
 
 

@@ -1,7 +1,8 @@
-"""Exploration without a task: slow random motion, interleaved with an expert if there is one."""
+"""Policies that act worse than an expert: slow random motion without a task, and an expert whose actions are replaced."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,3 +69,37 @@ class WanderingPolicy:
         if self._is_discrete:
             return self._first() if self._random.random() < config.theta else self._action
         return np.asarray((1 - config.theta) * self._action + self._random.normal(0.0, config.sigma, self._action.shape))
+
+
+class DisturbedPolicy:
+    """Another policy, of whose actions a share is replaced by uniformly random ones; a seed determines which."""
+
+    def __init__(self, policy: Policy, share: float, seed: int) -> None:
+        """share: probability in each step of a random action."""
+        self.environment_spec, self._policy, self._share = policy.environment_spec, policy, share
+        self._spec = policy.environment_spec.action
+        self._random = np.random.default_rng([seed, 1])
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self._policy.reset()
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Return the policy's action, or a random one."""
+        action = self._policy.act(observation, deterministic=deterministic)
+        return self._spec.random(self._random) if self._random.random() < self._share else action
+
+
+def share_for(mean_return: Callable[[float], float], wanted: float, steps: int = 6) -> tuple[float, float]:
+    """Return the share of random actions whose mean return is nearest to `wanted`, and that return, by bisection.
+
+    mean_return: share in [0, 1] -> mean return, which falls with the share.
+    """
+    low, high = 0.0, 1.0
+    tried: dict[float, float] = {}
+    for _ in range(steps):
+        share = 0.5 * (low + high)
+        tried[share] = mean_return(share)
+        low, high = (share, high) if tried[share] > wanted else (low, share)
+    best = min(tried, key=lambda share: abs(tried[share] - wanted))
+    return best, tried[best]

@@ -70,6 +70,9 @@ def _random(sources: Sources, episodes: int | None) -> Plan:
 
 def _medium(sources: Sources, episodes: int | None) -> Plan:
     played = _played(sources, sources.medium_actor, episodes or PLAYED)
+    if sources.is_disturbed:
+        how = "the expert, with so large a share of random actions that it is a third of the way from random to expert"
+        return Plan(how, played, {"medium": sources.disturbed._asdict()})
     how = "sampled actions of the first evaluated policy that reached a third of the way from random to expert"
     return Plan(how, played, {"medium": sources.medium._asdict()})
 

@@ -46,13 +46,13 @@ class Record:
     out: Path
     """Folder of the dataset."""
     policy: Annotated[str | None, tyro.conf.arg(metavar="POLICY")] = None
-    """"scripted", the default, "random", RUN, RUN@STEP, or mix:NAME=SHARE,NAME=SHARE with one drawn for each episode."""
+    """"scripted", the default, "random", RUN, RUN@STEP, zoo:PATH, or mix:NAME=SHARE,NAME=SHARE, drawn for each episode."""
     family: Annotated[str | None, tyro.conf.arg(metavar="FAMILY")] = None
     """Instead of a policy: random, medium, medium-replay, replay, expert, play, or mixed-K with K % of expert episodes."""
     run: str = ""
     """For a family of datasets: the run that it is made from, trained with record_episodes."""
     expert: str = ""
-    """For a family of datasets: "scripted", RUN or RUN@STEP; by default the newest policy of the run, or "scripted"."""
+    """For a family of datasets: "scripted", RUN, RUN@STEP or zoo:PATH; by default the run's newest policy, or "scripted"."""
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Number of episodes; 10 by default, or all if a family copies training episodes."""
     seed: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +13,7 @@ import gymnasium
 from robo_app.recording.actors import Actor
 from robo_rl.evaluation.evaluation import evaluation_seeds
 from robo_rl.rollout.episode import rollout
-from robo_rl.runs.run import Run, write_text
+from robo_rl.runs.run import write_text
 
 EPISODES = 50  # of each, on the first seeds of every evaluation
 FILE = "reference.json"
@@ -21,11 +22,11 @@ Score = dict[str, Any]
 """actor, return (mean, undiscounted), success (rate, or None), episodes, seeds (first and last)"""
 
 
-def score(choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any], run: Run | None = None) -> Score:
-    """Play an actor's most likely actions on fixed seeds; a run remembers the score for its next family."""
+def score(choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any], file: Path | None = None) -> Score:
+    """Play an actor's most likely actions on fixed seeds; a file remembers the score for the next family."""
     seeds = evaluation_seeds(EPISODES)
     name = choose(seeds[0]).name
-    known = _known(run)
+    known = _known(file)
     if name in known and known[name]["seeds"] == [seeds[0], seeds[-1]]:
         return known[name]
     episodes = [rollout(environment, choose(seed).policy, seed=seed, deterministic=True) for seed in seeds]
@@ -37,8 +38,9 @@ def score(choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any], 
         "episodes": len(episodes),
         "seeds": [seeds[0], seeds[-1]],
     }
-    if run is not None:
-        write_text(run.path / FILE, json.dumps(known | {name: found}, indent=1))
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps(known | {name: found}, indent=1))
     return found
 
 
@@ -54,7 +56,6 @@ def summary(scores: Mapping[str, Score]) -> dict[str, Any]:
     }
 
 
-def _known(run: Run | None) -> dict[str, Score]:
-    path = run.path / FILE if run is not None else None
-    known: dict[str, Score] = json.loads(path.read_text()) if path is not None and path.exists() else {}
+def _known(file: Path | None) -> dict[str, Score]:
+    known: dict[str, Score] = json.loads(file.read_text()) if file is not None and file.exists() else {}
     return known

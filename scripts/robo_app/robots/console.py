@@ -63,9 +63,9 @@ class Console:
     seed: int = 0
     """Reset seed of the first episode; the others follow."""
     address: str = ADDRESS
-    """To listen at; another one lets a tablet in, over a connection that is not encrypted."""
+    """Address of the page; an address other than 127.0.0.1 admits other devices, such as a tablet, without encryption."""
     port: int = 8644
-    """0 takes any free one."""
+    """Port of the page; 0 for any free one."""
     browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
     """Leave the browser alone; without this the page opens in it if there is a display."""
     runs: Path = Path("runs")

@@ -29,7 +29,7 @@ from robo_rl.protocols.components import Learner, Policy, TrainingSupervisor
 from robo_rl.protocols.learners import SelfTrainedConfig
 from robo_rl.protocols.rewards import OnlineRewards
 from robo_rl.rollout.episode import rollout
-from robo_rl.runs.run import Run, find_run
+from robo_rl.runs.run import Run, Step, find_run
 from robo_rl.settings import plain
 from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.training.compatibility import asked_by, needs_of, require_loop
@@ -197,8 +197,8 @@ def recipe_of(run: Run) -> Recipe[Any]:
     return parse_recipe(run.recipe, source=f"recipe.yaml of {run.path.name}")
 
 
-def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
-    """Return the policy of the newest valid checkpoint, or of a step.
+def policy_of(run: Run, recipe: Recipe[Any], step: Step = None) -> Policy:
+    """Return the policy of the newest valid checkpoint, of a step, or the "best".
 
     Raises SpecMismatch if the environment has changed since, InvalidSetting for a step without a checkpoint.
     """

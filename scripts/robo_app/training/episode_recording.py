@@ -22,9 +22,10 @@ from robo_rl.rollout.journal import CRASH, Journal, recover
 from robo_rl.runs.run import Run
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.training.actor_learner.acting import ActingTraining
+from robo_rl.training.compatibility import needs_of
 from robo_rl.training.off_policy import OnlineTraining
 from robo_rl.training.step_sources import EnvironmentSteps
-from robo_rl.types import Episode, Transition
+from robo_rl.types import Episode, StateDict, Transition
 
 FOLDER = "episodes"
 Recorded = OnlineTraining[EnvironmentSteps] | ActingTraining
@@ -145,6 +146,14 @@ def keeping_policies(
         return evaluate(policy)
 
     return evaluate_and_keep
+
+
+def policy_parts(recipe: Recipe[Any], training: Training) -> dict[str, StateDict]:
+    """Return the parts of a training that its policy is restored from, without its replay memory and its environments."""
+    learner = getattr(training, "learner", None)
+    if learner is not None and not needs_of(recipe.learner).trains_itself:
+        return {"learner": learner.state_dict()}
+    return {name: part for name, part in training.state_dict().items() if name not in ("replay", "environments")}
 
 
 def _dataset(run: Run, recipe: Recipe[Any], spec: EnvironmentSpec) -> Dataset:

@@ -24,6 +24,7 @@ from robo_rl.protocols.components import Policy, Training
 from robo_rl.report import write_report
 from robo_rl.report.annotating import annotation_warnings
 from robo_rl.report.hacking import probe
+from robo_rl.runs.callbacks import Callbacks
 from robo_rl.runs.observer import RunRecord
 from robo_rl.runs.run import NO_UPDATE, Run, write_text
 from robo_rl.training.updates import has_learnt, learns_too_late
@@ -32,7 +33,14 @@ if TYPE_CHECKING:
     from robo_real.console.operator import Operator
 
 
-def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, operator: Operator | None = None) -> None:
+def conclude(
+    run: Run,
+    recipe: Recipe[Any],
+    policy: Policy,
+    record: RunRecord,
+    operator: Operator | None = None,
+    callbacks: Callbacks | None = None,
+) -> None:
     """Evaluate on all seeds of the recipe, write evaluation.json and report.html, show the result."""
     run.describe(training_seconds=round(record.elapsed, 1), **{ENDED: {"step": record.step, "asked": recipe.total_steps}})
     count = recipe.evaluation.episodes
@@ -42,6 +50,8 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, o
     seeds = range(first, first + recipe.evaluation.episodes)
     evaluation = judge(run, recipe, policy, seeds, operator=operator)
     write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
+    if callbacks is not None:
+        callbacks.on_evaluation(record.step, evaluation)
     lost = regret(run, recipe)
     if lost is not None:
         run.describe(regret=round(lost, 4))
@@ -53,11 +63,25 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, o
         say(f"WARNING  {none}")
     report = write_report([run.path], run.path / "report.html")
     say(f"{evaluation}\nreport   {report}")
+    if found := best_in_training(run, record.step):
+        say(found)
     if recipe.evaluation.before:
         say(before_and_after(run, evaluation))
     newest = {tag: value for line in run.metrics() for tag, value in line.items()}
     for warning in annotation_warnings(newest):  # last, where it is read
         say(f"WARNING  {warning}")
+
+
+def best_in_training(run: Run, last: int) -> str:
+    """Return a sentence about the best policy in the evaluations of a training, "" if that is the last one, or unknown."""
+    if run.best is None or run.best == last:
+        return ""
+    found = Evaluation.read(run.evaluation_files[run.best])
+    figure = f"mean return {found.mean_return.estimate:.3g}"
+    if found.success_rate is not None:
+        figure = f"success {found.success_rate.estimate:.0%}"
+    count = f"{len(found)} episode{'s' * (len(found) != 1)}"
+    return f"best     step {run.best}: {figure} in {count} during training; robo-rl evaluate {run.path} --step best"
 
 
 def judge(

@@ -34,7 +34,7 @@ class ResidualWrapper(EnvironmentWrapper):
     scale: float = SCALE
     """Largest correction."""
     noise: float = 0.0
-    """Of the scripted expert."""
+    """Noise of the scripted expert."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> ResidualEnv:

@@ -78,7 +78,7 @@ def _enough(episodes: Iterator[Episode], rows: int) -> list[Episode]:
 PROBE_ROWS = 2000
 """About as many steps are recorded, half of them by the scripted expert if there is one."""
 PROBE_SEED = 700_000
-"""Of the resets: apart from those of training, demonstrations and evaluations."""
+"""Seed of the resets: apart from those of training, demonstrations and evaluations."""
 
 
 def spec_and_trial(name: str, arguments: Mapping[str, Any], sizes: Sequence[int] = ()) -> tuple[EnvironmentSpec, Try]:
@@ -131,7 +131,7 @@ def _kinds(environment: gymnasium.Env[object, object], name: str, spec: Environm
 ROWS = 500
 """Steps, in whole episodes: enough for dependencies between rows, few enough to start at once."""
 FIRST_SEED = 710_000
-"""Of fresh episodes: apart from those of training, demonstrations and evaluations."""
+"""First seed of fresh episodes: apart from those of training, demonstrations and evaluations."""
 OF_REWARDS = ("sensitivity", "ranking")
 """Checks of a total as a reward, which do not apply to potentials and factors."""
 

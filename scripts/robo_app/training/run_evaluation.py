@@ -23,11 +23,11 @@ from robo_rl.evaluation.statistics import difference
 from robo_rl.protocols.components import Policy
 from robo_rl.report import write_report
 from robo_rl.rollout.mixture import MixturePolicy
-from robo_rl.runs.run import Run, write_text
+from robo_rl.runs.run import Run, Step, write_text
 from robo_rl.system.threads import tensor_threads
 
 
-def load_policy(run: Run, step: int | None = None) -> Policy:
+def load_policy(run: Run, step: Step = None) -> Policy:
     """Implement `Run.policy`."""
     return policy_of(run, recipe_of(run), step)
 
@@ -45,7 +45,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     mixture: bool = False,
     attempts: int = 1,
     split: str = "",
-    step: int | None = None,
+    step: Step = None,
 ) -> Evaluation:
     """Implement `Run.evaluate`; an evaluation elsewhere than in the training's environment is kept in the run."""
     counts = {"episodes": (episodes, 1), "seed": (seed, 0), "attempts": (attempts, 1)}
@@ -62,6 +62,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     if mixture and step is not None:
         allowed = "the policy of one step, or the mixture of all"
         raise InvalidSetting("A mixture has no step.", got=f"mixture, step {step}", allowed=allowed)
+    step = None if step is None else run.numbered(step)
     if mixture or step is not None:
         name = "-".join(filter(None, ("mixture" if mixture else f"step-{step}", name)))
     how = replace(

@@ -62,6 +62,8 @@ class Train(Generic[Learner]):
     """[s] after which a collector (`--collectors`) that has not answered counts as hung, and is replaced."""
     most_stale: int = 0
     """Largest age of the collectors' parameters in steps, if the learner is off-policy; 0 for 128 per collector."""
+    callbacks: tuple[str, ...] = ()
+    """Classes of yours that hear of metrics and evaluations, package.module:Class (docs/training/callbacks.md)."""
     dry_run: bool = False
     """Print the resolved recipe and stop."""
     carla_host: str = ""

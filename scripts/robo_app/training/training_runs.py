@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from robo_app.recipes.overrides import plain_value, recipe_from
 from robo_app.recipes.recipe import Recipe, to_yaml
 from robo_app.training.assembly import Evaluator, demonstrations_of, initial_of, plan_of, recipe_of
 from robo_app.training.collecting import CollectingSettings, collected_training, dismissed, require_collectable, settings_of
-from robo_app.training.episode_recording import keeping_policies, recording
+from robo_app.training.episode_recording import keeping_policies, policy_parts, recording
 from robo_app.training.extension import extended, is_finished
 from robo_app.training.finalisation import conclude, note_updates
 from robo_app.training.initialisation import begin, left_still, wait_for_robot, with_reads
@@ -34,11 +35,13 @@ from robo_app.training.program_validation import require_sound_programs
 from robo_app.training.supervision import asking, operator_of, robot_at
 from robo_rl.collectors.asynchronous import AsynchronousTraining
 from robo_rl.errors import RunError
+from robo_rl.evidence import evidence_of
 from robo_rl.protocols.components import Training
 from robo_rl.protocols.contract import ACTOR_LEARNER
+from robo_rl.runs.callbacks import Callback, Callbacks
 from robo_rl.runs.checkpoints import Checkpoint
 from robo_rl.runs.newest_episode import NewestEpisode
-from robo_rl.runs.observer import Cadence, Display, RunRecord
+from robo_rl.runs.observer import Cadence, RunRecord
 from robo_rl.runs.run import Run, write_text
 from robo_rl.settings import settings_as
 from robo_rl.system.threads import tensor_threads
@@ -58,14 +61,16 @@ def train(
     labels: str,
     collectors: int | Mapping[str, Any],
     out: Path,
-    progress: bool | Display,
+    progress: bool,
+    callbacks: Sequence[Callback | str],
 ) -> Run:
     """Implement `robo_rl.train`; seed and steps are among the overrides."""
+    heard = Callbacks(callbacks)
     resolved = with_reads(completed(with_dataset(recipe_from(recipe, overrides), dataset, labels)))
     collecting = _collecting(resolved, collectors)
     loop_of(resolved, collectors=collecting is not None)
     with showing(progress), tensor_threads(resolved.threads), operator_of(resolved) as operator:
-        return _train(resolved, out, operator, collecting)
+        return _train(resolved, out, operator, collecting, heard)
 
 
 def _collecting(recipe: Recipe[Any], collectors: int | Mapping[str, Any]) -> CollectingSettings | None:
@@ -78,7 +83,13 @@ def _collecting(recipe: Recipe[Any], collectors: int | Mapping[str, Any]) -> Col
     return settings
 
 
-def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collecting: CollectingSettings | None) -> Run:
+def _train(
+    recipe: Recipe[Any],
+    root: Path,
+    operator: Operator | None,
+    collecting: CollectingSettings | None,
+    callbacks: Callbacks,
+) -> Run:
     training: Training
     with closing(RecipeEnvironments(recipe)) as environments:
         reward = reward_of(recipe, environments)
@@ -90,7 +101,7 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
         if acting is None and collecting is None:
             training = _in_process(plan)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=environments.seen)
-    with run, resumable(run.path):
+    with run, resumable(run.path), callbacks.hearing(run, 0):
         run.announce(0, "starting")
         if recipe.demonstrations.dataset:
             run.describe(dataset=learnt_from(recipe))
@@ -107,10 +118,13 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
             training = collected_training(run, recipe, collecting, plan)
         with display(recipe.name, recipe.total_steps) as shown, ended(training, shown.say), dismissed(training, shown.say):
             shown.say(f"run {run.path}")
+            shown.say(f"{recipe.algorithm} is {evidence_of('learners', recipe.algorithm)}")
+            if recipe.reward.name:
+                shown.say(f"{recipe.reward.name} is {evidence_of('rewards', recipe.reward.name)}")
             if demonstrations:
                 shown.say(origin)
-            record = _run(run, recipe, training, shown, plan, operator=operator)
-        conclude(run, recipe, training.policy, record, operator)
+            record = _run(run, recipe, training, shown, plan, callbacks, operator=operator)
+        conclude(run, recipe, training.policy, record, operator, callbacks)
     return run
 
 
@@ -123,12 +137,20 @@ def _in_process(plan: TrainingPlan) -> Training:
 
 
 def resume(
-    run: Run, steps: int | None, online_steps: int | None, dataset: str, ray: str, robot: str, progress: bool | Display
+    run: Run,
+    steps: int | None,
+    online_steps: int | None,
+    dataset: str,
+    ray: str,
+    robot: str,
+    progress: bool,
+    callbacks: Sequence[Callback | str],
 ) -> Run:
     """Implement `robo_rl.resume`: restore the newest checkpoint and train to the end.
 
     A run interrupted before its first checkpoint starts again, which is exact.
     """
+    heard = Callbacks(callbacks)
     with showing(progress), resumable(run.path), run, ExitStack() as held:
         recipe = recipe_of(run)
         if robot:
@@ -148,8 +170,9 @@ def resume(
             say(f"More seeds: robo-rl evaluate {run.path} --episodes 200")
             return run
         recipe = at_its_place(run, recipe, dataset)
+        held.enter_context(heard.hearing(run, checkpoint.step))
         with tensor_threads(recipe.threads), operator_of(recipe) as operator:
-            _go_on(run, recipe, environments, checkpoint, settings_of(run, ray), operator)
+            _go_on(run, recipe, environments, checkpoint, settings_of(run, ray), operator, heard)
     return run
 
 
@@ -160,6 +183,7 @@ def _go_on(
     checkpoint: Checkpoint,
     collecting: CollectingSettings | None,
     operator: Operator | None,
+    callbacks: Callbacks,
 ) -> None:
     run.announce(checkpoint.step, "starting")
     reward = reward_of(recipe, environments)
@@ -189,8 +213,8 @@ def _go_on(
         kind = training.resumed or ("exact" if getattr(training, "replays", True) else "warm")
         _note(run, training.step, kind)
         shown.say(f"run {run.path}: resumed at step {training.step}, {kind}")
-        record = _run(run, recipe, training, shown, plan, checkpoint.parts.get("record"), operator)
-    conclude(run, recipe, training.policy, record, operator)
+        record = _run(run, recipe, training, shown, plan, callbacks, checkpoint.parts.get("record"), operator)
+    conclude(run, recipe, training.policy, record, operator, callbacks)
 
 
 def _restore(training: Training, state: StateDict, run: Run) -> None:
@@ -215,6 +239,7 @@ def _run(
     training: Training,
     shown: Shown,
     plan: TrainingPlan,
+    callbacks: Callbacks,
     state: dict[str, Any] | None = None,
     operator: Operator | None = None,
 ) -> RunRecord:
@@ -227,7 +252,17 @@ def _run(
     with (
         left_still(training),
         closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator, keep)) as evaluate,
-        closing(RunRecord(run, cadence, keeping_policies(run, recipe, training, evaluate), shown, training.step)) as record,
+        closing(
+            RunRecord(
+                run,
+                cadence,
+                keeping_policies(run, recipe, training, evaluate),
+                shown,
+                training.step,
+                callbacks=callbacks,
+                kept_parts=partial(policy_parts, recipe),
+            )
+        ) as record,
     ):
         if state is not None:
             record.load_state_dict(state)

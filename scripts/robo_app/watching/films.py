@@ -45,7 +45,7 @@ class _Request:
     run: Path
     kind: Kind
     version: tuple[int, int]
-    """Of the episode's file: inode and time of its change."""
+    """Version of the episode's file: inode and time of its change."""
 
 
 class Films:

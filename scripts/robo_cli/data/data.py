@@ -6,6 +6,8 @@ from robo_cli.actions import Actions, Later, run_action
 from robo_cli.data.convert import EXAMPLES as CONVERSIONS
 from robo_cli.data.convert import Convert, convert
 from robo_cli.data.derive import Filter, Merge, Split, filter_, merge, split
+from robo_cli.data.get import EXAMPLES as SETS
+from robo_cli.data.get import Get, get
 from robo_cli.data.info import Info, info
 from robo_cli.data.stats import Stats, stats
 from robo_cli.data.verify import Repair, Restore, Verify, repair, restore, verify
@@ -25,10 +27,11 @@ robo-rl data view data/pick"""
 
 def main(arguments: list[str]) -> int:
     """Run one of the actions and return its exit status."""
-    return run_action("data", ACTIONS, f"{EXAMPLES}\n{CONVERSIONS}", arguments)
+    return run_action("data", ACTIONS, f"{EXAMPLES}\n{SETS}\n{CONVERSIONS}", arguments)
 
 
 ACTIONS: Actions = {
+    "get": (Get, get),
     "info": (Info, info),
     "stats": (Stats, stats),
     "verify": (Verify, verify),

@@ -6,18 +6,16 @@ race are never replaced.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from robo_app.display.learning_curves import draw_curves
+from robo_app.display.learning_curves import draw
+from robo_app.experiments.archive import Archive, require_own
+from robo_app.experiments.archived import archived, curves_of, missing_lines, page_of, updated
 from robo_app.experiments.plan import read_plan
-from robo_app.experiments.race import Race
-from robo_app.experiments.race_table import race_facts, race_page
-from robo_app.experiments.tables import study_facts, study_page
 from robo_app.jobs.jobs import run_jobs
 from robo_app.jobs.trainings import train_all
 from robo_app.recipes.recipe import require_at_least
@@ -25,6 +23,7 @@ from robo_rl.runs.run import write_text
 
 EXAMPLES = """robo-rl experiment offline --out experiments/offline
 robo-rl experiment my-plan.yaml --out experiments/mine --table
+robo-rl experiment offline --out experiments/offline --archive docs/benchmarks/offline.json
 robo-rl experiment beacons --out experiments/beacons --jobs 2"""
 
 
@@ -40,6 +39,9 @@ class ExperimentOrder:
     """Trainings at once, one thread each."""
     table: bool = False
     """Only write the table of finished trainings."""
+    archive: Path | None = None
+    """Archive to add to: a training that it holds with the same settings counts as finished. By default a new one,
+    OUT/archive.json."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"jobs": 1})
@@ -48,24 +50,25 @@ class ExperimentOrder:
 def run(arguments: ExperimentOrder) -> int:
     """Make the missing inputs, stage by stage, then train one seed of each method before the next; print the table."""
     plan, out = read_plan(arguments.plan), arguments.out
-    if not arguments.table:
-        for jobs in plan.preparations(out):
-            run_jobs(f"experiment {plan.name}", jobs, out / "logs", at_once=arguments.jobs)
-    trainings = plan.trainings(out)
-    if not arguments.table:
-        train_all(f"experiment {plan.name}", trainings.values(), out, at_once=arguments.jobs)
-    runs = {cell: found for cell, training in trainings.items() if (found := training.finished) is not None}
-    if isinstance(plan, Race):
-        facts = race_facts(plan, runs)
-        page = race_page(facts)
-    else:
-        facts = study_facts(plan, runs, plan.made(out))
-        page = study_page(facts)
     out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "table.json", json.dumps(facts, indent=1))
+    known = archived(_kept(arguments, plan.name), plan, out)
+    try:
+        if not arguments.table and len(known) < len([*plan.cells()]):
+            for jobs in plan.preparations(out):
+                run_jobs(f"experiment {plan.name}", jobs, out / "logs", at_once=arguments.jobs)
+            known = archived(_kept(arguments, plan.name), plan, out)
+            missing = [training for cell, training in plan.trainings(out).items() if cell not in known]
+            train_all(f"experiment {plan.name}", missing, out, at_once=arguments.jobs)
+    finally:  # finished trainings count, whatever else failed
+        archive, file = updated(_kept(arguments, plan.name), plan, out), arguments.archive or out / "archive.json"
+        archive.write(file)
+    page = page_of(archive)
     write_text(out / "table.md", page)
-    print(page)
-    if isinstance(plan, Race) or not plan.datasets:
-        by_method = {method: [run for (name, *_), run in runs.items() if name == method] for method in plan.methods}
-        draw_curves(by_method, out / "curves.png")
+    print("\n".join([page, *missing_lines(archive, plan), f"archive  {file}"]))
+    draw(curves_of(archive), out / "curves.png")
     return 0
+
+
+def _kept(arguments: ExperimentOrder, study: str) -> Archive | None:
+    """Return the archive that is added to, None if there is none yet; raises RunError if it is of another study."""
+    return None if arguments.archive is None else require_own(arguments.archive, study)

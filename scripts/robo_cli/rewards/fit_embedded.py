@@ -28,11 +28,11 @@ class FitEmbedded:
     environment: str
     """Environment: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0; or a driving one, with --camera birdseye."""
     out: Path
-    """A new folder."""
+    """Folder to create."""
     camera: str = "front"
-    """That draws them; the model means nothing on pictures of another."""
+    """Camera of the pictures; the model is of no use for those of another camera."""
     image_size: int = 192
-    """[pixel] height and width of the pictures, as in the observations that it shall judge."""
+    """Height and width of the pictures [pixel]; the same as in the observations that it scores."""
     pictures: int = 6400
     """Number of pictures, including the held-out ones."""
     settings: EmbeddedConfig = field(default_factory=EmbeddedConfig)

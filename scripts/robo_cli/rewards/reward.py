@@ -8,9 +8,9 @@ from typing import Annotated
 
 import tyro
 
-from robo_app.listings.purposes import purpose
+from robo_app.listings.levels import by_level, components
 from robo_cli.actions import Actions, Fit, Later, Nested, run_action
-from robo_rl.entry_points import known, load
+from robo_rl.entry_points import load
 
 PROGRAM = "program:"
 EXAMPLES = """robo-rl reward list
@@ -46,9 +46,8 @@ def main(arguments: list[str]) -> int:
 
 
 def list_rewards(_: List) -> int:
-    """Print names with descriptions."""
-    for name, point in known("rewards").items():
-        print(f"{name:24} {purpose('rewards', point)}")
+    """Print names with descriptions, by level of evidence."""
+    print("\n".join(by_level(components("rewards"))))
     return 0
 
 

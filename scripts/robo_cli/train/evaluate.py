@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -15,16 +15,13 @@ from robo_app.arguments.free_settings import EnvironmentArguments
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import FIRST_SEED
 
-EXAMPLES = """robo-rl evaluate latest
-robo-rl evaluate latest --episodes 200 --json
+EXAMPLES = """robo-rl evaluate latest --step best     (the best policy in the evaluations of the training, not the newest)
 robo-rl evaluate latest --split train     (the levels that it was trained on, and the gap to those of the test)
 robo-rl evaluate latest --episodes 20 --attempts 20     (pass@k: does one of k attempts succeed?)
-robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
-robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (the same, on a robot that is served)
-robo-rl evaluate RUN --environment robot:http://127.0.0.1:5000 --shadow scripted     (nothing of the policy is sent)
+robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (--shadow scripted sends nothing of it)
 robo-rl evaluate RUN --perturb physics --episodes 20     (over grids of masses, friction, damping, strength)
-robo-rl evaluate RUN --routes town-test --environment.arguments.traffic 20     (of a run that drives)
-robo-rl evaluate RUN --carla-host gpu-machine --carla-port 2000"""
+robo-rl evaluate RUN --routes town-test --environment.arguments.traffic 20 --carla-host gpu-machine     (of a run that drives)
+robo-rl evaluate zoo:data/zoo-agents/sac/HalfCheetah-v3_1     (of others: an agent of RL Baselines3 Zoo)"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Evaluate:
     """Evaluate a run's policy; exit status 1 if a guard or a person changed every command, so that it was not judged."""
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-    """Path or name of a run folder, or "latest"."""
+    """Path or name of a run folder, or "latest"; zoo:PATH of an agent of Stable-Baselines3, a zip or its folder."""
     episodes: int = 50
     """Episodes, one per seed."""
     seed: int = FIRST_SEED
@@ -47,8 +44,9 @@ class Evaluate:
     """Episodes that are filmed, half of them failures if there are both; by default 2 elsewhere, 0 where it was trained."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
-    step: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Step of the policy, if the run has kept it (record_episodes, or a checkpoint); by default the newest."""
+    step: Annotated[int | Literal["best"] | None, tyro.conf.arg(metavar="{INT,best}")] = None
+    """Step of the policy, if the run has kept it (record_episodes, or a checkpoint), or "best" by the evaluations during the
+    training; by default the newest."""
     mixture: bool = False
     """Of all policies that the run has kept (record_episodes, or checkpoints), one drawn for each episode: their average."""
     attempts: int = 1
@@ -71,6 +69,12 @@ class Evaluate:
 
 def run(arguments: Evaluate) -> int:
     """Print n, the success rule, seeds, measures and intervals."""
+    if arguments.run.startswith("zoo:"):
+        from robo_app.training.foreign_agents import evaluate_agent
+
+        agent = evaluate_agent(vars(arguments))
+        print(json.dumps(agent.to_json()) if arguments.json else f"agent    {arguments.run}\n{agent}")
+        return 0
     trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
     if arguments.step is not None and (arguments.perturb or arguments.shadow):
         raise InvalidSetting("--step does not go with --perturb or --shadow.", got=arguments.step, allowed="the newest policy")

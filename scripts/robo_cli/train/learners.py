@@ -1,4 +1,4 @@
-"""robo-rl learners: list the learners, and the features of each, from the declarations of learners and loops."""
+"""robo-rl learners: list the learners by evidence, and the features of each, from the declarations of learners and loops."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Annotated
 
 import tyro
 
-from robo_app.listings.purposes import purpose
-from robo_rl.entry_points import known, load
+from robo_app.listings.levels import about, by_level, components
+from robo_rl.entry_points import load
+from robo_rl.papers import papers
 from robo_rl.protocols.contract import Feature
 
 EXAMPLES = """robo-rl learners
 robo-rl learners hil-serl     (one of them, with the settings that each feature is asked for with)
 robo-rl learners --features     (a table of all; imports them, which takes seconds)"""
-LEGEND = """needs: every recipe must have it   set: with another setting (robo-rl learners NAME)   with: only together with that
+LEGEND = """needs: in every recipe   set: with another setting (robo-rl learners NAME)   with: together with that feature
 exact, warm: how a resumed run goes on   exact*: exact in environments that can be saved (gymnasium/, robo/, dm_control/, most
 of minigrid/) and without a curriculum, else warm: each environment begins a new episode"""
 
@@ -38,8 +39,7 @@ def run(arguments: Learners) -> int:
     elif arguments.features:
         _print_table()
     else:
-        for name, point in known("learners").items():
-            print(f"{name:24} {purpose('learners', point)}")
+        print("\n".join(by_level(components("learners"))))
         print("\n`robo-rl learners NAME` says what one can do, `robo-rl learners --features` what each can.")
     return 0
 
@@ -60,7 +60,9 @@ def _description(name: str) -> list[str]:
     from robo_rl.training.compatibility import Capabilities
 
     able = Capabilities.of(load("learners", name)())
-    lines = [f"{name}: trained by {', '.join(loop.name for loop in able.loops)}; resumes {able.resume}", ""]
+    paper = next((each for each in papers().values() if name in each.components.get("learners", {})), None)
+    lines = about("learners", name, paper)
+    lines += ["", f"trained by {', '.join(loop.name for loop in able.loops)}; resumes {able.resume}", ""]
     for feature in Feature:
         cell = able.cell(feature)
         hint = able.excludes[feature] if cell == "set" else feature.setting

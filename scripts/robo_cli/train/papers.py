@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from robo_app.listings.levels import Row, by_level, evidence_of_paper
 from robo_app.listings.purposes import purpose
 from robo_rl.errors import UnknownName
 from robo_rl.papers import Paper, papers
@@ -30,15 +31,15 @@ def run(arguments: Papers) -> int:
             raise UnknownName("paper", arguments.name, found, fix="docs/extending/adding-a-paper.md shows how to add one")
         print("\n".join(_description(found[arguments.name])))
         return 0
-    for name, paper in found.items():
-        print(f"{name:24} {paper.summary}")
+    print("\n".join(by_level(Row(name, evidence_of_paper(paper), paper.summary) for name, paper in found.items())))
     print("\n`robo-rl papers PAPER` says what one brings.")
     return 0
 
 
 def _description(paper: Paper) -> list[str]:
     """Return the lines about a paper."""
-    lines = [f"{paper.title}", f"{paper.summary}", *([paper.source] if paper.source else []), f"of {paper.distribution}", ""]
+    lines = [f"{paper.title}", f"{paper.summary}", *([paper.source] if paper.source else []), f"of {paper.distribution}"]
+    lines += [str(evidence_of_paper(paper)), ""]
     for group in paper.components:
         lines += [f"{group.removesuffix('s'):12} {point.name:24} {purpose(group, point)}" for point in paper.points(group)]
     lines += [f"recipe       {name:24} robo-rl train {name}" for name in paper.recipes]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from robo_app.listings.levels import Row, by_level, evidence_of_recipe
 from robo_app.recipes.files import heading, recipe_files
 
 EXAMPLES = "robo-rl recipes\nrobo-rl recipes arm-pick-rlpd > mine.yaml"
@@ -14,7 +15,7 @@ EXAMPLES = "robo-rl recipes\nrobo-rl recipes arm-pick-rlpd > mine.yaml"
 
 @dataclass(frozen=True)
 class Recipes:
-    """List recipes, or print one as YAML to start your own from."""
+    """List recipes by the evidence for their methods, or print one as YAML to start your own from."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RECIPE")] = ""
     """A recipe to print."""
@@ -27,9 +28,10 @@ def run(arguments: Recipes) -> int:
 
         print(to_yaml(read_recipe(arguments.name)), end="")
         return 0
+    rows = []
     for name, file in recipe_files().items():
         found = heading(file)
-        print(f"{name:24} {found.summary}")
-        for command in found.needs.values():
-            print(f"{'':24} first: {command}")
+        needs = tuple(f"first: {command}" for command in found.needs.values())
+        rows.append(Row(name, evidence_of_recipe(found), found.summary, needs))
+    print("\n".join(by_level(rows)))
     return 0

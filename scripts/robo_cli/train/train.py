@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         )
     if order.seeds:
         return train_seeds(recipe, seeds_of(order.seeds), order.out, order.jobs, order.ray)
-    run = robo_rl.train(recipe, collectors=_collectors(order), out=order.out, progress=True)
+    run = robo_rl.train(recipe, collectors=_collectors(order), out=order.out, progress=True, callbacks=order.callbacks)
     return int(bool(run.description.get(NO_UPDATE)))
 
 

@@ -25,7 +25,7 @@ MOST = 100
 """Largest number of points of a curve, gears, wheels."""
 _CURVE, _WHEEL = [[0.0, 0.0]], [*[0.0] * 9, [0.0] * 3]
 SHAPE = [_CURVE, *[0.0] * 5, True, *[0.0] * 3, [[0.0] * 3], 0.0, 0.0, [0.0] * 3, _CURVE, [_WHEEL], True]
-"""Of a physics control."""
+"""Shape of a physics control."""
 FRONT = (0, 1)
 """Wheels that steer, of front left, front right, back left, back right."""
 

@@ -48,7 +48,7 @@ class Cubic:
     length: float
     """[m] that the map states, which ends the curve."""
     tag: str = "paramPoly3"
-    """Of OpenDRIVE: "paramPoly3" or "poly3"; and of the former, "normalized" or "arcLength"."""
+    """Tag of OpenDRIVE: "paramPoly3" or "poly3"; and of the former, "normalized" or "arcLength"."""
     scale: str = "normalized"
 
     @cached_property

@@ -48,7 +48,7 @@ class Grid:
     speeds: tuple[float, ...] = (30 / 3.6, 50 / 3.6)
     """[m/s] limits of streets to the east and to the north."""
     seed: int = 0
-    """Of lights and buildings."""
+    """Seed of lights and buildings."""
     sign: str = YIELD
     """Sign at junctions without lights, on the streets without priority."""
 

@@ -58,7 +58,7 @@ class Lanes:
         """Whether a way lies in a junction."""
         headings = self.points[:, 2]
         self.aims = np.column_stack([self.points[:, :2], np.cos(headings), np.sin(headings)])
-        """Of points: x, y and the cosine and sine of the heading."""
+        """Aims of points: x, y and the cosine and sine of the heading."""
         self.ends = np.array([way.closes or not way.successors for way in self.ways])
 
     def _way(self, road_map: RoadMap, road: Road, lane: Lane) -> Way:

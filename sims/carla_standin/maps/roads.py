@@ -74,7 +74,7 @@ class Lane:
     width: tuple[float, float, float, float] = (3.5, 0.0, 0.0, 0.0)
     """Coefficients of a polynomial in s."""
     mark: str = "solid"
-    """Of the outer edge: "solid", "broken" or "none"."""
+    """Mark of the outer edge: "solid", "broken" or "none"."""
     predecessor: int | None = None
     successor: int | None = None
     change: str | None = None

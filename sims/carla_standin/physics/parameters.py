@@ -135,4 +135,4 @@ VEHICLES = (
 )
 BY_NAME = {vehicle.name: vehicle for vehicle in VEHICLES}
 GRIP = Vehicle.grip
-"""Of all vehicles, unless a server or a blueprint has another."""
+"""Grip of all vehicles, unless a server or a blueprint has another."""

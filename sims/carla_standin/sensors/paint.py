@@ -208,7 +208,7 @@ WARNINGS = "barrier", "cone", "warning"
 """Parts of the names of warning props."""
 ORANGE: Bgr = (60, 120, 220)
 PLAIN: tuple[Bgr, ...] = ((105, 125, 140), (70, 95, 120), (120, 120, 112), (75, 110, 80), (130, 105, 85))
-"""Of props that have no colour of their own, by name."""
+"""Colours of props that have none of their own, by name."""
 
 
 def coat_of(type_id: str, tag: int) -> Coat:

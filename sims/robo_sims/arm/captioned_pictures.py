@@ -9,18 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.environments.captioned_pictures import HAND, CaptionedPictures
-from robo_rl.errors import UnknownName
-from robo_sims.arm.captions import COLOURS, GRAMMARS, States
+from robo_sims.arm.captions import States
 from robo_sims.arm.inverse_kinematics import solve
 from robo_sims.arm.physics import ArmPhysics, Array
-from robo_sims.arm.pose_sampling import POSE_SAMPLERS, Pose, SceneObject, start
+from robo_sims.arm.pose_sampling import Pose, SceneObject
 from robo_sims.arm.tasks import TASKS
 from robo_sims.cameras import Cameras
 
 AWAY = np.array([0.0, 0.0, -5.0])
 """[m] position of bodies that are not in a scene."""
-BODIES = {"point": "goal", "cube": "object", "mark": "goal"}
-"""Kind of object -> its body in the model."""
 POSES = 8
 """Pictures per scene, the first in an initial state of the task."""
 ALIKE = 0.2
@@ -33,12 +30,11 @@ class SceneRenderer:
     """Simulation of a task with two objects of each kind, set to given states without stepping."""
 
     def __init__(self, task: str, camera: str, size: int) -> None:
-        bodies = TASKS[task].bodies
+        bodies, self.kinds = TASKS[task].bodies, TASKS[task].kinds
         other = bodies.replace('name="', 'name="other_')
         self.physics = ArmPhysics(bodies + other)
         self.camera, self._cameras = camera, Cameras(height=size, width=size)
-        kinds = GRAMMARS[task].kinds
-        self._bodies = {kind: (BODIES[kind], f"other_{BODIES[kind]}") for kind in kinds}
+        self._bodies = {name: (kind.body, f"other_{kind.body}") for name, kind in self.kinds.items()}
 
     def show(self, pose: Pose) -> States:
         """Set the simulation to a pose, and return the resulting state."""
@@ -55,7 +51,7 @@ class SceneRenderer:
 
     def state(self, pose: Pose) -> States:
         """Return the ground truth of the state, N = 1."""
-        things = {(colour, kind): np.full((1, 3), np.nan) for kind in self._bodies for colour in COLOURS}
+        things = {(colour, kind): np.full((1, 3), np.nan) for kind, of in self.kinds.items() for colour in of.colours}
         for each in pose.things:
             things[each.colour, each.kind] = each.position[None]
         return States(self.physics.gripper_position[None].copy(), things)
@@ -79,22 +75,21 @@ class SceneRenderer:
         if thing is None:
             self.physics.place(name, AWAY)
         else:
-            self.physics.model.geom(name).rgba[:3] = COLOURS[thing.colour]
-            self.physics.place(name, thing.position, thing.yaw if thing.kind == "cube" else 0.0)
+            kind, model = self.kinds[thing.kind], self.physics.model
+            model.geom_rgba[model.geom_bodyid == model.body(name).id, :3] = kind.colours[thing.colour]
+            self.physics.place(name, thing.position, thing.yaw if kind.turns else 0.0)
 
 
 def captioned_pictures(
     task: str, *, camera: str = "front", size: int = 64, count: int = 8000, seed: int = 0
 ) -> CaptionedPictures:
-    """Return pictures (count, size, size, 3) of a task, eight per scene; raises UnknownName for tasks without captions."""
-    if task not in GRAMMARS:
-        raise UnknownName("task with captions", task, GRAMMARS)
-    random, sampler, renderer = np.random.default_rng(seed), POSE_SAMPLERS[task], SceneRenderer(task, camera, size)
+    """Return pictures (count, size, size, 3) of a task, eight per scene."""
+    random, of, renderer = np.random.default_rng(seed), TASKS[task], SceneRenderer(task, camera, size)
     pictures, states = np.empty((count, size, size, 3), np.uint8), []
     for index in range(count):
         if index % POSES == 0:
-            things = sampler.scene(random)
-        pose = start(things, random) if index % POSES == 0 else sampler.pose(things, random)
+            things = of.scene(random)
+        pose = (of.start if index % POSES == 0 else of.pose)(things, random)
         states.append(renderer.show(pose))
         pictures[index] = renderer.picture()
     renderer.close()
@@ -105,8 +100,9 @@ def describe(
     environment: str, renderer: SceneRenderer, pictures: npt.NDArray[np.uint8], states: States, firsts: npt.NDArray[np.int64]
 ) -> CaptionedPictures:
     """Return the pictures with captions, positions and progress of their states."""
-    grammar = GRAMMARS[environment.removeprefix("robo/")]
-    sentences, instructions = grammar.sentences, grammar.instructions
+    task = TASKS[environment.removeprefix("robo/")]
+    sentences, instructions = task.sentences(), [*task.instructions()]
+    colours = [task.kinds[kind].colours[colour] for colour, kind in states.things]
     positions = np.stack([states.gripper, *states.things.values()], 1)
     places = renderer.project(positions)
     return CaptionedPictures(
@@ -117,7 +113,7 @@ def describe(
         slots=(HAND, *(" ".join(key) for key in states.things)),
         positions=positions.astype(np.float32),
         places=places.astype(np.float32),
-        seen=visible_slots(pictures, places, [None, *(colour for colour, _ in states.things)]),
+        seen=visible_slots(pictures, places, [None, *colours]),
         captions=tuple(each.words for each in sentences),
         truth=np.stack([each.holds(states) for each in sentences], 1),
         instructions=tuple(each.wordings for each in instructions),
@@ -128,7 +124,10 @@ def describe(
     )
 
 
-def visible_slots(pictures: npt.NDArray[np.uint8], places: Array, colours: Sequence[str | None]) -> npt.NDArray[np.bool_]:
+Colour = tuple[float, float, float]
+
+
+def visible_slots(pictures: npt.NDArray[np.uint8], places: Array, colours: Sequence[Colour | None]) -> npt.NDArray[np.bool_]:
     """Return (N, S): True if a slot is in the picture, with two pixels of its colour, if any, around it."""
     size = pictures.shape[1]
     inside = np.asarray(np.isfinite(places).all(-1) & (np.abs(np.nan_to_num(places[..., :2])) < 1).all(-1))  # (N, S)
@@ -140,7 +139,7 @@ def visible_slots(pictures: npt.NDArray[np.uint8], places: Array, colours: Seque
         rows = np.clip(pixel[:, slot, 1, None, None] + reach[:, None], 0, size - 1)
         columns = np.clip(pixel[:, slot, 0, None, None] + reach[None, :], 0, size - 1)
         around = pictures[np.arange(len(pictures))[:, None, None], rows, columns].astype(np.float32)  # (N, R, R, 3)
-        wanted = np.array(COLOURS[colour]) / max(COLOURS[colour])
+        wanted = np.array(colour) / max(colour)
         alike = np.abs(around / around.max(-1, keepdims=True).clip(1) - wanted).max(-1) < ALIKE
         inside[:, slot] &= alike.sum((1, 2)) >= 2
     return inside

@@ -21,6 +21,7 @@ from robo_sims.arm.expert import ScriptedPolicy
 from robo_sims.arm.inverse_kinematics import solve
 from robo_sims.arm.mirror import arm_mirror
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, Arm, ArmPhysics, Array, load_model
+from robo_sims.arm.pose_sampling import START, START_YAW
 from robo_sims.arm.randomization import Randomization, Randomizer, patterns
 from robo_sims.arm.rewards import REWARDS
 from robo_sims.arm.tasks import TASKS
@@ -33,10 +34,6 @@ CAMERAS = ("front", "wrist")
 SEES = {"front": ("front",), "wrist": ("wrist",), "both": CAMERAS}
 """Cameras of a policy that must find objects and goals in pictures."""
 RENDER_MODES = ("rgb_array", "rgb_array_list")
-START = np.array([[0.38, -0.12, 0.18], [0.54, 0.12, 0.30]])
-"""[m] range of the gripper's start position, frame base."""
-START_YAW = 0.4
-"""[rad] either way."""
 
 ARM_ARRAYS = (
     ArraySpec("joint_position", (JOINTS,), unit="rad", meaning="angles of the arm's joints, from the base to the hand"),

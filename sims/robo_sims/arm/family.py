@@ -71,6 +71,7 @@ class ArmFamily(EnvironmentFamily):
 
     def captioned_pictures(self, name: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
         """Return captioned pictures of a task for `robo-rl reward fit embedded`; raises UnknownName."""
+        _require(name)
         from robo_sims.arm.captioned_pictures import captioned_pictures
 
         return captioned_pictures(name, camera=camera, size=size, count=count, seed=seed)

@@ -41,7 +41,7 @@ class Reward(Protocol):
     """Maps situations to named terms; the reward is their sum."""
 
     names: tuple[str, ...]
-    """Of the terms."""
+    """Names of the terms."""
     memory: tuple[str, ...] = ()
     """Names of the entries of `memory_values`."""
 

@@ -50,7 +50,7 @@ class CarlaSession:
         self.maps = maps
         self.map_name, self.host, self.ports, self.patience = map, host, tuple(ports), patience
         self.port = self.ports[0]
-        """Of the leased server."""
+        """Port of the leased server."""
         self.has_stepped = False
         """True after the first step of an episode."""
         self._resources = Resources()
@@ -238,7 +238,7 @@ class Resources:
     def __init__(self) -> None:
         self.server: Any = None
         self.actors: list[Any] = []
-        """Of the current episode."""
+        """Actors of the current episode."""
 
     @property
     def process(self) -> Any:

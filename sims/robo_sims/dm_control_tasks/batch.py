@@ -32,9 +32,10 @@ _DRAWS_ON_RESET = frozenset({"quadruped-escape"})
 class DMControlBatch(SimulationBatch):
     """Batch of a suite task."""
 
-    def __init__(self, task: str, num_envs: int, threads: int, detail: str = "plain") -> None:
-        simulations = [DMControlSimulation(task, detail) for _ in range(num_envs)]
-        self.spec, self.num_envs = simulations[0].spec, num_envs
+    def __init__(self, task: str, num_envs: int, threads: int, **arguments: Any) -> None:
+        """arguments: those of DMControlSimulation."""
+        simulations = [DMControlSimulation(task, **arguments) for _ in range(num_envs)]
+        self.spec, self.num_envs, self._repeat = simulations[0].spec, num_envs, simulations[0].action_repeat
         self.datas = [simulation.mujoco[1] for simulation in simulations]
         shared = None if _draws_model(simulations[:2]) else simulations[0].mujoco[0]
         self._members = [_Member(simulation, shared or simulation.mujoco[0]) for simulation in simulations]
@@ -49,6 +50,7 @@ class DMControlBatch(SimulationBatch):
     @override
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
         self._begin(seeds)
+        self._evaluator.read()
         return self._evaluator.observe()[list(seeds)]
 
     @np.errstate(all="ignore")
@@ -59,10 +61,13 @@ class DMControlBatch(SimulationBatch):
         stepping = [(member, row) for i, (member, row) in enumerate(zip(self._members, control, strict=True)) if i not in seeds]
         for member, row in stepping:
             member.command(row)
-        self._threads.run([member.advance for member, _ in stepping])
+        advances, rewards = [member.advance for member, _ in stepping], np.zeros(self.num_envs)
+        for _ in range(self._repeat):
+            self._threads.run(advances)
+            self._evaluator.read()
+            rewards += self._evaluator.reward()
         diverged = self._diverged()
-        vectors = self._evaluator.observe()
-        return BatchStep(vectors, self._evaluator.reward(), np.zeros(self.num_envs, np.bool_), diverged)
+        return BatchStep(self._evaluator.observe(), rewards, np.zeros(self.num_envs, np.bool_), diverged)
 
     @override
     def render(self) -> Sequence[Array]:
@@ -149,7 +154,8 @@ class _Member:
         """Simulate the saved episode again."""
         for control in state["controls"]:
             self.command(control)
-            self.advance()
+            for _ in range(self.simulation.action_repeat):
+                self.advance()
 
 
 def _advance(model: mujoco.MjModel, data: mujoco.MjData, substeps: int) -> Call:

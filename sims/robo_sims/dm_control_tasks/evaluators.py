@@ -26,7 +26,10 @@ NOT_VECTORIZABLE = frozenset({"dog-fetch"})
 
 
 class TaskEvaluator(Protocol):
-    """Computes observations and rewards of all environments in their present states."""
+    """Computes observations and rewards of all environments in the states that were read last."""
+
+    def read(self) -> None:
+        """Read the present states."""
 
     def observe(self) -> Array:
         """Return observations (N, D) float32, new."""
@@ -47,8 +50,11 @@ class VectorizedEvaluator(TaskEvaluator):
         self._shape = len(simulations), first.spec.observation.size
 
     @override
-    def observe(self) -> Array:
+    def read(self) -> None:
         self._data.read()
+
+    @override
+    def observe(self) -> Array:
         observation = self._task.get_observation(self._physics)
         vectors: Array = np.empty(self._shape, np.float32)
         parts = [np.asarray(value.view(BatchedArray).ravel()) for value in observation.values()]
@@ -65,6 +71,10 @@ class PerEnvironmentEvaluator(TaskEvaluator):
 
     def __init__(self, simulations: Sequence[DMControlSimulation]) -> None:
         self._simulations = simulations
+
+    @override
+    def read(self) -> None:
+        """Do nothing: each task reads its own simulation."""
 
     @override
     def observe(self) -> Array:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from dm_control import manipulation, suite
 from typing_extensions import override
 
+from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, Role
 from robo_sims.simulation import Arrays, Simulation, SimulationStep, actuator_names, overview
 
@@ -86,19 +87,31 @@ _OBJECTS = ("ball_", "object_", "box_", "duplo")
 class DMControlSimulation(Simulation):
     """Task of dm_control; its random state is seeded at every reset."""
 
-    def __init__(self, task: str, detail: str = "plain") -> None:
-        self._overview = overview(detail)
+    def __init__(self, task: str, action_repeat: int = 1, hides_state: bool = False, detail: str = "plain") -> None:
+        """Make the task.
+
+        Args:
+            task: Name, such as cheetah-run.
+            action_repeat: Control steps of the source per action; their rewards are summed.
+            hides_state: The vectors become privileged: policies see the pictures of `cameras` alone.
+            detail: Quality of `render`, as in robo_sims.cameras.
+        """
         self._domain, _, name = task.partition("-")
         self._environment: Any = _load(self._domain, name)
+        limit = _max_steps(self._environment)
+        if not 1 <= action_repeat <= limit:
+            raise InvalidSetting("action_repeat is out of range.", got=action_repeat, allowed=f"1 to {limit}")
+        self.action_repeat = action_repeat
+        self._overview = overview(detail)
         self._random: np.random.RandomState = _random_state(self._environment)
         first = self._environment.reset().observation
         self._names = {key: _flat_name(key) for key in first}
         self.spec = EnvironmentSpec(
             f"dm_control/{task}",
-            _observation_spec(self._domain, self.flat(first)),
+            _observation_spec(self._domain, self.flat(first), hides_state),
             self._action_spec(),
             instruction=task.removeprefix(MANIPULATION).removesuffix("_features").replace("-", " ").replace("_", " "),
-            max_steps=_max_steps(self._environment),
+            max_steps=limit // action_repeat,
         )
         self._random.seed(None)  # the model has a fixed seed; episodes without a seed must differ
 
@@ -126,9 +139,14 @@ class DMControlSimulation(Simulation):
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Apply control values; a last step with discount 0 terminates, with another discount it is a time limit."""
-        step = self._environment.step(action)
+        total = 0.0
+        for _ in range(self.action_repeat):
+            step = self._environment.step(action)
+            total += float(step.reward)
+            if step.last():
+                break
         terminated = bool(step.last() and step.discount == 0.0)
-        return SimulationStep(self.flat(step.observation), float(step.reward), terminated, bool(step.last()))
+        return SimulationStep(self.flat(step.observation), total, terminated, bool(step.last()))
 
     @override
     def render(self) -> npt.NDArray[np.uint8]:
@@ -156,7 +174,8 @@ class DMControlSimulation(Simulation):
         names = tuple(_flat_name(name) for name in actuator_names(model))
         unit = "rad/s" if mode == "joint_velocity" else "1"
         low, high = (np.broadcast_to(value, limits.shape).tolist() for value in (limits.minimum, limits.maximum))
-        return ActionSpec(names, low, high, (unit,) * len(names), mode, float(self._environment.control_timestep()))
+        period = float(self._environment.control_timestep()) * self.action_repeat
+        return ActionSpec(names, low, high, (unit,) * len(names), mode, period)
 
 
 def _load(domain: str, name: str) -> Any:
@@ -190,11 +209,11 @@ def _action_mode(model: mujoco.MjModel) -> ActionMode:
     return "joint_position" if follows_position.all() else "joint_velocity"
 
 
-def _observation_spec(domain: str, observation: Arrays) -> ObservationSpec:
+def _observation_spec(domain: str, observation: Arrays, hides_state: bool) -> ObservationSpec:
     arrays = []
     for name, value in observation.items():
         unit, frame = _unit_and_frame(domain, name)
-        arrays.append(ArraySpec(name, value.shape, unit=unit, frame=frame, role=_role(name)))
+        arrays.append(ArraySpec(name, value.shape, unit=unit, frame=frame, role="privileged" if hides_state else _role(name)))
     return ObservationSpec(tuple(arrays))
 
 

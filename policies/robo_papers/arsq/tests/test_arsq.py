@@ -52,6 +52,14 @@ def test_advantages_are_a_distribution_at_every_choice():
     torch.testing.assert_close(torch.exp(soft / SMALL.temperature).sum(-1), torch.ones(2, 6, 4), rtol=0.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("network", [{}, {"engine": "reference"}])
+def test_advantages_of_a_fresh_network_say_little(network):
+    learner = updated(ARSQConfig(temperature=1e-4), network=network).build(SPEC, 0)
+    codes = learner.cube.encode(torch.rand(64, 2) * 2 - 1)
+    soft = learner.choices.of_actions(torch.randn(64, 1), codes)
+    assert -0.05 < soft.gather(-1, codes[None, :, :, None].expand(2, -1, -1, 1)).sum(2).mean() < 0.0
+
+
 def test_actions_are_chosen_by_the_smaller_advantage_box_by_box():
     learner = replace(SMALL, levels=1, temperature=1.0).build(SPEC, 3)
     observation = torch.randn(1, 1)

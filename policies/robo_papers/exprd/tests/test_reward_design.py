@@ -16,7 +16,7 @@ from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.steps import Steps
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
-from robo_sims.tabular import four_rooms, optimal_values
+from robo_sims.policy_iteration import optimal_values
 
 DISCOUNT = 0.9
 
@@ -38,7 +38,8 @@ def designer(**changes):
 
 @cache
 def in_rooms():
-    moves, rewards, _ = four_rooms()
+    rooms = make_environment("tabular/FourRooms-v0").get_wrapper_attr("simulation")
+    moves, rewards = rooms.moves, rooms.rewards
     made = Designer(moves, rewards)
     return made, made.grown(np.flatnonzero(rewards.any(1)).tolist(), 1)
 

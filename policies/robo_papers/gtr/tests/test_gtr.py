@@ -99,6 +99,7 @@ def test_weight_fades_to_nothing_and_may_stay():
     assert weight_of(training) == pytest.approx(0.25)
     assert weight_of(trained(160 * 5, fades_over=4)) == 0.0
     assert weight_of(trained(480, fades_over=0, weight=0.7)) == 0.7
+    assert GTRConfig().fades_over == 0, "faded corrections lose on the arm (page.md)"
 
 
 def weight_of(training):

@@ -13,7 +13,7 @@ from math import factorial
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import MissingExtra
+from robo_rl.errors import optional
 
 Array = npt.NDArray[np.float64]
 ORDER = 8
@@ -80,10 +80,8 @@ def minimum_snap(waypoints: Array, times: Array, weights: Array | None = None) -
 
     times: (S,) [s]. weights: (S,) of each segment's snap, 1 by default. Raises MissingExtra without quadprog.
     """
-    try:
+    with optional("A minimum-snap trajectory", "quadprog", "fidelity", of="robo-rl-papers"):
         from quadprog import solve_qp
-    except ImportError:
-        raise MissingExtra("A minimum-snap trajectory", "quadprog", install='pip install "robo-rl-papers[fidelity]"') from None
     segments = len(times)
     weights = np.ones(segments) if weights is None else weights
     # relative to the mean duration, so that the cost does not depend on the unit of time

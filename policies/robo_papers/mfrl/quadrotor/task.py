@@ -31,7 +31,7 @@ STRETCH, SMOOTHNESS = 0.7, 2.0
 FAILED = -1.0
 """Reward of a flight that strays."""
 BOUNDS = -1.5, 0.2
-"""Of the reward."""
+"""Bounds of the reward."""
 GRADIENT_STEPS = 6
 START = np.array([0.0, 0.0, 1.5])
 """(3,) [m] first way-point."""

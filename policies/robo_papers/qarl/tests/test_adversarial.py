@@ -12,9 +12,8 @@ from scipy.integrate import quad
 from scipy.stats import gamma
 
 from factories import rest_slow
-from robo_papers.qarl.adversarial import TEMPERATURE
-from robo_papers.qarl.learner import Gamma, GammaCurriculum, QARLConfig, effective_samples, expected_return, moved
-from robo_papers.qarl.rarl import LinearCurriculum, RARLConfig
+from robo_papers.qarl.curricula import Gamma, GammaCurriculum, LinearCurriculum, effective_samples, expected_return, moved
+from robo_papers.qarl.learner import TEMPERATURE, QARLConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.forces import Forces, OpposedEnv
@@ -36,6 +35,7 @@ SMALL = {
 
 
 SHARED = ("network", "batch_size", "replay")
+RARL = QARLConfig(curriculum="none")
 
 
 class Observer:
@@ -177,8 +177,8 @@ def test_mean_temperature_falls_from_step_to_step():
 
 
 def test_linear_schedules_end_at_their_strongest():
-    force = LinearCurriculum(RARLConfig(schedule="force", ramp=0.5))
-    heat = LinearCurriculum(RARLConfig(schedule="temperature", ramp=0.5))
+    force = LinearCurriculum(QARLConfig(curriculum="force", ramp=0.5))
+    heat = LinearCurriculum(QARLConfig(curriculum="temperature", ramp=0.5))
     random = np.random.default_rng(0)
     assert (force.force, heat.draw(random)) == (0.0, 0.05)
     for each in (force, heat):
@@ -255,7 +255,7 @@ def test_adversary_earns_the_opposite_and_acts_by_forces():
 
 
 def test_the_adversary_is_paid_the_opposite_of_each_step():
-    training, steps, opposed = updated(RARLConfig(), SMALL).training(make, steps=60, seed=0), [], []
+    training, steps, opposed = updated(RARL, SMALL).training(make, steps=60, seed=0), [], []
     for replay, seen in ((training.replay, steps), (training.opposed_replay, opposed)):
         add = replay.add
         replay.add = lambda step, seen=seen, add=add: seen.append(step) or add(step)
@@ -267,7 +267,7 @@ def test_the_adversary_is_paid_the_opposite_of_each_step():
 
 
 def test_one_learns_at_a_time():
-    training, seen = updated(RARLConfig(), SMALL).training(make, steps=400, seed=0), []
+    training, seen = updated(RARL, SMALL).training(make, steps=400, seed=0), []
     update, oppose = training.learner.update, training.adversary.update
     training.learner.update = lambda batch: seen.append((training.episodes, "policy")) or update(batch)
     training.adversary.update = lambda batch: seen.append((training.episodes, "adversary")) or oppose(batch)
@@ -277,7 +277,7 @@ def test_one_learns_at_a_time():
 
 
 def test_without_force_nothing_pushes_and_only_the_policy_learns():
-    training = updated(RARLConfig(), SMALL, adversary={"force": 0.0}).training(make, steps=150, seed=0)
+    training = updated(RARL, SMALL, adversary={"force": 0.0}).training(make, steps=150, seed=0)
     before = training.adversary.state_dict()["updates"]
     training.run(Observer())
     assert training.adversary.state_dict()["updates"] == before == 0 and training.learner.parts.updates > 100
@@ -286,7 +286,7 @@ def test_without_force_nothing_pushes_and_only_the_policy_learns():
 
 @pytest.mark.parametrize(
     "config",
-    rest_slow([updated(QARLConfig(), SMALL, adversary={"force": 0.0}), updated(RARLConfig(), SMALL, adversary={"force": 0.0})]),
+    rest_slow([updated(QARLConfig(), SMALL, adversary={"force": 0.0}), updated(RARL, SMALL, adversary={"force": 0.0})]),
     ids=["qarl", "rarl"],
 )
 def test_without_force_it_is_plain_sac_bit_for_bit(config):
@@ -312,7 +312,7 @@ def test_policy_is_asked_for_the_temperature_of_the_curriculum():
     again = config.training(make, steps=200, seed=0)
     again.load_state_dict(training.state_dict())
     assert again.policy.temperature == pytest.approx(relative)
-    ramp = updated(RARLConfig(), SMALL, schedule="temperature").training(make, steps=200, seed=0)
+    ramp = updated(QARLConfig(), SMALL, curriculum="temperature").training(make, steps=200, seed=0)
     ramp.run(Observer())
     assert ramp.policy.temperature == pytest.approx(ramp.curriculum.mean / 0.05)
 
@@ -338,9 +338,7 @@ def test_temperature_of_each_row_counts():
         assert mixed[row] != targets(np.full(8, alpha + 1.0))[row] or batch.masks[row] == 0
 
 
-@pytest.mark.parametrize(
-    "config", [updated(RARLConfig(), SMALL), updated(QARLConfig(), SMALL, rollouts=2)], ids=["rarl", "qarl"]
-)
+@pytest.mark.parametrize("config", [updated(RARL, SMALL), updated(QARLConfig(), SMALL, rollouts=2)], ids=["rarl", "qarl"])
 def test_policy_conforms_and_is_restored(config, tmp_path):
     training = config.training(make, steps=120, seed=0)
     training.run(Observer())
@@ -368,6 +366,8 @@ def test_policy_conforms_and_is_restored(config, tmp_path):
         {"last_temperature": 0.0},
         {"rollouts": 1},
         {"trust_region": 0.0},
+        {"ramp": 0.0},
+        {"curriculum": "quantal"},
     ],
 )
 def test_wrong_settings_are_one_error(settings):
@@ -383,13 +383,13 @@ def test_environments_end_where_steps_do():
             Counted.steps += 1
             return self.env.step(action)
 
-    updated(RARLConfig(), SMALL).training(lambda: Counted(make()), steps=77, seed=0).run(Observer())
+    updated(RARL, SMALL).training(lambda: Counted(make()), steps=77, seed=0).run(Observer())
     assert Counted.steps == 77
 
 
 def test_an_episode_cut_by_the_last_step_is_not_reported():
     training, seen = (
-        updated(RARLConfig(), SMALL).training(lambda: make_environment("gymnasium/Pusher-v5"), steps=150, seed=0),
+        updated(RARL, SMALL).training(lambda: make_environment("gymnasium/Pusher-v5"), steps=150, seed=0),
         Observer(),
     )
     training.run(seen)  # episodes of 100 steps

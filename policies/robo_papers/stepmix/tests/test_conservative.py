@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robo_papers.stepmix.epsmix import EpsMixConfig
 from robo_papers.stepmix.learner import StepMixConfig
 from robo_papers.stepmix.study import ALPHA, METHODS, train
-from robo_papers.stepmix.tabular import EstimatedModel, Mixture, TabularTraining
+from robo_papers.stepmix.tabular import EstimatedModel, Mixture
 from robo_rl.conformance.learners import check_policy
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting
@@ -97,27 +96,27 @@ BASELINE = np.tile([1.0, 0.0], (3, 1, 1))
 
 
 def test_stepmix_mixes_neighbours_at_the_threshold():
-    mixture = StepMixConfig(0.5).mixture(Known([1.9, 1.5, 0.5, 0.0], 2.0), BASELINE)
+    mixture = StepMixConfig(0.5).plan(Known([1.9, 1.5, 0.5, 0.0], 2.0), BASELINE)
     assert (mixture.first[:, 0, 1].tolist(), mixture.second[:, 0, 1].tolist()) == ([0, 0, 1], [0, 1, 1])
     assert mixture.share == pytest.approx(0.5)
-    certain = StepMixConfig(0.5).mixture(Known([1.9, 1.8, 1.7, 1.6], 2.0), BASELINE)
+    certain = StepMixConfig(0.5).plan(Known([1.9, 1.8, 1.7, 1.6], 2.0), BASELINE)
     assert certain.first[:, 0, 1].tolist() == [1, 1, 1] and certain.share == 0.0
 
 
 def test_epsmix_mixes_at_the_threshold():
-    mixture = EpsMixConfig(0.5).mixture(Known([1.9, 1.5, 0.5, 0.1], 2.0), BASELINE)
+    mixture = StepMixConfig(0.5, mixture="eps").plan(Known([1.9, 1.5, 0.5, 0.1], 2.0), BASELINE)
     assert mixture.share == pytest.approx(0.5)
-    assert EpsMixConfig(0.5).mixture(Known([1.9, 1.8, 1.7, 1.6], 2.0), BASELINE).share == 1.0
+    assert StepMixConfig(0.5, mixture="eps").plan(Known([1.9, 1.8, 1.7, 1.6], 2.0), BASELINE).first[:, 0, 1].all()
 
 
-@pytest.mark.parametrize("config", [StepMixConfig(0.5), EpsMixConfig(0.5)])
+@pytest.mark.parametrize("config", [StepMixConfig(0.5), StepMixConfig(0.5, mixture="eps")])
 def test_baseline_is_played_while_its_own_bound_is_low(config):
-    mixture = config.mixture(Known([0.9, 0.0, 0.0, 0.0], 2.0), BASELINE)
+    mixture = config.plan(Known([0.9, 0.0, 0.0, 0.0], 2.0), BASELINE)
     assert mixture.first is BASELINE and mixture.share == 0.0
 
 
 def test_mixture_plays_one_policy_for_a_whole_episode():
-    training = TabularTraining(make_environment("tabular/Trap-v0"), StepMixConfig(), steps=0, seed=0)
+    training = StepMixConfig().training(lambda: make_environment("tabular/Trap-v0"), steps=0, seed=0)
     other = training.baseline[..., [1, 0, *range(2, 8)]]
     training.policy.mixture = Mixture(training.baseline, other, 0.5)
     observed = {"state": np.eye(7, dtype=np.float32)[0], "time": np.eye(6, dtype=np.float32)[0]}
@@ -144,7 +143,7 @@ def test_environment_without_a_table_is_refused():
         StepMixConfig().training(lambda: make_environment("minigrid/MiniGrid-DoorKey-5x5-v0"), steps=10, seed=0)
 
 
-@pytest.mark.parametrize("settings", [{"alpha": 2.0}, {"bonus_scale": -1.0}])
+@pytest.mark.parametrize("settings", [{"alpha": 2.0}, {"bonus_scale": -1.0}, {"mixture": "never"}])
 def test_settings_out_of_range_are_named(settings):
     with pytest.raises(InvalidSetting, match=next(iter(settings))):
         replace(StepMixConfig(), **settings)

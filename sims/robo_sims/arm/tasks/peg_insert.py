@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,11 +13,23 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.spec.environment import ArraySpec, Observation
+from robo_sims.arm.captions import (
+    COLOURS,
+    DISTANCES,
+    Instruction,
+    Sentence,
+    States,
+    Truth,
+    between,
+    near_sentences,
+    nearness,
+)
 from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, turn_to_faces
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, FreeBody, Mask
+from robo_sims.arm.pose_sampling import Pose, Random, SceneObject, anywhere, one_of, several, turn
 from robo_sims.arm.rewards import Progress, closeness, share
-from robo_sims.arm.tasks.task import ArmTask, fourfold, unit_spec, vector_spec, velocity_spec
+from robo_sims.arm.tasks.task import ArmTask, Kind, fourfold, unit_spec, vector_spec, velocity_spec
 
 PEG = np.array([0.010, 0.010, 0.05])
 """[m] half edges of the peg: 2 cm by 2 cm by 10 cm."""
@@ -32,6 +48,8 @@ TURN = 0.5
 GRASP = np.array([[-0.003, 0.0, 0.012], [0.003, 0.0, 0.028]])
 """[m] range of the peg's middle in the hand, along the hand's axes."""
 
+BLOCKS = {**COLOURS, "blue": (0.25, 0.47, 0.68)}
+"""Colour -> RGB of a block; the blue one is the task's own."""
 _UP = np.array([0.0, 0.0, HEIGHT])
 
 
@@ -101,6 +119,10 @@ class PegInsert(ArmTask):
         velocity_spec("peg_velocity", "peg"),
     )
     expert: ClassVar[ExpertFactory] = PegInsertExpert
+    kinds: ClassVar[Mapping[str, Kind]] = {
+        "block": Kind("hole", BLOCKS, turns=True),
+        "peg": Kind("peg", {"yellow": (0.95, 0.68, 0.20)}, turns=True),
+    }
 
     def __init__(self, arm: Arm) -> None:
         super().__init__(arm)
@@ -138,6 +160,68 @@ class PegInsert(ArmTask):
         sideways, depth = self._within()
         return {"align": closeness(sideways, 0.02), "insert": share(depth / DEPTH) * (sideways < 2 * CLEARANCE)}
 
+    @staticmethod
+    @override
+    def instructions() -> Iterator[Instruction]:
+        """Yield instructions to insert the peg; progress is half nearness of its tip to the rim, half depth."""
+
+        def progress(states: States, colour: str) -> Array:
+            to_rim = to_hole(states, colour)
+            sideways, depth = np.hypot(to_rim[:, 0], to_rim[:, 1]), to_rim[:, 2]
+            inside = np.clip(np.nan_to_num(depth) / DEPTH, 0, 1) * (sideways < 2 * CLEARANCE)
+            return 0.5 * nearness(np.linalg.norm(to_rim, axis=-1)) + 0.5 * inside
+
+        def complete(states: States, colour: str) -> Truth:
+            to_rim = to_hole(states, colour)
+            return np.asarray((np.hypot(to_rim[:, 0], to_rim[:, 1]) < 2 * CLEARANCE) & (to_rim[:, 2] >= DEPTH))
+
+        for colour in BLOCKS:
+            yield Instruction(
+                (f"insert the yellow peg into the hole of the {colour} block", f"put the yellow peg into the {colour} block"),
+                (("yellow", "peg"), (colour, "block")),
+                partial(progress, colour=colour),
+                partial(complete, colour=colour),
+            )
+
+    @staticmethod
+    @override
+    def descriptions() -> Iterator[Sentence]:
+        return chain(near_sentences("block"), tip_sentences())
+
+    @staticmethod
+    @override
+    def scene(random: Random) -> tuple[SceneObject, ...]:
+        """Return one or two blocks on the table, and a peg."""
+        blocks = several("block", "blue", REGION, random, apart=0.12, height=0.0)
+        turned = [replace(each, yaw=random.uniform(-TURN, TURN)) for each in blocks]
+        return (*turned, SceneObject("peg", "yellow", np.zeros(3)))
+
+    @staticmethod
+    @override
+    def pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
+        """Return a hand that holds the peg anywhere, near the rim of a block, or in its hole."""
+        *blocks, peg = things
+        block, kind = one_of(blocks, random), random.random()
+        rim, offset, yaw = block.position + _UP, random.uniform(*GRASP), block.yaw
+        if kind < 0.3:
+            place, yaw = anywhere(random), turn(random)
+            tip = np.array([*place[:2], max(place[2], 2 * HEIGHT)])
+        elif kind < 0.65:
+            tip = rim + np.array([*random.normal(0, 0.02, 2), random.uniform(0, 0.08)])
+        else:
+            tip = rim + np.array([*random.uniform(-CLEARANCE, CLEARANCE, 2), -random.uniform(0, HEIGHT)])
+        middle = tip + np.array([0, 0, PEG[2]])
+        return Pose(middle - np.array([0, 0, offset[2]]), yaw, 2 * PEG[1], (*blocks, replace(peg, position=middle, yaw=yaw)))
+
+    @classmethod
+    @override
+    def start(cls, things: tuple[SceneObject, ...], random: Random) -> Pose:
+        """Return a state in which an episode begins: the hand holds the peg."""
+        *blocks, peg = things
+        free = super().start(things, random)
+        held = replace(peg, position=free.gripper + np.array([0, 0, random.uniform(*GRASP)[2]]), yaw=free.yaw)
+        return replace(free, opening=2 * PEG[1], things=(*blocks, held))
+
     def _within(self) -> tuple[Array, Array]:
         """Return the distance (...) [m] of the tip from the axis of the hole, and its depth below the rim."""
         below = self._rim() - self._tip()
@@ -150,3 +234,20 @@ class PegInsert(ArmTask):
     def _rim(self) -> Array:
         rim: Array = self._hole.position + _UP
         return rim
+
+
+def to_hole(states: States, colour: str) -> Array:
+    """Return the way (N, 3) [m] from the peg's tip to the middle of a block's rim; z is the depth of a tip inside."""
+    tip = states.things["yellow", "peg"] - np.array([0, 0, PEG[2]])
+    return np.asarray(states.things[colour, "block"] + _UP - tip)
+
+
+def tip_sentences() -> Iterator[Sentence]:
+    """Yield sentences on the distance of the peg's tip from a block's hole."""
+
+    def gap(states: States, colour: str) -> Array:
+        return np.asarray(np.linalg.norm(to_hole(states, colour), axis=-1))
+
+    for colour, (word, limits) in product(BLOCKS, DISTANCES.items()):
+        words = f"the tip of the yellow peg is {word} the hole of the {colour} block"
+        yield Sentence(words, partial(between, partial(gap, colour=colour), limits))

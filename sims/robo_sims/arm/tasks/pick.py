@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,11 +13,23 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.spec.environment import ArraySpec, Observation
-from robo_sims.arm.control import Motion
+from robo_sims.arm.captions import (
+    COLOURS,
+    Instruction,
+    Sentence,
+    States,
+    Truth,
+    between,
+    distance,
+    near_sentences,
+    nearness,
+)
+from robo_sims.arm.control import WORKSPACE, Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, turn_to_faces
-from robo_sims.arm.physics import Arm, ArmPhysics, Array, FreeBody, Mask, length
+from robo_sims.arm.physics import MAX_OPENING, Arm, ArmPhysics, Array, FreeBody, Mask, length
+from robo_sims.arm.pose_sampling import Pose, Random, SceneObject, along, anywhere, in_line, one_of, several, turn
 from robo_sims.arm.rewards import Progress, closeness, share
-from robo_sims.arm.tasks.task import ArmTask, fourfold, unit_spec, vector_spec, velocity_spec
+from robo_sims.arm.tasks.task import ArmTask, Kind, fourfold, unit_spec, vector_spec, velocity_spec
 
 HALF_SIZE = 0.025
 """[m] half the edge of the cube."""
@@ -23,6 +39,17 @@ LIFT = 0.10
 """[m] required lift of the cube."""
 GRASP_RADIUS = 0.03
 """[m] maximum distance of a held cube's middle from the point between the finger pads"""
+HEIGHTS: Mapping[str, tuple[float, float]] = {
+    "on the table": (-np.inf, 0.01),
+    "just above the table": (0.01, 0.04),
+    "above the table": (0.04, 0.07),
+    "well above the table": (0.07, LIFT),
+    "high above the table": (LIFT, np.inf),
+}
+"""[m] that a cube has risen."""
+CUBES_APART = 0.09
+"""[m] least distance of two cubes in a scene."""
+CUBE_KIND = Kind("object", COLOURS, turns=True)
 
 CUBE = f"""
 <body name="object" pos="0.5 0 {HALF_SIZE}">
@@ -122,6 +149,7 @@ class Pick(CubeTask):
     grasps: ClassVar[bool] = True
     observation: ClassVar[tuple[ArraySpec, ...]] = OBJECT_ARRAYS
     expert: ClassVar[ExpertFactory] = PickExpert
+    kinds: ClassVar[Mapping[str, Kind]] = {"cube": CUBE_KIND}
 
     @override
     def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
@@ -146,3 +174,84 @@ class Pick(CubeTask):
             "grasp": np.asarray(grasped, np.float64),
             "lift": share(height) * grasped,
         }
+
+    @staticmethod
+    @override
+    def instructions() -> Iterator[Instruction]:
+        """Yield instructions to pick a cube up; progress is half nearness of the hand, half height of the cube."""
+
+        def progress(states: States, colour: str) -> Array:
+            lifted = np.clip(np.nan_to_num(height(states, colour)) / LIFT, 0, 1)
+            return 0.5 * nearness(distance(states, colour, "cube")) + 0.5 * lifted
+
+        def complete(states: States, colour: str) -> Truth:
+            return (height(states, colour) >= LIFT) & (distance(states, colour, "cube") < GRASP_RADIUS)
+
+        for colour in COLOURS:
+            yield Instruction(
+                (f"pick up the {colour} cube", f"lift the {colour} cube", f"grasp the {colour} cube and raise it"),
+                ((colour, "cube"),),
+                partial(progress, colour=colour),
+                partial(complete, colour=colour),
+            )
+
+    @staticmethod
+    @override
+    def descriptions() -> Iterator[Sentence]:
+        return chain(near_sentences("cube"), height_sentences())
+
+    @staticmethod
+    @override
+    def scene(random: Random) -> tuple[SceneObject, ...]:
+        """Return one or two cubes on the table."""
+        return several("cube", "red", REGION, random, apart=CUBES_APART, height=HALF_SIZE)
+
+    @staticmethod
+    @override
+    def pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
+        """Return a hand anywhere, above or around a cube, or holding one at any height."""
+        chosen, kind = one_of(things, random), random.random()
+        if kind < 0.35:
+            place = anywhere(random) if kind < 0.15 else in_line(chosen.position, random)
+            return clear(Pose(place, turn(random), random.uniform(0, MAX_OPENING), things))
+        if kind < 0.65:
+            return _over(chosen, things, random)
+        held = replace(chosen, position=_held_at(chosen, random))
+        grip = held.position + np.array([*random.uniform(-0.005, 0.005, 2), random.uniform(-0.008, 0.008)])
+        others = tuple(held if each is chosen else each for each in things)
+        yaw = along(chosen.yaw, random)
+        return Pose(grip, yaw, 2 * HALF_SIZE, others)
+
+
+def height(states: States, colour: str) -> Array:
+    """Return the heights (N,) [m] of a cube above the table."""
+    return np.asarray(states.things[colour, "cube"][:, 2] - HALF_SIZE)
+
+
+def height_sentences() -> Iterator[Sentence]:
+    """Yield sentences on the height of a cube."""
+    for colour, (words, limits) in product(COLOURS, HEIGHTS.items()):
+        yield Sentence(f"the {colour} cube is {words}", partial(between, partial(height, colour=colour), limits))
+
+
+def _over(cube: SceneObject, things: tuple[SceneObject, ...], random: Random) -> Pose:
+    """Return an open hand around or above a cube, aligned with its faces when low."""
+    above = random.uniform(0, 0.14)
+    sideways = random.normal(0, 0.004 + 0.35 * max(above - 0.04, 0), 2)
+    yaw = along(cube.yaw, random) if above < 0.06 else turn(random)
+    return Pose(cube.position + np.array([*sideways, above]), yaw, random.uniform(0.065, MAX_OPENING), things)
+
+
+def _held_at(cube: SceneObject, random: Random) -> Array:
+    """Return the position of a held cube: near its start and raised, or anywhere."""
+    up = random.uniform(0, 0.2) if random.random() < 0.7 else 0.0
+    if random.random() < 0.5:
+        return np.asarray(cube.position + np.array([*random.normal(0, 0.02, 2), up]))
+    return np.array([*random.uniform(*WORKSPACE)[:2], HALF_SIZE + up])
+
+
+def clear(pose: Pose) -> Pose:
+    """Return the pose with the hand lifted out of any cube."""
+    places = [each.position for each in pose.things if each.kind == "cube"]
+    inside = any(np.linalg.norm(pose.gripper[:2] - place[:2]) < 0.07 and pose.gripper[2] < 0.09 for place in places)
+    return replace(pose, gripper=pose.gripper + np.array([0, 0, 0.09])) if inside else pose

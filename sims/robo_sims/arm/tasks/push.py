@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,12 +13,25 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.spec.environment import ArraySpec, Observation
+from robo_sims.arm.captions import (
+    COLOURS,
+    DISTANCES,
+    Instruction,
+    Sentence,
+    States,
+    Truth,
+    between,
+    distance,
+    near_sentences,
+    nearness,
+)
 from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
-from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, Mask, length
+from robo_sims.arm.physics import MAX_OPENING, Arm, ArmPhysics, Array, Body, Mask, length
+from robo_sims.arm.pose_sampling import Pose, Random, SceneObject, anywhere, in_line, one_of, several, turn
 from robo_sims.arm.rewards import Progress, closeness
-from robo_sims.arm.tasks.pick import CUBE, HALF_SIZE, OBJECT_ARRAYS, CubeTask
-from robo_sims.arm.tasks.task import vector_spec
+from robo_sims.arm.tasks.pick import CUBE, CUBE_KIND, CUBES_APART, HALF_SIZE, OBJECT_ARRAYS, CubeTask, clear, height
+from robo_sims.arm.tasks.task import Kind, vector_spec
 
 REGION = np.array([[0.40, -0.16], [0.60, 0.16]])
 """[m] range of cube and mark, frame base."""
@@ -99,6 +116,7 @@ class Push(CubeTask):
         ),
     )
     expert: ClassVar[ExpertFactory] = PushExpert
+    kinds: ClassVar[Mapping[str, Kind]] = {"cube": CUBE_KIND, "mark": Kind("goal", COLOURS)}
 
     def __init__(self, arm: Arm) -> None:
         super().__init__(arm)
@@ -125,6 +143,62 @@ class Push(CubeTask):
         """Return the closeness of gripper and cube, and of cube and mark."""
         return {"reach": closeness(self.distance(), 0.1), "push": closeness(length(self._to_mark()), 0.1)}
 
+    @staticmethod
+    @override
+    def instructions() -> Iterator[Instruction]:
+        """Yield instructions to push a cube; progress is 0.3 nearness of hand and cube, 0.7 of cube and mark."""
+
+        def progress(states: States, cube: str, mark: str) -> Array:
+            both = np.isfinite(to_mark(states, cube, mark))
+            return both * (0.3 * nearness(distance(states, cube, "cube")) + 0.7 * nearness(to_mark(states, cube, mark)))
+
+        def complete(states: States, cube: str, mark: str) -> Truth:
+            return (to_mark(states, cube, mark) < TOLERANCE) & (height(states, cube) < 0.005)
+
+        for cube, mark in product(COLOURS, COLOURS):
+            yield Instruction(
+                (f"push the {cube} cube onto the {mark} mark", f"move the {cube} cube to the {mark} mark"),
+                ((cube, "cube"), (mark, "mark")),
+                partial(progress, cube=cube, mark=mark),
+                partial(complete, cube=cube, mark=mark),
+            )
+
+    @staticmethod
+    @override
+    def descriptions() -> Iterator[Sentence]:
+        return chain(near_sentences("cube"), mark_sentences())
+
+    @staticmethod
+    @override
+    def scene(random: Random) -> tuple[SceneObject, ...]:
+        """Return one or two cubes and one or two marks on the table."""
+        cubes = several("cube", "red", REGION, random, apart=CUBES_APART, height=HALF_SIZE)
+        marks = several("mark", "green", REGION, random, apart=0.08, height=MARK_HEIGHT)
+        return (*cubes, *marks)
+
+    @staticmethod
+    @override
+    def pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
+        """Return a hand anywhere or next to a cube at its start, on its way or at the mark."""
+        cubes = [each for each in things if each.kind == "cube"]
+        marks = [each for each in things if each.kind == "mark"]
+        cube, mark = one_of(cubes, random), one_of(marks, random)
+        if random.random() < 0.7:
+            way = mark.position - cube.position
+            share = random.uniform(0, 1.1) if random.random() < 0.7 else 1.0
+            position = cube.position + share * way + np.array([*random.normal(0, 0.02, 2), 0])
+            moved = replace(cube, position=np.array([*position[:2], HALF_SIZE]), yaw=cube.yaw + random.normal(0, 0.3))
+        else:
+            moved = cube
+        there = tuple(moved if each is cube else each for each in things)
+        if (kind := random.random()) < 0.4:
+            place = anywhere(random) if kind < 0.2 else in_line(moved.position, random)
+            return clear(Pose(place, turn(random), random.uniform(0, MAX_OPENING), there))
+        angle, gap = random.uniform(-np.pi, np.pi), random.uniform(0.04, 0.10)
+        close_by = moved.position + np.array([gap * np.cos(angle), gap * np.sin(angle), 0])
+        low = np.array([*close_by[:2], random.uniform(0.015, 0.06) if random.random() < 0.7 else random.uniform(0.06, 0.15)])
+        return Pose(low, turn(random), random.uniform(0.02, MAX_OPENING), there)
+
     def _to_mark(self) -> Array:
         return self._mark[..., :2] - self.cube.position[..., :2]
 
@@ -134,3 +208,15 @@ def _draw_pair(random: np.random.Generator) -> tuple[Array, Array]:
         cube, mark = random.uniform(*REGION), random.uniform(*REGION)
         if DISTANCE[0] <= np.linalg.norm(mark - cube) <= DISTANCE[1]:
             return cube, mark
+
+
+def to_mark(states: States, cube: str, mark: str) -> Array:
+    """Return the distances (N,) [m] from a cube to a mark, along the table."""
+    return np.asarray(np.linalg.norm((states.things[mark, "mark"] - states.things[cube, "cube"])[:, :2], axis=-1))
+
+
+def mark_sentences() -> Iterator[Sentence]:
+    """Yield sentences on the distance of a cube from a mark."""
+    for cube, mark, (word, limits) in product(COLOURS, COLOURS, DISTANCES.items()):
+        length = partial(to_mark, cube=cube, mark=mark)
+        yield Sentence(f"the {cube} cube is {word} the {mark} mark", partial(between, length, limits))

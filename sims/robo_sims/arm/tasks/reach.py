@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,11 +11,13 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.spec.environment import ArraySpec, Observation
+from robo_sims.arm.captions import COLOURS, Instruction, Sentence, States, Truth, distance, near_sentences, nearness
 from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory
-from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, Mask, length
+from robo_sims.arm.physics import MAX_OPENING, Arm, ArmPhysics, Array, Body, Mask, length
+from robo_sims.arm.pose_sampling import Pose, Random, SceneObject, anywhere, in_line, near, one_of, several, turn
 from robo_sims.arm.rewards import Progress, closeness
-from robo_sims.arm.tasks.task import ArmTask, vector_spec
+from robo_sims.arm.tasks.task import ArmTask, Kind, vector_spec
 
 REGION = np.array([[0.35, -0.25, 0.06], [0.65, 0.25, 0.40]])
 """[m] range of the goal, frame base."""
@@ -55,6 +59,7 @@ class Reach(ArmTask):
         ),
     )
     expert: ClassVar[ExpertFactory] = ReachExpert
+    kinds: ClassVar[Mapping[str, Kind]] = {"point": Kind("goal", COLOURS)}
 
     def __init__(self, arm: Arm) -> None:
         super().__init__(arm)
@@ -75,6 +80,49 @@ class Reach(ArmTask):
     @override
     def progress(self) -> Progress:
         return {"reach": closeness(self._distance(), 0.1)}
+
+    @staticmethod
+    @override
+    def instructions() -> Iterator[Instruction]:
+        """Yield instructions to reach a point; progress is the nearness of the gripper."""
+
+        def progress(states: States, colour: str) -> Array:
+            return nearness(distance(states, colour, "point"))
+
+        def complete(states: States, colour: str) -> Truth:
+            return distance(states, colour, "point") < TOLERANCE
+
+        for colour in COLOURS:
+            yield Instruction(
+                (
+                    f"move the gripper to the {colour} point",
+                    f"reach the {colour} point",
+                    f"bring the hand to the {colour} point",
+                ),
+                ((colour, "point"),),
+                partial(progress, colour=colour),
+                partial(complete, colour=colour),
+            )
+
+    @staticmethod
+    @override
+    def descriptions() -> Iterator[Sentence]:
+        return near_sentences("point")
+
+    @staticmethod
+    @override
+    def scene(random: Random) -> tuple[SceneObject, ...]:
+        """Return one or two points in the air."""
+        return several("point", "green", REGION, random, apart=0.06)
+
+    @staticmethod
+    @override
+    def pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
+        """Return a hand anywhere, or near one of the points."""
+        aim, kind = one_of(things, random).position, random.random()
+        far = in_line(aim, random) if kind < 0.2 else anywhere(random)
+        position = far if kind < 0.5 else near(aim, 0.12, random)
+        return Pose(position, turn(random), random.uniform(0, MAX_OPENING), things)
 
     def _distance(self) -> Array:
         return length(self._goal - self.arm.gripper_position)

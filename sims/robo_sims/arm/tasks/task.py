@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec.environment import ArraySpec, Role
+from robo_sims.arm.captions import Instruction, Sentence
 from robo_sims.arm.expert import ExpertFactory
-from robo_sims.arm.physics import EVERYWHERE, Arm, ArmPhysics, Array, Mask, Rows
+from robo_sims.arm.physics import EVERYWHERE, MAX_OPENING, Arm, ArmPhysics, Array, Mask, Rows
+from robo_sims.arm.pose_sampling import START, START_YAW, Pose, Random, SceneObject
 from robo_sims.arm.rewards import Progress
 
 
+@dataclass(frozen=True)
+class Kind:
+    """Objects of a task that captions tell apart by colour."""
+
+    body: str
+    """Body of the model that shows one."""
+    colours: Mapping[str, tuple[float, float, float]]
+    """Colour -> RGB."""
+    turns: bool = False
+    """True if its yaw is seen."""
+
+
 class ArmTask(ABC):
-    """Bodies, initial states, observations, success rule and expert of one task."""
+    """Bodies, initial states, observations, success rule, expert, captions and random states of one task."""
 
     bodies: ClassVar[str]
     """MJCF elements for <worldbody>"""
@@ -29,6 +45,8 @@ class ArmTask(ABC):
     observation: ClassVar[tuple[ArraySpec, ...]]
     """specs of the task's observations, added to those of the arm"""
     expert: ClassVar[ExpertFactory]
+    kinds: ClassVar[Mapping[str, Kind]]
+    """Kind of object in captions -> what shows it"""
 
     def __init__(self, arm: Arm) -> None:
         self.arm = arm
@@ -50,6 +68,37 @@ class ArmTask(ABC):
     @abstractmethod
     def progress(self) -> Progress:
         """Return the progress (...) of each part of the task, from 0 to 1."""
+
+    @staticmethod
+    @abstractmethod
+    def instructions() -> Iterator[Instruction]:
+        """Yield the instructions that captions give, the task's own among them."""
+
+    @staticmethod
+    @abstractmethod
+    def descriptions() -> Iterator[Sentence]:
+        """Yield the sentences on a state of the task."""
+
+    @staticmethod
+    @abstractmethod
+    def scene(random: Random) -> tuple[SceneObject, ...]:
+        """Return the objects of a random scene."""
+
+    @staticmethod
+    @abstractmethod
+    def pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
+        """Return a random state in a scene."""
+
+    @classmethod
+    def start(cls, things: tuple[SceneObject, ...], random: Random) -> Pose:
+        """Return a state in which an episode begins."""
+        return Pose(random.uniform(*START), random.uniform(-START_YAW, START_YAW), MAX_OPENING, things)
+
+    @classmethod
+    def sentences(cls) -> tuple[Sentence, ...]:
+        """Return the descriptions, and the instructions as sentences that are true once they are complete."""
+        done = [Sentence(words, each.complete) for each in cls.instructions() for words in each.wordings]
+        return (*cls.descriptions(), *done)
 
     def restart(self, rows: Rows = ...) -> None:
         """Reset the counters of `rows`, at the start of their episodes."""

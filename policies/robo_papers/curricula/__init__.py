@@ -1,0 +1,1 @@
+"""Samplers of curricula, and what they do for locks, rooms and hints."""

@@ -1,0 +1,223 @@
+"""Samplers of training tasks by what their outcomes tell.
+
+Prioritised level replay: Jiang, Grefenstette and Rocktaeschel 2021, arXiv:2010.03934. Learnability: Rutherford et al. 2024,
+"No Regrets", arXiv:2408.15099. Gain: Matiisen et al. 2017, "Teacher-Student Curriculum Learning", arXiv:1707.00183. Hints of
+adaptive length: SEELE, GHPO. n tasks, numbered from 0.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from robo_rl.environments.task_samplers import SamplerRule, TaskSampler
+from robo_rl.errors import require_allowed
+from robo_rl.settings import settings_as
+from robo_rl.types import StateDict
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GainSettings:
+    """Settings of `gain`."""
+
+    slow_rate: float = 0.05
+    """Weight of the newest episode in the slower running success rate."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"slow_rate": (0.0 <= self.slow_rate <= 1.0, "0 to 1")})
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """Settings of `replay`."""
+
+    rank_power: float = 0.1
+    """Temperature of the weights by rank."""
+    staleness: float = 0.1
+    """Share of the weights for tasks that were not seen for long."""
+
+    def __post_init__(self) -> None:
+        shares = {"staleness": (0.0 <= self.staleness <= 1.0, "0 to 1")}
+        require_allowed(self, shares | {"rank_power": (self.rank_power > 0, "above 0")})
+
+
+@dataclass(frozen=True)
+class LogisticSettings:
+    """Settings of `logistic`."""
+
+    memory: int = 48
+    """Newest episodes that are fitted; 0 for all, the control."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"memory": (self.memory >= 0, "0 or more")})
+
+
+class LearnabilitySampler(TaskSampler):
+    """Tasks by p (1 - p), p the running success rate."""
+
+    @override
+    def choose(self, generator: np.random.Generator) -> int:
+        weights = self.success * (1.0 - self.success) + 1e-6
+        return int(generator.choice(self.count, p=weights / weights.sum()))
+
+
+class GainSampler(TaskSampler):
+    """Tasks by the student's newest gain or loss: the distance of the running success rate from a slower one.
+
+    Both begin at 0, so that a task that never succeeded has none.
+    """
+
+    def __init__(self, count: int, rule: SamplerRule) -> None:
+        super().__init__(count, rule)
+        self._settings = settings_as(GainSettings, rule.settings, source="curriculum.settings")
+        self.fast, self.slow = np.zeros(count), np.zeros(count)
+
+    @override
+    def choose(self, generator: np.random.Generator) -> int:
+        weights = self.paid() + 1e-3
+        return int(generator.choice(self.count, p=weights / weights.sum()))
+
+    @override
+    def forget(self, task: int) -> None:
+        super().forget(task)
+        self.fast[task] = self.slow[task] = 0.0
+
+    def paid(self) -> Floats:
+        """Return the teacher's pay for each task (n,)."""
+        return np.asarray(np.abs(self.fast - self.slow))
+
+    @override
+    def report(self, task: int, *, success: bool, score: float) -> None:
+        super().report(task, success=success, score=score)
+        self.fast[task] += self.rule.rate * (float(success) - self.fast[task])
+        self.slow[task] += self._settings.slow_rate * (float(success) - self.slow[task])
+
+    @override
+    def state_dict(self) -> StateDict:
+        return super().state_dict() | {"fast": self.fast.copy(), "slow": self.slow.copy()}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.fast, self.slow = np.array(state["fast"]), np.array(state["slow"])
+
+
+class ReplaySampler(TaskSampler):
+    """Prioritised level replay: tasks by the rank of their surprise, and by the time since they were seen.
+
+    New tasks come with the share of those that were not seen. Differs from the paper: the score is the distance of the return
+    from its running mean, in place of the critic's error, so that the sampler needs no critic.
+    """
+
+    def __init__(self, count: int, rule: SamplerRule) -> None:
+        super().__init__(count, rule)
+        self._settings = settings_as(ReplaySettings, rule.settings, source="curriculum.settings")
+
+    @override
+    def choose(self, generator: np.random.Generator) -> int:
+        seen = np.flatnonzero(self.seen)
+        if generator.random() >= len(seen) / self.count:
+            return int(generator.choice(np.flatnonzero(self.seen == 0)))
+        weights = self.weights(seen)
+        return int(generator.choice(seen, p=weights))
+
+    def weights(self, seen: npt.NDArray[np.int64]) -> Floats:
+        """Return the probability of each of the tasks `seen` (K,)."""
+        ranks = np.empty(len(seen))
+        ranks[np.argsort(-self.surprise[seen], kind="stable")] = np.arange(1, len(seen) + 1)
+        by_rank = ranks ** (-1.0 / self._settings.rank_power)
+        ages = (self.last.max() - self.last[seen]).astype(np.float64)
+        by_age = ages / ages.sum() if ages.any() else np.full(len(seen), 1.0 / len(seen))
+        share = self._settings.staleness
+        return np.asarray((1.0 - share) * by_rank / by_rank.sum() + share * by_age)
+
+
+class LogisticSampler(TaskSampler):
+    """The task whose success rate is nearest to one half by a logistic fit over the newest episodes, as in SEELE."""
+
+    is_ordered = True
+
+    def __init__(self, count: int, rule: SamplerRule) -> None:
+        super().__init__(count, rule)
+        settings = settings_as(LogisticSettings, rule.settings, source="curriculum.settings")
+        self._newest: deque[tuple[int, bool]] = deque(maxlen=settings.memory or None)
+
+    @override
+    def choose(self, generator: np.random.Generator) -> int:
+        if not self._newest:
+            return 0
+        places = np.array([task for task, _ in self._newest]) / max(self.count - 1, 1)
+        slope, offset = fitted_logistic(places, np.array([success for _, success in self._newest], np.float64))
+        margins = slope * np.arange(self.count) / max(self.count - 1, 1) + offset
+        return int(np.argmin(np.abs(margins)))
+
+    @override
+    def report(self, task: int, *, success: bool, score: float) -> None:
+        super().report(task, success=success, score=score)
+        self._newest.append((task, success))
+
+    @override
+    def state_dict(self) -> StateDict:
+        return super().state_dict() | {"newest": [[task, int(success)] for task, success in self._newest]}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self._newest.clear()
+        self._newest.extend((int(task), bool(success)) for task, success in state["newest"])
+
+
+class LadderSampler(TaskSampler):
+    """The task itself for some episodes; easier ones as long as all of these failed, as in GHPO."""
+
+    is_ordered = True
+
+    def __init__(self, count: int, rule: SamplerRule) -> None:
+        super().__init__(count, rule)
+        self._rung, self._tried = count - 1, 0
+        self._has_succeeded = False
+
+    @override
+    def choose(self, generator: np.random.Generator) -> int:
+        return self._rung
+
+    @override
+    def report(self, task: int, *, success: bool, score: float) -> None:
+        super().report(task, success=success, score=score)
+        if task != self._rung:
+            return
+        self._tried, self._has_succeeded = self._tried + 1, self._has_succeeded or success
+        if self._tried >= self.rule.least_episodes:
+            self._rung = self.count - 1 if self._has_succeeded or not task else task - 1
+            self._tried, self._has_succeeded = 0, False
+
+    @override
+    def state_dict(self) -> StateDict:
+        return super().state_dict() | {"rung": self._rung, "tried": self._tried, "has_succeeded": self._has_succeeded}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self._rung, self._tried = int(state["rung"]), int(state["tried"])
+        self._has_succeeded = bool(state["has_succeeded"])
+
+
+def fitted_logistic(places: Floats, outcomes: Floats, ridge: float = 0.1, iterations: int = 20) -> tuple[float, float]:
+    """Return slope and offset of p(x) = sigmoid(slope x + offset) for outcomes (K,) in [0, 1], by Newton's method.
+
+    ridge: weight of the squared slope and offset, so that outcomes that are all alike have a solution.
+    """
+    design = np.stack([places, np.ones_like(places)], 1)
+    found = np.zeros(2)
+    for _ in range(iterations):
+        rates = 1.0 / (1.0 + np.exp(-np.clip(design @ found, -30.0, 30.0)))
+        gradient = design.T @ (outcomes - rates) - ridge * found
+        hessian = (design * (rates * (1.0 - rates))[:, None]).T @ design + ridge * np.eye(2)
+        found = found + np.linalg.solve(hessian, gradient)
+    return float(found[0]), float(found[1])

@@ -1,0 +1,1 @@
+"""Tasks of several steps: reward machines, and formulas that become them."""

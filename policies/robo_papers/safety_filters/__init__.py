@@ -1,0 +1,1 @@
+"""Filters between policy and environment: barriers, and a shield that looks ahead."""

@@ -1,0 +1,1 @@
+"""Tasks of Safety-Gymnasium on the MuJoCo that is installed."""

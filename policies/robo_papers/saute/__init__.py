@@ -1,0 +1,1 @@
+"""PPO with the remaining budget of a cost in the state."""

@@ -1,0 +1,1 @@
+"""Policies as files that act without robo-rl: ONNX, TorchScript, weights."""

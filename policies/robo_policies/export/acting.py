@@ -1,0 +1,191 @@
+"""Networks that act: a policy's deterministic choice for one observation as a function of tensors alone.
+
+B rows, A action elements, H actions of a chunk, R draws of noise.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import singledispatch
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robo_policies.learners.act import EnsemblingPolicy
+from robo_policies.learners.chunks import ChunkPolicy
+from robo_policies.learners.parts import ActorPolicy
+from robo_policies.learners.ppo import PPOPolicy
+from robo_policies.networks.accelerated.mlp import AcceleratedMLP
+from robo_policies.networks.actor_critic import MLPEnsemble
+from robo_policies.networks.encoders import ObservationEncoder
+from robo_policies.networks.policy_value import PolicyValue
+from robo_rl.errors import InvalidSetting
+from robo_rl.moments import LARGEST, SMALLEST_VARIANCE, Normalizer
+from robo_rl.types import Array
+
+NOISE = "noise"
+"""Name of the input of standard normal noise."""
+
+
+@dataclass(frozen=True)
+class ActingNetwork:
+    """A network that chooses actions, and the loop around it."""
+
+    network: nn.Module
+    """Dict of tensors (B, ...), those of an observation, NOISE and `memory`, -> (actions, *new memory).
+
+    Actions are those in [-1, 1], (B, A), or choices (B,); (B, H, A) of a policy with chunks.
+    """
+    chunk: int = 1
+    """H, actions of one evaluation."""
+    executed: int = 1
+    """Actions of a chunk that are executed before the next evaluation."""
+    ensembling: float | None = None
+    """Rate m of the weights exp(-m i) of overlapping chunks, i = 0 for the oldest; None if chunks do not overlap."""
+    draws: int = 0
+    """R, draws of noise (R, H, A) that an evaluation reads; 0 if it reads none."""
+    memory: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Name -> shape (B = 1 excluded) of inputs that are outputs of the step before; zeros at the start of an episode."""
+
+
+@runtime_checkable
+class Exportable(Protocol):
+    """A policy that says itself how it is exported; those of our learners are known to `acting_network`."""
+
+    def acting_network(self) -> ActingNetwork:
+        """Return a copy of the network that acts, on the CPU."""
+
+
+@singledispatch
+def acting_network(policy: Any) -> ActingNetwork:
+    """Return the acting network of a policy; raises InvalidSetting if it has none."""
+    if isinstance(policy, Exportable):
+        return policy.acting_network()
+    raise InvalidSetting(
+        "This policy cannot be exported: its action is more than the output of one network.",
+        got=type(policy).__name__,
+        allowed="a policy of an actor, of chunks, of PPO, of Stable-Baselines3, or one with a method acting_network()",
+        fix="act with it from Python, robo_rl.open_run(RUN).policy(), or write that method (robo_policies.export.acting)",
+    )
+
+
+@acting_network.register
+def _of_actor(policy: ActorPolicy) -> ActingNetwork:
+    return ActingNetwork(ActorStep(*policy.online))
+
+
+@acting_network.register
+def _of_chunks(policy: ChunkPolicy) -> ActingNetwork:
+    return ActingNetwork(ChunkStep(*policy.online), policy.chunk, policy.executed, draws=policy.online[1].draws)
+
+
+@acting_network.register
+def _of_ensembling(policy: EnsemblingPolicy) -> ActingNetwork:
+    rate = policy.rate if policy.executed == 1 else None
+    return ActingNetwork(ActorStep(*policy.online), policy.chunk, policy.executed, rate)
+
+
+@acting_network.register
+def _of_ppo(policy: PPOPolicy) -> ActingNetwork:
+    return ActingNetwork(PPOStep(policy.learner.networks, policy.learner.buffer.observations))
+
+
+class ActorStep(nn.Module):
+    """The most likely action of an actor, or its chunk."""
+
+    def __init__(self, encoder: ObservationEncoder, actor: Any) -> None:
+        super().__init__()
+        self.encoder, self.actor = plain_copy(encoder), plain_copy(actor)
+
+    def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Return actions (B, A), (B,) or (B, H, A)."""
+        return (self.actor.mode(self.encoder(self.encoder.seen(inputs))),)
+
+
+class ChunkStep(ActorStep):
+    """A chunk that an actor makes of noise."""
+
+    def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Return chunks (B, H, A)."""
+        return (self.actor.from_draws(self.encoder(self.encoder.seen(inputs)), inputs[NOISE]),)
+
+
+class PPOStep(nn.Module):
+    """The most likely action of PPO's networks."""
+
+    def __init__(self, networks: PolicyValue, moments: Normalizer) -> None:
+        super().__init__()
+        self.networks = plain_copy(networks)
+        columns = slice(networks.visible)
+        deviation = np.sqrt(moments.variance[columns] + SMALLEST_VARIANCE)
+        self.scale = VectorScale(moments.mean[columns], deviation, LARGEST) if moments.is_on else nn.Identity()
+
+    def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Return actions (B, A) or choices (B,)."""
+        networks = self.networks
+        flat = [inputs[name].float().flatten(1) for name in networks.vectors]
+        vectors = self.scale(torch.cat(flat, 1)) if flat else torch.zeros((1, 0))
+        features = networks.encoded(vectors, {each.name: inputs[each.name] for each in networks.pictures})
+        return (networks.distribution.most_likely(networks.act(features)),)
+
+
+class WithConstant(nn.Module):
+    """A network of which one input is always the same."""
+
+    value: Tensor
+
+    def __init__(self, network: nn.Module, name: str, value: Tensor) -> None:
+        """value: of the input `name`, without the axis of rows."""
+        super().__init__()
+        self.network, self._name = network, name
+        self.register_buffer("value", value)
+
+    def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Return the outputs of the network."""
+        found: tuple[Tensor, ...] = self.network({**inputs, self._name: self.value[None]})
+        return found
+
+
+class VectorScale(nn.Module):
+    """Vectors in standard deviations, clipped.
+
+    It computes in double precision, as the policies do: a quantity that hardly moves has a tiny deviation.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, mean: Array, deviation: Array, largest: float) -> None:
+        """Take the arrays (D,), float64."""
+        super().__init__()
+        self.largest = largest
+        self.register_buffer("mean", torch.from_numpy(mean.copy()))
+        self.register_buffer("deviation", torch.from_numpy(deviation.copy()))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return (B, D) float32."""
+        return ((vectors.double() - self.mean) / self.deviation).clamp(-self.largest, self.largest).float()
+
+
+def plain_copy(module: nn.Module) -> Any:
+    """Return a copy on the CPU in PyTorch's own operators: accelerated networks become those that they stand for."""
+    copied = copy.deepcopy(module).cpu()
+    for parent in [*copied.modules()]:
+        for name, child in parent.named_children():
+            if isinstance(child, AcceleratedMLP):
+                setattr(parent, name, _reference(child))
+    return copied.requires_grad_(requires_grad=False)
+
+
+def _reference(accelerated: AcceleratedMLP) -> MLPEnsemble:
+    """Return the network of PyTorch's operators with the same parameters."""
+    state = accelerated.state_dict()
+    weights = [value for name, value in state.items() if name.startswith("linears.") and name.endswith(".weight")]
+    sizes = (weights[0].shape[1], *(weight.shape[2] for weight in weights))
+    made = MLPEnsemble(len(weights[0]), sizes, "norms.0.weight" in state, torch.Generator())
+    made.load_state_dict(state)
+    return made

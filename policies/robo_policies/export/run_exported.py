@@ -1,0 +1,52 @@
+"""Act with a policy that `robo-rl export` wrote; needs numpy and onnxruntime (or torch), nothing of robo-rl.
+
+policy = ExportedPolicy("exported"); policy.reset(); action = policy.act({"joint_positions": ..., "camera_front": ...})
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+
+def load(path):
+    """Return the network as a function from named arrays to a list of arrays."""
+    if path.suffix == ".onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        return lambda inputs: session.run(None, inputs)
+    import torch
+
+    network = torch.jit.load(path)
+    return lambda inputs: [each.numpy() for each in network({name: torch.from_numpy(value) for name, value in inputs.items()})]
+
+
+class ExportedPolicy:
+    """Policy of a folder; `spec` (policy.json) has names, shapes, units, frames and the control period."""
+
+    def __init__(self, folder, seed=0):
+        self.spec = json.loads((Path(folder) / "policy.json").read_text())
+        self.network, self.random = load(Path(folder) / self.spec["file"]), np.random.default_rng(seed)
+        self.reset()
+
+    def reset(self):
+        """Begin an episode."""
+        self.memory = {each["name"]: np.zeros(each["shape"], np.float32) for each in self.spec["memory"]}
+        self.plans, self.left = [], 0
+
+    def act(self, observation):
+        """Return the action in its units, or the number of the choice, for arrays by name; call it once a control period."""
+        loop = self.spec["loop"]
+        if self.left == 0:
+            inputs = {each["name"]: np.array(observation[each["name"]], each["dtype"]) for each in self.spec["inputs"]}
+            noise = {each["name"]: self.random.standard_normal(each["shape"], np.float32) for each in self.spec["noise"]}
+            plan, *memory = self.network({**inputs, **noise, **self.memory})
+            self.memory, self.left = dict(zip(self.memory, memory, strict=True)), loop["executed"]
+            self.plans = [*(self.plans if loop["overlaps"] else []), plan.reshape(loop["chunk"], -1)]
+        weights = np.exp(-loop["rate"] * np.arange(len(self.plans)))  # the oldest plan first
+        action = np.average([plan[0] for plan in self.plans], axis=0, weights=weights)
+        self.plans, self.left = [plan[1:] for plan in self.plans if len(plan) > 1], self.left - 1
+        if not np.isfinite(action).all():
+            raise ValueError(f"the network returned {action}: look at the observation, and command nothing")
+        return int(action[0]) if self.spec["action"]["mode"] == "discrete" else action.astype(np.float32)

@@ -1,0 +1,264 @@
+"""Trained agents of Stable-Baselines3 that others published, such as those of RL Baselines3 Zoo, from weights alone.
+
+    FOLDER/HalfCheetah-v3.zip                    policy.pth, read with weights_only; data, of which the plain JSON is read
+           HalfCheetah-v3/vecnormalize.pkl       moments of observations, read as data (robo_rl.system.pickled_data)
+           HalfCheetah-v3/config.yml             says if the training normalised observations
+           evaluations.npz                       the zoo's own evaluations
+
+Nothing of a zip or a pickle is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from robo_policies.sb3.agent_heads import Head, HeadSettings, Weights, read_head
+from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName, is_passing
+from robo_rl.spec.environment import EnvironmentSpec, Observation
+from robo_rl.system.pickled_data import Instance, NotPlainData, read_pickled_data
+from robo_rl.system.plain_files import content_of, text_of
+
+MOST_BYTES = 1 << 28
+"""Of a part of a zip, unpacked."""
+ACTIVATIONS = {"Tanh": nn.Tanh, "ReLU": nn.ReLU, "ELU": nn.ELU, "LeakyReLU": nn.LeakyReLU, "SiLU": nn.SiLU, "GELU": nn.GELU}
+ZIP = "a zip of Stable-Baselines3, with policy.pth and data"
+_NORMALISES = re.compile(r"^\s*-\s*(?:-\s*)*normalize\s*\n\s*-\s*(\S.*)$", re.MULTILINE)
+"""The pair of the key in the zoo's config.yml, a list of pairs."""
+_CLASS = re.compile(r"<class '[\w.]+\.(\w+)'>")
+REFUSED = {"use_expln": False, "squash_output": False, "features_extractor_class": "FlattenExtractor"}
+"""Settings of a policy that change its actions -> the only value that is read here."""
+
+
+class Moments(NamedTuple):
+    """Running moments of VecNormalize, which scaled the observations of the training."""
+
+    mean: npt.NDArray[np.float64]
+    """(D,)"""
+    deviation: npt.NDArray[np.float64]
+    """(D,)"""
+    limit: float
+    """Largest magnitude afterwards."""
+
+    def scaled(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return observations as the agent was trained on them."""
+        return np.minimum(np.maximum((values - self.mean) / self.deviation, -self.limit), self.limit)
+
+
+class OwnEvaluation(NamedTuple):
+    """The last evaluation that was published with an agent."""
+
+    step: int
+    returns: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A trained agent, not yet bound to an environment."""
+
+    name: str
+    """Such as "sac/HalfCheetah-v3@1a2b3c4d", with the first digits of the weights' SHA-256."""
+    task: str
+    """Gymnasium's id of the environment of its training."""
+    head: Head
+    moments: Moments | None
+    limits: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None
+    """Lowest and highest action (A,) of the training; None for choices, or if they are not written plainly."""
+    evaluation: OwnEvaluation | None
+
+    def policy(self, spec: EnvironmentSpec, seed: int = 0) -> AgentPolicy:
+        """Return the policy in an environment; raises SpecMismatch if the numbers of its observations or actions differ."""
+        observation, action = spec.observation.vectors, spec.action
+        lines = []
+        if observation.size != self.head.inputs:
+            lines.append(f"observation: {self.head.inputs} numbers here, {observation.size} there")
+        if action.is_discrete != self.head.is_discrete or action.size != self.head.outputs:
+            kind = {True: "choices", False: "numbers"}
+            here = f"{self.head.outputs} {kind[self.head.is_discrete]}"
+            lines.append(f"action: {here} here, {action.size} {kind[action.is_discrete]} there")
+        elif self.limits is not None and not np.allclose(self.limits, (action.low, action.high), rtol=1e-5):
+            lines.append(f"action limits: {[each.tolist() for each in self.limits]} here, {[action.low, action.high]} there")
+        if lines:
+            raise SpecMismatch(f"The agent {self.name} was trained in another environment than {spec.name}", lines)
+        return AgentPolicy(self, spec.restricted(observation), seed)
+
+
+class AgentPolicy:
+    """Acts with an agent's weights; a seed determines its sampled actions."""
+
+    def __init__(self, agent: Agent, spec: EnvironmentSpec, seed: int) -> None:
+        self.environment_spec, self._agent = spec, agent
+        self._generator = torch.Generator()
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        """Reseed the generator: the following actions depend only on `seed`."""
+        self._generator.manual_seed(seed)
+
+    def seeded(self, seed: int) -> Self:
+        """Return the policy after `seed`."""
+        self.seed(seed)
+        return self
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self._agent.head.reset(self._generator)
+
+    @torch.inference_mode()
+    def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[Any]:
+        """Return the action in [-1, 1], or a choice."""
+        agent, spec = self._agent, self.environment_spec
+        seen = np.concatenate([np.ravel(observation[name]) for name in spec.observation]).astype(np.float64)
+        scaled = seen if agent.moments is None else agent.moments.scaled(seen)
+        action = agent.head.act(torch.from_numpy(scaled).float(), deterministic, self._generator).numpy()
+        if agent.head.is_discrete:
+            return np.asarray(action, np.int64)
+        return np.asarray(action if agent.head.is_normalized else spec.action.to_normalized(action), np.float32)
+
+
+def read_agent(path: Path) -> Agent:
+    """Return the agent of a zip, or of a folder with one.
+
+    Raises InvalidSetting for a file of another kind, UnknownName if there is none, and InvalidSetting if observations were
+    normalised with moments that are not there.
+    """
+    file = _zip_of(path)
+    task, beside = file.stem, file.parent / file.stem
+    data, weights = _parts(file)
+    head = read_head(weights, _head_settings(data, weights))
+    moments = _moments(beside, head.inputs)
+    digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in weights.values()))
+    digest.update(b"" if moments is None else np.concatenate(moments[:2]).tobytes())
+    algorithm = f"{file.parent.parent.name}/" if file.parent.name.startswith(f"{task}_") else ""
+    name = f"{algorithm}{task}@{digest.hexdigest()[:8]}"
+    return Agent(name, task, head, moments, _limits(data, head), _own_evaluation(file.parent / "evaluations.npz"))
+
+
+def _zip_of(path: Path) -> Path:
+    if path.is_dir():
+        found = sorted(path.glob("*.zip"))
+        if len(found) != 1:
+            got = ", ".join(each.name for each in found) or "no zip"
+            raise UnknownName("agent", str(path), found and map(str, found), fix=f"name one zip; the folder has {got}")
+        return found[0]
+    if not path.is_file():
+        raise UnknownName("agent", str(path), [], fix="a zip of Stable-Baselines3; `robo-rl data get zoo-agents` brings some")
+    return path
+
+
+def _parts(file: Path) -> tuple[dict[str, Any], Weights]:
+    """Return the plain settings and the weights of a zip; nothing else of it is opened."""
+    try:
+        with zipfile.ZipFile(file) as parts:
+            data, weights = (_part(parts, name) for name in ("data", "policy.pth"))
+        settings = json.loads(data)
+        found = torch.load(io.BytesIO(weights), map_location="cpu", weights_only=True)
+        if not isinstance(settings, dict) or not isinstance(found, dict):
+            raise ValueError("data or policy.pth holds no mapping")
+        named = {str(name): value for name, value in found.items() if isinstance(value, torch.Tensor)}
+    except Exception as error:  # torch, zip and JSON raise many kinds for damaged or hostile files
+        if is_passing(error):
+            raise
+        got = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise InvalidSetting(f"{file} is no agent that can be read.", got=got, allowed=ZIP) from None
+    return settings, named
+
+
+def _part(parts: zipfile.ZipFile, name: str) -> bytes:
+    size = parts.getinfo(name).file_size
+    if size > MOST_BYTES:
+        raise ValueError(f"{name} has {size} bytes, more than {MOST_BYTES}")
+    with parts.open(name) as file:
+        content = file.read(MOST_BYTES + 1)  # whatever the directory says
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{name} has more than {MOST_BYTES} bytes")
+    return content
+
+
+def _head_settings(data: dict[str, Any], weights: Weights) -> HeadSettings:
+    """Return the settings of the network; raises InvalidSetting for one that would change the actions and is not read."""
+    settings = data.get("policy_kwargs")
+    settings = settings if isinstance(settings, dict) else {}
+    for name, allowed in REFUSED.items():
+        got = _plain_name(settings.get(name, allowed))
+        if got != str(allowed):
+            raise InvalidSetting(f"The agent's policy_kwargs has a {name} that is not read here.", got=got, allowed=allowed)
+    usual = "Tanh" if "mlp_extractor.policy_net.0.weight" in weights else "ReLU"
+    activation = _plain_name(settings.get("activation_fn", usual))
+    if activation not in ACTIVATIONS:
+        raise UnknownName("activation_fn of the agent", activation, ACTIVATIONS)
+    return HeadSettings(ACTIVATIONS[activation], float(settings.get("clip_mean", HeadSettings.clip_mean)))
+
+
+def _plain_name(value: Any) -> str:
+    """Return the name of a class that is written as "<class 'torch.nn.modules.activation.ReLU'>", or the text itself."""
+    text = str(value)
+    return match[1] if (match := _CLASS.fullmatch(text)) else text
+
+
+def _limits(data: dict[str, Any], head: Head) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
+    space = data.get("action_space")
+    if head.is_discrete or not isinstance(space, dict):
+        return None
+    low, high = (np.array(re.findall(r"[-+.\deE]+", str(space.get(end, ""))), np.float64) for end in ("low", "high"))
+    return (low, high) if len(low) == len(high) == head.outputs else None
+
+
+def _moments(beside: Path, size: int) -> Moments | None:
+    """Return the moments of observations; None if the training used none."""
+    file, config = beside / "vecnormalize.pkl", beside / "config.yml"
+    if not file.is_file():
+        text = text_of(config, "the zoo's config.yml") if config.is_file() else ""
+        if (match := _NORMALISES.search(text)) and match[1] not in ("false", "null"):
+            raise InvalidSetting(
+                "The agent was trained on normalised observations, and their moments are not there.",
+                got=f"normalize: {match[1]} in {config}, and no {file.name}",
+                fix=f"bring {file.name} of the same training: without it the weights mean nothing",
+            )
+        return None
+    try:
+        found = read_pickled_data(content_of(file))
+        return _read_moments(found, size)
+    except (NotPlainData, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidSetting(
+            f"{file} holds no moments that can be read without running it.",
+            got=f"{type(error).__name__}: {str(error)[:200]}",
+            allowed="VecNormalize of Stable-Baselines3, with one mean and variance for each observation",
+            fix="it is never unpickled; agents that observe a dict cannot be played",
+        ) from None
+
+
+def _read_moments(found: Any, size: int) -> Moments | None:
+    if not isinstance(found, Instance) or not found.symbol.endswith(".VecNormalize"):
+        raise ValueError(f"{getattr(found, 'symbol', type(found).__name__)} in the place of VecNormalize")
+    state = found.state
+    if not state["norm_obs"]:
+        return None
+    mean, variance = (np.asarray(state["obs_rms"].state[name], np.float64) for name in ("mean", "var"))
+    epsilon, limit = float(state["epsilon"]), float(state["clip_obs"])
+    if mean.shape != (size,) or variance.shape != (size,):
+        raise ValueError(f"{mean.shape} means and {variance.shape} variances for {size} observations")
+    if not (np.isfinite([*mean, *variance, epsilon, limit]).all() and variance.min() >= 0 < epsilon and limit > 0):
+        raise ValueError("numbers that are no moments")
+    return Moments(mean, np.sqrt(variance + epsilon), limit)
+
+
+def _own_evaluation(file: Path) -> OwnEvaluation | None:
+    """Return the last evaluation in the zoo's evaluations.npz; None if there is none that can be read."""
+    try:
+        with np.load(file) as found:
+            steps, returns = found["timesteps"], found["results"]
+            return OwnEvaluation(int(steps[-1]), tuple(float(each) for each in np.ravel(returns[-1])))
+    except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile):
+        return None

@@ -1,0 +1,154 @@
+"""Classes and functions by names of code, "package.module:Class", and those that were given as objects in this process.
+
+The folder of the command is searched for the module, as `python -m` does, while it is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName, printable
+
+_GIVEN: dict[str, Any] = {}
+"""Objects that were given in this process, by their names."""
+_importing: list[str] = []
+
+
+class NotImportable(UserWarning):
+    """An object of a run that no other process can import."""
+
+
+def is_given(name: str) -> bool:
+    """Return whether a name stands for an object that was given in this process."""
+    return name in _GIVEN
+
+
+def name_of_object(source: Callable[..., Any], label: str = "") -> str:
+    """Return the name by which `object_named` returns a class or function.
+
+    One without an importable name is kept for this process alone, which a warning says.
+
+    Args:
+        source: The class, function or other callable.
+        label: Name within its module; by default its qualified name.
+    """
+    module, path = _module_of(source), label or str(getattr(source, "__qualname__", type(source).__qualname__))
+    name = base = f"{module}:{path}"
+    number = 1
+    while "<" in path and _GIVEN.get(name, source) is not source:  # two lambdas of one place are two objects
+        number += 1
+        name = f"{base}-{number}"
+    _GIVEN[name] = source
+    if not _is_importable(source, module, path):
+        warnings.warn(
+            f"{name} has no name that can be imported: in another process `robo-rl resume`, `evaluate`, `play` and collectors "
+            "cannot make it. Move it to the top of a module for these.",
+            NotImportable,
+            stacklevel=3,
+        )
+    return name
+
+
+def object_named(name: str, setting: str, *, allowed: str, fix: str = "") -> Any:
+    """Return the class or function of a name.
+
+    Args:
+        name: "package.module:Class", or a name that `name_of_object` returned in this process.
+        setting: Noun for error messages, such as "environment" or "setting network.encoder".
+        allowed: Description of valid names for error messages.
+        fix: Remedy if the module cannot be found; by default the folders that are searched.
+
+    Raises:
+        InvalidSetting: The module cannot be imported, or the object was known in another process alone.
+        UnknownName: The module lacks the name.
+    """
+    if name in _GIVEN:
+        return _GIVEN[name]
+    module, _, path = name.partition(":")
+    if "<" in path or module == "__main__":
+        raise InvalidSetting(
+            f"The {setting} {name} was defined in a notebook, a script or a function, and is known in that process alone.",
+            got=name,
+            allowed="PACKAGE.MODULE:CLASS, of a class or a function at the top of a module",
+            fix="move it to a file such as mine.py and train again, or write its new name, mine:NAME, into recipe.yaml",
+        )
+    _importing.append(name)
+    try:
+        with searching():
+            found: Any = import_module(module)
+    except RoboRLError:
+        raise
+    except (Exception, SystemExit) as error:
+        missing = (
+            isinstance(error, ModuleNotFoundError) and error.name is not None and f"{module}.".startswith(f"{error.name}.")
+        )
+        place = extract_tb(error.__traceback__)[-1]
+        searched = f"look at the spelling; modules are searched in {os.getcwd()} and among the installed packages"
+        raise InvalidSetting(
+            f"The module of the {setting} {name} cannot be imported.",
+            got=f"{type(error).__name__}: {printable(str(error))}",
+            allowed=allowed,
+            fix=(fix or searched) if missing else f"look at {printable(place.filename)}, line {place.lineno}",
+        ) from error
+    finally:
+        _importing.pop()
+    for part in path.split("."):
+        if not hasattr(found, part):
+            known = [key for key, value in vars(found).items() if getattr(value, "__module__", None) == module]
+            raise UnknownName(f"class or function of {module}", path, known)
+        found = getattr(found, part)
+    if not callable(found):
+        raise InvalidSetting(f"{name} is no class and no function.", got=type(found).__name__, allowed=allowed)
+    return found
+
+
+def refuse_while_importing(what: str) -> None:
+    """Raise InvalidSetting if a module is being imported for its name, which would train in the middle of a command."""
+    if _importing:
+        raise InvalidSetting(
+            f"Importing the module of {_importing[-1]} calls robo_rl.{what}.",
+            allowed="a module that defines classes and functions",
+            fix='put the call below: if __name__ == "__main__":',
+        )
+
+
+@contextmanager
+def searching() -> Iterator[None]:
+    """Search the present folder for modules, first, as python does."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _module_of(source: Any) -> str:
+    """Return the module of an object; for the script that was started the name by which another process imports it."""
+    module = str(getattr(source, "__module__", type(source).__module__))
+    script = sys.modules["__main__"]
+    if module != "__main__":
+        return module
+    if (spec := getattr(script, "__spec__", None)) is not None:
+        return str(spec.name).removesuffix(".__main__")
+    file = getattr(script, "__file__", None)
+    return Path(file).stem if file and Path(file).resolve().parent == Path.cwd() else module
+
+
+def _is_importable(source: Any, module: str, path: str) -> bool:
+    """Return whether another process finds the object by its name."""
+    if module == "__main__" or "<" in path:
+        return False
+    own = getattr(source, "__module__", module)
+    found: Any = sys.modules.get(own)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found is source

@@ -1,1 +1,0 @@
-"""Reward machines: tasks of several steps as automata, or as formulas of temporal logic."""

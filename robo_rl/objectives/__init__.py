@@ -1,1 +1,0 @@
-"""Objectives of an episode beside the sum of its rewards."""

@@ -1,0 +1,78 @@
+"""Callbacks of a training: objects of a caller's that hear of its metrics and evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from robo_rl.code_names import object_named
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.runs.run import Run
+from robo_rl.types import Metrics
+
+
+class Callback:
+    """Base of callbacks. Override the methods that you need; each does nothing here.
+
+    They are called in the training's own thread, between two steps. An error ends the training like any other, and `resume`
+    goes on from the newest checkpoint.
+    """
+
+    def on_start(self, run: Run, step: int) -> None:
+        """Begin; step: 0, or that of the checkpoint from which the run goes on."""
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        """Take the values of a new line of the log, every `log_every` steps and after each evaluation."""
+
+    def on_evaluation(self, step: int, evaluation: Evaluation) -> None:
+        """Take an evaluation, during the training or at its end."""
+
+    def on_end(self, run: Run, error: BaseException | None) -> None:
+        """End; error: None if the run is evaluated and reported, else the reason, such as KeyboardInterrupt."""
+
+
+class Callbacks:
+    """Several callbacks as one."""
+
+    def __init__(self, callbacks: Sequence[Callback | str] = ()) -> None:
+        """Take objects or names of classes, "package.module:Class"; raises InvalidSetting, UnknownName."""
+        given = [callbacks] if isinstance(callbacks, Callback | str) else [*callbacks]
+        self._callbacks = [_made(each) for each in given]
+
+    @contextmanager
+    def hearing(self, run: Run, step: int) -> Iterator[None]:
+        """Call `on_start` before the block and `on_end` after it, also if it fails."""
+        for each in self._callbacks:
+            each.on_start(run, step)
+        try:
+            yield
+        except BaseException as error:
+            for each in self._callbacks:
+                each.on_end(run, error)
+            raise
+        for each in self._callbacks:
+            each.on_end(run, None)
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        """Pass on a line of the log; each callback gets a copy."""
+        for each in self._callbacks:
+            each.on_metrics(step, dict(metrics))
+
+    def on_evaluation(self, step: int, evaluation: Evaluation) -> None:
+        """Pass on an evaluation."""
+        for each in self._callbacks:
+            each.on_evaluation(step, evaluation)
+
+
+def _made(given: object) -> Callback:
+    """Return a callback; raises InvalidSetting, and UnknownName for a method that no training calls."""
+    made = object_named(given, "callback", allowed="package.module:Class")() if isinstance(given, str) else given
+    if not isinstance(made, Callback):
+        fix = "class Mine(robo_rl.Callback): with on_metrics(self, step, metrics), then callbacks=[Mine()]"
+        raise InvalidSetting("This is no callback.", got=repr(made)[:200], allowed="an object of robo_rl.Callback", fix=fix)
+    known = [name for name in vars(Callback) if name.startswith("on_")]
+    for name in dir(made):
+        if name.startswith("on_") and name not in known:
+            raise UnknownName(f"method of the callback {type(made).__name__}", name, known)
+    return made

@@ -1,0 +1,67 @@
+"""Lists of components by level of evidence, proven before experimental, without importing any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from robo_app.listings.purposes import purpose
+from robo_app.recipes.files import Heading
+from robo_rl.entry_points import known
+from robo_rl.evidence import LEVELS, NONE, Evidence, evidence_of
+from robo_rl.papers import Group, Paper
+
+WIDTH = 24
+
+
+class Row(NamedTuple):
+    """One entry of a list."""
+
+    name: str
+    evidence: Evidence
+    text: str
+    """What it is."""
+    more: tuple[str, ...] = ()
+    """Further lines."""
+
+
+def by_level(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield the lines of a list: a heading for each level, and under each name its sentence."""
+    rows = [*rows]
+    for level in LEVELS:
+        found = sorted((row for row in rows if row.evidence.level == level), key=lambda row: row.name)
+        if found:
+            yield f"{level} ({len(found)})"
+        for row in found:
+            yield f"  {row.name:{WIDTH}} {row.text}"
+            yield from (f"  {'':{WIDTH}} {line}" for line in (row.evidence.sentence, *row.more))
+
+
+def components(group: Group) -> list[Row]:
+    """Return the components of a group."""
+    return [Row(name, evidence_of(group, name), purpose(group, point)) for name, point in known(group).items()]
+
+
+def evidence_of_recipe(heading: Heading) -> Evidence:
+    """Return the weakest evidence of the learner and of the reward that a recipe names."""
+    found = [evidence_of("learners", heading.algorithm)]
+    found += [evidence_of("rewards", heading.reward)] if heading.reward else []
+    return max(found, key=lambda evidence: evidence.rank)
+
+
+def evidence_of_paper(paper: Paper) -> Evidence:
+    """Return the evidence of a paper: its own, else the best of its components, `NONE` without any."""
+    own = evidence_of("papers", paper.name)
+    if own is not NONE:
+        return own
+    found = [evidence_of(group, name) for group, named in paper.components.items() for name in named]
+    return min((each for each in found if each is not NONE), key=lambda each: each.rank, default=NONE)
+
+
+def about(group: Group, name: str, paper: Paper | None) -> list[str]:
+    """Return what a component is, its level, its sentence, its study and its page. paper: that which brings it."""
+    evidence = evidence_of(group, name)
+    lines = [f"{name}: {purpose(group, known(group)[name])}", str(evidence)]
+    lines += [f"study  docs/benchmarks/{evidence.study}"] if evidence.study else []
+    page = evidence.page or (str(paper.page) if paper is not None and paper.page else "")
+    return [*lines, f"page   {page}"] if page else lines

@@ -47,7 +47,7 @@ NOT_HERE = {
     r"robo_papers\.mfrl\.study": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",
     r"--llm local|robo_bench\.local_model|words_as_beacons\.study": "98 MB; tests/rewards/test_local_model.py has tiny weights",
     r"robo_bench\.robot_http": "minutes; tests/real_robot/test_http*.py have smaller attacks",
-    r"robo_papers\.(explors|group_ppo|gtr|oer|subpo)\.(study|planner)": "minutes; tests of the papers have smaller ones",
+    r"robo_papers\.(alphadrive|explors|group_ppo|gtr|oer|subpo)\.study": "minutes; tests of the papers have smaller ones",
     r"(robo_bench\.rubrics|robo_papers\.curricula\.levels)": "minutes; tests have smaller ones",
     r"robo_papers\.stepmix\.study": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
     r"driving-large-batch|'before/\*": "runs of hours",

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from robo_papers.group_ppo.group_advantages import REMEMBERED, Advantages, pairs_of
 from robo_policies.learners.episodic import EpisodeActor, Figures
-from robo_policies.learners.step_credit import Floats, standardised
+from robo_policies.learners.group_credit import Floats, standardised
 from robo_policies.networks.actor_critic import Critics
 from robo_rl.types import Episode, StateDict
 

@@ -16,8 +16,9 @@ from robo_papers.group_ppo.learner import GroupPPOConfig, NearClone
 from robo_papers.group_ppo.mixed_imitation import MixedImitation
 from robo_papers.group_ppo.provers import PROVED, Prover
 from robo_papers.group_ppo.self_imitation import SelfImitation
+from robo_papers.group_ppo.step_credit import anchored, merged, set_advantages
 from robo_papers.group_ppo.study import SETTINGS, Walled, successes
-from robo_policies.learners.step_credit import anchored, group_advantages, merged, set_advantages
+from robo_policies.learners.group_credit import group_advantages
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.rollout.episode import RandomPolicy, rollout

@@ -19,17 +19,9 @@ from torch.nn.functional import mse_loss
 from typing_extensions import override
 
 from robo_papers.group_ppo.branching import BranchingEnv
+from robo_papers.group_ppo.step_credit import action_keys, anchored, merged, set_advantages, state_keys
 from robo_policies.learners.episodic import EpisodeActor, Figures
-from robo_policies.learners.step_credit import (
-    Floats,
-    action_keys,
-    anchored,
-    group_advantages,
-    merged,
-    set_advantages,
-    standardised,
-    state_keys,
-)
+from robo_policies.learners.group_credit import Floats, group_advantages, standardised
 from robo_policies.networks.actor_critic import Critics
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.components import Policy, Stateless

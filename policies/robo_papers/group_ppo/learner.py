@@ -17,9 +17,10 @@ from typing_extensions import override
 
 from robo_papers.group_ppo.group_advantages import Advantages, AdvantageSettings, Anchor, Critic, Graph, Group, Sets
 from robo_papers.group_ppo.self_imitation import SelfImitation
+from robo_papers.group_ppo.step_credit import action_keys
 from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule, Term
 from robo_policies.learners.episodic_settings import ClippedSettings
-from robo_policies.learners.step_credit import Floats, action_keys
+from robo_policies.learners.group_credit import Floats
 from robo_rl.errors import require_allowed
 from robo_rl.protocols.contract import EPISODES, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from robo_policies.learners.episodic import Advantages, ClippedLearner, EpisodeActor, Figures, Rule, Term
 from robo_policies.learners.episodic_settings import ClippedSettings
-from robo_policies.learners.step_credit import Floats, standardised
+from robo_policies.learners.group_credit import Floats, standardised
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.extras import returns_to_go
 from robo_rl.protocols.components import Policy

@@ -30,7 +30,7 @@ from typing_extensions import override
 
 from robo_policies.learners.episodic import ClippedLearner, Cloning, EpisodeActor, Figures, Rule
 from robo_policies.learners.episodic_settings import ClippedSettings
-from robo_policies.learners.step_credit import group_advantages
+from robo_policies.learners.group_credit import group_advantages
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols.contract import EPISODES, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec

@@ -1,8 +1,7 @@
 """Advantages of steps from the episodes of a group: which step made the difference. E episodes, B steps in all.
 
-Groups begin in one state. GRPO: Shao et al. 2024, arXiv:2402.03300. Anchor states: Feng et al. 2025, GiGPO, arXiv:2505.10978.
-SALT: a graph of the group's episodes, in which shared steps count alike. Sets: polychromic objectives. Written from their
-descriptions.
+Groups begin in one state. Anchor states: Feng et al. 2025, GiGPO, arXiv:2505.10978. SALT: a graph of the group's episodes, in
+which shared steps count alike. Sets: polychromic objectives. Written from their descriptions.
 """
 
 from __future__ import annotations
@@ -11,25 +10,13 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from robo_policies.learners.group_credit import Floats, standardised
 from robo_rl.extras import returns_to_go
 from robo_rl.types import Episode
 
-Floats = npt.NDArray[np.float64]
 Keys = Sequence[Sequence[Hashable]]
 """Keys of the steps of each episode: its state, or state and action; equal for steps that count as the same."""
-
-
-def group_advantages(scores: Floats, group: int) -> Floats:
-    """Return (score - mean) / deviation of each group of episodes (E,); 0 in groups of equal scores."""
-    return np.concatenate([standardised(each) for each in scores.reshape(-1, group)])
-
-
-def standardised(values: Floats) -> Floats:
-    """Return (value - mean) / deviation; 0 for equal values."""
-    centred, deviation = values - values.mean(), values.std()
-    return np.asarray(centred / deviation if deviation > 1e-6 else np.zeros_like(centred))
 
 
 def anchored(states: Keys, rewards: Sequence[Floats], discount: float) -> Floats:

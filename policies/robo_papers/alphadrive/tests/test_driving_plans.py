@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
+from robo_papers.alphadrive.plans import PLANS, VALID, is_blocked
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import specification
-from robo_sims.carla.plans import PLANS, VALID, is_blocked
 
 pytest.importorskip("carla")
 pytest.importorskip("msgpack")

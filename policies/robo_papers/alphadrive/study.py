@@ -1,7 +1,7 @@
 """Group-relative planner: which rewards of plans are hacked, and whether different plans that are as good stay.
 
-python -m robo_papers.group_ppo.planner toy --seeds 6                  sets of four actions, one state
-python -m robo_papers.group_ppo.planner drive --out planner --seeds 3  the driving stand-in, from a cloned planner, minutes each
+python -m robo_papers.alphadrive.study toy --seeds 6                  sets of four actions, one state
+python -m robo_papers.alphadrive.study drive --out planner --seeds 3  the driving stand-in, from a cloned planner, minutes each
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import numpy.typing as npt
 import torch
 
 from robo_bench.trainings import Silent
-from robo_papers.group_ppo.learner import GroupPPOConfig
+from robo_papers.alphadrive.plans import PLANS, WAYS, is_blocked
 from robo_policies.learners.episodic import ClippedLearner, EpisodeActor
+from robo_rl.entry_points import load
 from robo_rl.environments.levels import level_seed
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
@@ -30,7 +31,6 @@ from robo_rl.settings import updated
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.system.durable_files import write_durably
 from robo_rl.training.episodic import EpisodicTraining
-from robo_sims.carla.plans import PLANS, WAYS, is_blocked
 
 Floats = npt.NDArray[np.float64]
 ACTIONS = 4
@@ -83,6 +83,11 @@ def chances(actor: EpisodeActor, observation: Observation) -> Floats:
     return found.numpy().astype(np.float64)
 
 
+def group_ppo() -> Any:
+    """Return the usual settings of group-ppo."""
+    return load("learners", "group-ppo")()
+
+
 def actor_of(training: EpisodicTraining) -> EpisodeActor:
     """Return the actor of a training."""
     assert isinstance(training.learner, ClippedLearner)
@@ -98,7 +103,7 @@ def toy(name: str, variety: float, seed: int) -> tuple[Floats, float]:
         "lr": 0.01,
         "epochs": 2,
     }
-    config = updated(GroupPPOConfig(), settings, variety=variety)
+    config = updated(group_ppo(), settings, variety=variety)
     training = EpisodicTraining(Sets(TOYS[name]), config, steps=6_400, seed=seed)
     training.run(Silent())
     found = chances(actor_of(training), {"one": np.ones(1, np.float32)})
@@ -155,7 +160,7 @@ def drive(method: Method, seed: int, demonstrations: int = 300) -> dict[str, flo
         "lr": 1e-3,
         "cloning": {"updates": 500},
     }
-    config = updated(GroupPPOConfig(), settings, advantages={"kind": method.advantages}, variety=method.variety)
+    config = updated(group_ppo(), settings, advantages={"kind": method.advantages}, variety=method.variety)
     training = EpisodicTraining(environment, config, steps=32 * max(method.updates, 1), seed=seed, demonstrations=learnt)
     if method.updates:
         training.run(Silent())

@@ -1,0 +1,1 @@
+"""Driving in plans of some seconds, judged in groups."""

@@ -1,0 +1,19 @@
+"""Advantages of the episodes of a group, which begin in one state (GRPO: Shao et al. 2024, arXiv:2402.03300)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def group_advantages(scores: Floats, group: int) -> Floats:
+    """Return (score - mean) / deviation of each group of episodes (E,); 0 in groups of equal scores."""
+    return np.concatenate([standardised(each) for each in scores.reshape(-1, group)])
+
+
+def standardised(values: Floats) -> Floats:
+    """Return (value - mean) / deviation; 0 for equal values."""
+    centred, deviation = values - values.mean(), values.std()
+    return np.asarray(centred / deviation if deviation > 1e-6 else np.zeros_like(centred))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from robo_app.experiments.levels import archive_named, computed_level, filled, holds
-from robo_app.listings.levels import Row, by_level, evidence_of_recipe
-from robo_app.recipes.files import Heading, heading, recipe_files
+from robo_app.listings.levels import Row, by_level, weakest_of
+from robo_app.recipes.files import heading, recipe_files
 from robo_cli.main import dispatch
 from robo_rl.entry_points import known, package_of
 from robo_rl.environments.task_samplers import SAMPLERS
@@ -102,13 +102,13 @@ def test_lists_begin_with_what_is_proven() -> None:
     rows = [Row("b", NONE, "Second."), Row("a", Evidence("proven", "Shown."), "First.", ("first: it",))]
     lines = [" ".join(line.split()) for line in by_level(rows)]
     second = ["experimental (1)", "b Second.", "No evidence stated."]
-    assert lines == ["proven (1)", "a First.", "Shown.", "first: it", *second]
+    assert lines == ["proven (1)", "a First.", "Shown.", "first: it", "", *second]
 
 
 def test_a_recipe_is_as_proven_as_its_weakest_part() -> None:
-    assert evidence_of_recipe(Heading("", {}, "iql", "mpo")) is evidence_of("rewards", "mpo")
-    assert evidence_of_recipe(Heading("", {}, "iql", "")) is evidence_of("learners", "iql")
-    assert evidence_of_recipe(Heading("", {}, "lab-unknown", "")) is NONE
+    assert weakest_of("iql", "mpo") is evidence_of("rewards", "mpo")
+    assert weakest_of("iql", "") is evidence_of("learners", "iql")
+    assert weakest_of("lab-unknown", "") is NONE
     found = {name: heading(file) for name, file in recipe_files().items()}
     assert found["arm-reach-vlm"].algorithm == "sac" and found["arm-reach-vlm"].reward == "embedded-progress"
     assert all(each.algorithm in known("learners") for each in found.values())

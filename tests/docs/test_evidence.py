@@ -12,6 +12,7 @@ from robo_app.experiments.levels import archive_named, computed_level, filled, h
 from robo_app.listings.levels import Row, by_level, weakest_of
 from robo_app.recipes.files import heading, recipe_files
 from robo_cli.main import dispatch
+from robo_papers.group_ppo.learner import KINDS
 from robo_rl.entry_points import known, package_of
 from robo_rl.environments.task_samplers import SAMPLERS
 from robo_rl.errors import InvalidSetting, RunNotFound
@@ -40,10 +41,15 @@ def test_every_sampler_states_its_evidence() -> None:
     assert {name for group, name in statements() if group == "samplers"} == {*SAMPLERS}
 
 
+def test_every_kind_of_advantage_states_its_evidence() -> None:
+    assert {name for group, name in statements() if group == "advantages"} == {*KINDS}
+
+
 def test_evidence_is_of_something_that_there_is() -> None:
     places = {(group, name) for group in ("learners", "rewards", "wrappers") for name in known(group)}
     places |= {("samplers", name) for name in SAMPLERS} | {("papers", name) for name in papers()}
-    strangers = [place for place in statements() if place not in places and place[0] != "advantages"]
+    places |= {("advantages", name) for name in KINDS}
+    strangers = [place for place in statements() if place not in places]
     assert strangers == []
 
 

@@ -14,10 +14,11 @@ Listing reads these files and imports no method. A component that states nothing
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,16 @@ def evidence_of(group: str, name: str) -> Evidence:
 
 def statements() -> dict[tuple[str, str], Evidence]:
     """Return (group, name) -> evidence: of the papers, and of the kernel."""
-    found = {**_kernel()}
+    return dict(_statements(tuple(sys.path)))
+
+
+@lru_cache(maxsize=8)
+def _statements(path: tuple[str, ...]) -> dict[tuple[str, str], Evidence]:
+    """Return what `statements` returns, read again if `sys.path` has changed, as `papers` does."""
+    found = _read(tomllib.loads(FILE.read_text(encoding="utf-8")), str(FILE))
     for paper in papers().values():
         found |= _read(paper.evidence, str(paper.folder / "paper.toml"))
     return found
-
-
-@cache
-def _kernel() -> Mapping[tuple[str, str], Evidence]:
-    return _read(tomllib.loads(FILE.read_text(encoding="utf-8")), str(FILE))
 
 
 def _read(declared: Mapping[str, Mapping[str, Mapping[str, Any]]], source: str) -> dict[tuple[str, str], Evidence]:

@@ -14,6 +14,7 @@ import yaml
 from robo_app.experiments.archive import Archive, require_own
 from robo_app.experiments.archived import page_of
 from robo_app.experiments.records import Circumstances, CurvePoints, Record
+from robo_app.experiments.results import Results
 from robo_cli.main import dispatch
 from robo_rl.errors import RunError
 from robo_rl.evaluation.evaluation import Evaluation
@@ -103,3 +104,23 @@ def test_an_archived_training_is_not_repeated_elsewhere(in_this_process: list[An
     changed = {**RACE, "recipe_of_all": {**TINY, "steps": 30}}
     Path("plan.yaml").write_text(yaml.safe_dump(changed))
     assert dispatch([*ORDER, "anew"]) == 0 and len(in_this_process) == 3, "other settings are another training"
+
+
+def test_results_are_made_once_and_again_with_other_settings() -> None:
+    made = []
+
+    def measure() -> dict[str, Any]:
+        made.append(len(made))
+        return {"score": 1.5 + made[-1], "episodes": [0.0, 1.0]}
+
+    file = Path("studies/mine.json")
+    assert Results("mine", file, {"steps": 10}).measured("a", 0, measure, lr=0.1)["score"] == 1.5
+    again = Results("mine", file, {"steps": 10})
+    assert again.measured("a", 0, measure, lr=0.1)["score"] == 1.5 and made == [0]
+    assert again.measured("a", 1, measure, lr=0.1)["score"] == 2.5
+    assert again.page().splitlines()[-1] == "| a | 0, 1 | **2** (1.5, 2.5) | **0.5** (0.5, 0.5) |"
+    (first, _) = again.archive.records
+    assert first.circumstances.packages["numpy"] and first.started and first.outcomes("episodes") == [0.0, 1.0]
+    assert Results("mine", file, {"steps": 20}).measured("a", 0, measure, lr=0.1)["score"] == 3.5
+    with pytest.raises(RunError, match="another study"):
+        Results("other", file, {})

@@ -74,10 +74,11 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_lists_have_what_a_paper_declares_and_import_none(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    under = "\n" + 25 * " "
     for words, line in {
         "learners": "\nlab-half                 Half: a learner for this test.\n",
         "reward list": "\nlab-zero                 Nothing at each step.\n",
-        "recipes": "\nlab-half-reach           Half of it.\n                         first: robo-rl make it\n",
+        "recipes": f"\nlab-half-reach           Half of it.{under}No evidence stated.{under}first: robo-rl make it\n",
     }.items():
         assert dispatch(words.split()) == 0
         assert line in capsys.readouterr().out
@@ -97,6 +98,7 @@ def test_a_heading_is_what_the_whole_recipe_says() -> None:
     for name, file in recipe_files().items():
         recipe, found = read_recipe(name), heading(file)
         assert (found.summary, found.needs) == (recipe.summary, recipe.needs), name
+        assert (found.algorithm, found.reward) == (recipe.algorithm, recipe.reward.name), name
 
 
 @pytest.mark.parametrize(

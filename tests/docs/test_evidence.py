@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from robo_app.experiments.levels import archive_named, computed_level, filled, holds
-from robo_app.listings.levels import Row, by_level, evidence_of_recipe
-from robo_app.recipes.files import Heading, heading, recipe_files
+from robo_app.listings.levels import Row, by_level, weakest_of
+from robo_app.recipes.files import heading, recipe_files
 from robo_cli.main import dispatch
+from robo_papers.group_ppo.learner import KINDS
 from robo_rl.entry_points import known, package_of
 from robo_rl.errors import InvalidSetting, RunNotFound
 from robo_rl.evidence import LEVELS, NONE, Evidence, Order, evidence_of, statements
@@ -35,10 +36,14 @@ def test_every_component_of_ours_states_its_evidence(group: str) -> None:
     assert not lacking, "[evidence.GROUP.NAME] in paper.toml, or [GROUP.NAME] in robo_rl/evidence.toml"
 
 
+def test_every_kind_of_advantage_states_its_evidence() -> None:
+    assert {name for group, name in statements() if group == "advantages"} == {*KINDS}
+
+
 def test_evidence_is_of_something_that_there_is() -> None:
     places = {(group, name) for group in ("learners", "rewards", "wrappers", "task_samplers") for name in known(group)}
-    places |= {("papers", name) for name in papers()}
-    strangers = [place for place in statements() if place not in places and place[0] != "advantages"]
+    places |= {("papers", name) for name in papers()} | {("advantages", name) for name in KINDS}
+    strangers = [place for place in statements() if place not in places]
     assert strangers == []
 
 
@@ -97,13 +102,13 @@ def test_lists_begin_with_what_is_proven() -> None:
     rows = [Row("b", NONE, "Second."), Row("a", Evidence("proven", "Shown."), "First.", ("first: it",))]
     lines = [" ".join(line.split()) for line in by_level(rows)]
     second = ["experimental (1)", "b Second.", "No evidence stated."]
-    assert lines == ["proven (1)", "a First.", "Shown.", "first: it", *second]
+    assert lines == ["proven (1)", "a First.", "Shown.", "first: it", "", *second]
 
 
 def test_a_recipe_is_as_proven_as_its_weakest_part() -> None:
-    assert evidence_of_recipe(Heading("", {}, "iql", "mpo")) is evidence_of("rewards", "mpo")
-    assert evidence_of_recipe(Heading("", {}, "iql", "")) is evidence_of("learners", "iql")
-    assert evidence_of_recipe(Heading("", {}, "lab-unknown", "")) is NONE
+    assert weakest_of("iql", "mpo") is evidence_of("rewards", "mpo")
+    assert weakest_of("iql", "") is evidence_of("learners", "iql")
+    assert weakest_of("lab-unknown", "") is NONE
     found = {name: heading(file) for name, file in recipe_files().items()}
     assert found["arm-reach-vlm"].algorithm == "sac" and found["arm-reach-vlm"].reward == "embedded-progress"
     assert all(each.algorithm in known("learners") for each in found.values())

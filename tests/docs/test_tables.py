@@ -29,7 +29,7 @@ def test_tables_are_those_of_their_archives(page):
 @pytest.mark.parametrize("page", NAMES)
 def test_a_table_without_an_archive_says_so(page):
     unmarked = [f"{page}:{table.line} {table.head}" for table in untraced((ROOT / page).read_text()) if not table.is_marked]
-    assert not unmarked, "archive it, or write *No archive.* under it"
+    assert not unmarked, "archive it, or write *Unarchived.* under it"
 
 
 def test_every_archive_of_trainings_is_on_a_page():
@@ -41,13 +41,13 @@ def test_every_archive_of_trainings_is_on_a_page():
 
 def test_other_tables_are_found_and_changed_ones_are_written(tmp_path, capsys):
     page = tmp_path / "page.md"
-    marked = "<!-- archive: oni -->\n| old |\n|---|\n| 1 |\n<!-- /archive -->\n"
+    marked = "<!--archive:oni-->\n| old |\n|---|\n| 1 |\n<!--/archive-->\n"
     page.write_text(f"# A\n\n{marked}\n| a | b |\n|---|---|\n| x | 1 [0, 2] |\n\n| a | b |\n|---|---|\n| x | words |\n")
     order = ["tables", str(page), "--archives", str(ARCHIVES)]
     assert dispatch([*order, "--check"]) == 1
     assert "differs" in (shown := capsys.readouterr().out) and f"UNMARKED {page}:9  | a | b |" in shown
     assert dispatch(order) == 0 and "| DoorKey-8x8 | retrieval |" in page.read_text()
-    page.write_text(page.read_text().replace("[0, 2] |\n", "[0, 2] |\n\n*No archive.*\n"))
+    page.write_text(page.read_text().replace("[0, 2] |\n", "[0, 2] |\n\n*Unarchived.*\n"))
     assert dispatch([*order, "--check"]) == 0
     assert "1 tables of results have no archive; 1 of them say so" in capsys.readouterr().out
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 import robo_rl
+from robo_app.experiments.results import Results, add_archive_option
 from robo_papers.bresa.learner import Bresa, ReflexPolicy
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
@@ -77,9 +79,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--episodes", type=int, default=50)
+    add_archive_option(parser, "bresa")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     tables = [compared(run, arguments.episodes) for run in arguments.runs]
+    results = Results("bresa", arguments.archive, {"episodes": arguments.episodes})
+    for path, table in zip(arguments.runs, tables, strict=True):
+        recipe = robo_rl.open_run(path).recipe
+        for row, figures in table.items():
+            task = recipe["environment"]["name"]
+            results.measured(row, recipe["seed"], partial(dict, figures), on=task, run=path.name, steps=recipe["steps"])
     for row in tables[0]:
         for run, table in zip(arguments.runs, tables, strict=True):
             print(f"{row:20} {run.name}", "  ".join(f"{key} {value:.4g}" for key, value in table[row].items()))

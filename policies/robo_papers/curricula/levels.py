@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import robo_rl
+from robo_app.experiments.results import Results, add_archive_option
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
 from robo_rl.environments.levels import KEPT_APART, Split, level_seed
@@ -70,6 +72,13 @@ def shared_layouts(name: str) -> int:
     return sum(layout("train", level) in tested for level in range(300))
 
 
+def measured(count: int, seed: int, settings: Mapping[str, int]) -> dict[str, float]:
+    """Return success on the levels of the training, and on those of the test."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = scores(Path(folder), count, seed, *settings.values())
+    return dict(zip(("training levels", "test levels"), found, strict=True))
+
+
 def main() -> None:
     """Print the table, and the rank correlation between the number of levels and the success on the test's."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -78,18 +87,21 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=3000)
     parser.add_argument("--tests", type=int, default=100)
     parser.add_argument("--layouts", action="store_true", help="only count layouts of MiniGrid that both splits have")
+    add_archive_option(parser, "levels")
     given = parser.parse_args()
     if given.layouts:
         for name in ("DoorKey-6x6", "SimpleCrossingS9N1", "KeyCorridorS3R3"):
             print(f"{name}: {shared_layouts(f'minigrid/MiniGrid-{name}-v0')} of 300 levels")
         return
     print("| levels | success on them | success on the test's levels | gap |\n|---|---|---|---|", flush=True)
+    settings = {"episodes": given.episodes, "updates": given.updates, "tests": given.tests}
+    results = Results("levels", given.archive, settings)
     counts, means = [*(count for count in COUNTS if count < given.episodes), given.episodes], []
     for count in counts:
         found = []
         for seed in range(given.seeds):
-            with tempfile.TemporaryDirectory() as folder:
-                found.append(scores(Path(folder), count, seed, given.episodes, given.updates, given.tests))
+            figures = results.measured(f"{count} levels", seed, partial(measured, count, seed, settings))
+            found.append((figures["training levels"], figures["test levels"]))
         train, test = np.array(found).T
         means.append(test.mean())
         rows = (", ".join(f"{value:.0%}" for value in each) for each in (train, test))

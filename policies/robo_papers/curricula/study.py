@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+<<<<<<< HEAD:policies/robo_papers/curricula/study.py
 from typing import Any
+=======
+from functools import partial
+>>>>>>> fix-evidence:scripts/robo_bench/curricula.py
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+<<<<<<< HEAD:policies/robo_papers/curricula/study.py
 from robo_papers.curricula.samplers import GainSampler, LearnabilitySampler
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
+=======
+from robo_app.experiments.results import Results, add_archive_option
+from robo_rl.environments.task_samplers import GainSampler, LearnabilitySampler, SamplerRule, TaskSampler, sampler_of
+>>>>>>> fix-evidence:scripts/robo_bench/curricula.py
 
 DIGITS, SYMBOLS, GROUP, RATE, MOST = 10, 5, 8, 0.5, 16_000
 SOLVED = 0.9
@@ -98,17 +107,24 @@ def softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray(raised / raised.sum(1, keepdims=True))
 
 
+def figures(made: Callable[[], TaskSampler], seed: int) -> dict[str, float]:
+    """Return episodes and steps until the lock opens; the most that there are if it never does."""
+    return dict(zip(("episodes", "steps"), opened(made(), seed) or (MOST, MOST * DIGITS), strict=True))
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=5)
-    seeds = range(parser.parse_args().seeds)
+    add_archive_option(parser, "curricula-lock")
+    given = parser.parse_args()
+    seeds, results = range(given.seeds), Results("curricula-lock", given.archive, {"most": MOST, "digits": DIGITS})
     print("| sampler | episodes, median | of each seed | steps, median |\n|---|---|---|---|")
     for name, made in KINDS.items():
-        found = [opened(made(), seed) or (MOST, MOST * DIGITS) for seed in seeds]
-        episodes = [each[0] for each in found]
+        found = [results.measured(name, seed, partial(figures, made, seed)) for seed in seeds]
+        episodes = [int(each["episodes"]) for each in found]
         shown = ", ".join(f"{each:,}" if each < MOST else "never" for each in episodes)
-        middle, steps = int(np.median(episodes)), int(np.median([each[1] for each in found]))
+        middle, steps = int(np.median(episodes)), int(np.median([each["steps"] for each in found]))
         row = ("never", "") if middle >= MOST else (f"{middle:,}", f"{steps:,}")
         print(f"| {name} | {row[0]} | {shown} | {row[1]} |", flush=True)
 

@@ -8,12 +8,16 @@ Episodes are drawn until that number of them have a feasible start. All policies
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 
 import robo_rl
+from robo_app.experiments.results import Results, add_archive_option
 from robo_app.training.assembly import learner_of, recipe_of
 from robo_papers.fisor.learner import FISOR
 from robo_rl.environments.make import make_environment
@@ -51,11 +55,17 @@ def costs(outcome: Evaluation) -> Array:
     return np.asarray(np.sum([values for name, values in outcome.measured.items() if name.startswith("cost_")], axis=0))
 
 
+def spending(run: Run, environment: gymnasium.Env[Any, Any], seeds: list[int]) -> dict[str, list[float]]:
+    """Return the sum of all costs of each episode of a run's policy."""
+    return {"cost": costs(evaluate(run.policy(), environment, seeds=seeds)).tolist()}
+
+
 def main() -> None:
     """Print a line for each policy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("runs", nargs="+", type=Path, help="of fisor first")
     parser.add_argument("--episodes", type=int, default=50, help="with a feasible start")
+    add_archive_option(parser, "fisor")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     first, *_ = runs = [robo_rl.open_run(path) for path in arguments.runs]
@@ -65,11 +75,15 @@ def main() -> None:
     for seed in range(FIRST, FIRST + MOST * arguments.episodes):
         if len(inside) < arguments.episodes:
             (inside if danger(learner, environment.reset(seed=seed)[0]) <= 0.0 else outside).append(seed)
+    results = Results("fisor", arguments.archive, {"environment": place["name"], "feasible to": first.path.name})
     for run in runs:
         words = []
         for name, seeds in (("feasible", inside), ("other", outside)):
             if seeds:
-                spent = costs(evaluate(run.policy(), environment, seeds=seeds))
+                spend = partial(spending, run, environment, seeds)
+                recipe = run.recipe
+                about = {"run": run.path.name, "episodes": len(seeds), "steps": recipe["steps"]}
+                spent = np.asarray(results.measured(recipe["algorithm"], recipe["seed"], spend, on=name, **about)["cost"])
                 share = wilson(int((spent > 0.0).sum()), len(spent))
                 words.append(f"{len(spent)} {name} starts: {share:.0%} of rollouts with a cost, mean cost {spent.mean():.4g}")
         print(f"{run.path.name:32}", "; ".join(words), flush=True)

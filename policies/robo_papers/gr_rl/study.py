@@ -11,6 +11,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 import robo_rl
+from robo_app.experiments.results import Results, add_archive_option
 from robo_app.training.assembly import scripted_expert
 from robo_bench.finished import finished
 from robo_cli.main import dispatch
@@ -137,6 +139,13 @@ def run_of(out: Path, dataset: Dataset, method: str, seed: int, given: argparse.
     return trained(out, name, f"offline-{given.learner}", seed, given.steps, dataset=folder, labels=labels)
 
 
+def evaluated(out: Path, dataset: Dataset, method: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Return success and steps of each evaluation episode of a method."""
+    evaluation = run_of(out, dataset, method, seed, given).evaluation
+    assert evaluation is not None
+    return {"success": [float(bool(success)) for success in evaluation.successes], "steps": evaluation.lengths}
+
+
 def main() -> None:
     """Record, fit, measure, train, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -147,6 +156,7 @@ def main() -> None:
     parser.add_argument("--learner", default="flow-bc")
     parser.add_argument("--share", type=float, default=0.3, help="of the demonstrations that have a detour")
     parser.add_argument("--methods", nargs="*", default=METHODS)
+    add_archive_option(parser, "gr-rl")
     given = parser.parse_args()
     out: Path = given.out
     dataset, clean = recorded(out / "pick", EPISODES, given.share, SEED), recorded(out / "clean", CLEAN, 0.0, SEED + 10_000)
@@ -163,10 +173,15 @@ def main() -> None:
     if not (out / "both").exists():
         dispatch(["data", "mirror", str(dataset.path), "--out", str(out / "both")])
     print("\n| learned from | success of each seed | steps to it |\n|---|---|---|")
+    settings = {"steps": given.steps, "steered_steps": given.steered_steps, "share": given.share}
+    results = Results("gr-rl", given.archive, settings)
     for method in given.methods:
-        evaluations = [run_of(out, dataset, method, seed, given).evaluation for seed in range(given.seeds)]
-        shares = [np.mean([bool(s) for s in each.successes]) for each in evaluations if each is not None]
-        times = [n for each in evaluations if each is not None for n, s in zip(each.lengths, each.successes, strict=True) if s]
+        rows = [
+            results.measured(f"{given.learner}, {method}", seed, partial(evaluated, out, dataset, method, seed, given))
+            for seed in range(given.seeds)
+        ]
+        shares = [np.mean(row["success"]) for row in rows]
+        times = [n for row in rows for n, s in zip(row["steps"], row["success"], strict=True) if s]
         written = ", ".join(f"{share:.0%}" for share in shares)
         median = np.median(times) if times else np.nan
         print(f"| {method} | {written} | {median:.0f} |", flush=True)

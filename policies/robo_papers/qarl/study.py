@@ -1,6 +1,6 @@
 """Training against adversaries: return without one, against the worse of two fresh adversaries, and over a grid of physics.
 
-python -m robo_papers.qarl.study --out adversaries --seeds 3
+python -m robo_papers.qarl.study --seeds 3 --archive docs/benchmarks/qarl.json
 """
 
 from __future__ import annotations

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+<<<<<<< HEAD:policies/robo_papers/reward_machines/study.py
 from robo_papers.reward_machines.machine import RewardMachine
+=======
+from robo_app.experiments.results import Results, add_archive_option
+from robo_rl.machines.machine import RewardMachine
+>>>>>>> fix-evidence:scripts/robo_bench/machines.py
 
 SIZE, START, COFFEE, OFFICE = 7, (0, 0), (6, 1), (1, 6)
 LONGEST, MOST, CHECK, DISCOUNT, EXPLORES = 60, 8000, 50, 0.9, 0.1
@@ -94,14 +100,26 @@ def steps_to_solve(kind: Kind, first: float, seed: int) -> int:
     return MOST
 
 
+def solved(kind: Kind, first: float, seed: int) -> dict[str, float]:
+    """Return the steps until it is solved as a figure."""
+    return {"steps": steps_to_solve(kind, first, seed)}
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=5)
-    seeds = range(parser.parse_args().seeds)
+    add_archive_option(parser, "machines-office")
+    given = parser.parse_args()
+    seeds, results = range(given.seeds), Results("machines-office", given.archive, {"most": MOST, "longest": LONGEST})
     print("| median steps | all values 0 at first | all values 2 at first |\n|---|---|---|")
     for kind in KINDS:
-        medians = [int(np.median([steps_to_solve(kind, first, seed) for seed in seeds])) for first in (0.0, 2.0)]
+        medians = []
+        for first in (0.0, 2.0):
+            on = f"all values {first:g} at first"
+            solve = [partial(solved, kind, first, seed) for seed in seeds]
+            found = [results.measured(kind.name, seed, solve[seed], on=on, kind=kind) for seed in seeds]
+            medians.append(int(np.median([each["steps"] for each in found])))
         cells = (f"{median:,}" if median < MOST else f"not in {MOST:,}" for median in medians)
         print(f"| {kind.name} | {' | '.join(cells)} |", flush=True)
 

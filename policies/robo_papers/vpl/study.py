@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import robo_rl
+from robo_app.experiments.results import Results, add_archive_option
 from robo_bench.finished import finished
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
@@ -82,6 +84,12 @@ def described(episodes: list[Episode]) -> str:
     return f"{success:.0%} | {np.median([len(each) for each in episodes]):.0f} | {speed:.2f}"
 
 
+def figures(episodes: list[Episode], preferred: float | None = None) -> dict[str, Any]:
+    """Return success and steps of each episode, and the share of seeds that were preferred to the averaged policy's."""
+    success = [float(each.success is True) for each in episodes]
+    return {"success": success, "steps": [len(each) for each in episodes], "preferred": preferred}
+
+
 def prepared(out: Path, pairs: int) -> None:
     """Record, have it compared by everybody, fit the reward."""
     data = out / "reach"
@@ -105,7 +113,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20_000)
+    add_archive_option(parser, "vpl")
     given = parser.parse_args()
+    results = Results("vpl", given.archive, {"steps": given.steps})
     out: Path = given.out
     prepared(out, ANSWERS)
     saved = SavedUsers(str(out / "users"))
@@ -115,11 +125,13 @@ def main() -> None:
         both, one = (trained(out, name, seed, given.steps).policy() for name in ("personal", "averaged"))
         averaged = episodes_of(one, out, AVERAGE)
         print(f"| {seed} | averaged | {described(averaged)} | |")
+        results.measured("averaged", seed, partial(figures, averaged))
         for kind, raters in people().items():
             user = next(name for name in saved.names if name.startswith(":".join(raters[EACH // 2].identity)))
             theirs = episodes_of(both, out, user)
             share = np.mean([preferred(rater, theirs, averaged) for rater in raters])
             print(f"| {seed} | for the {kind} | {described(theirs)} | {share:.0%} |", flush=True)
+            results.measured(f"for the {kind}", seed, partial(figures, theirs, float(share)))
 
 
 if __name__ == "__main__":

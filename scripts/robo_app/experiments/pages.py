@@ -1,8 +1,8 @@
 """Tables and curves on pages, made from archives; and tables with figures that have none.
 
-    <!-- archive: oni -->
+    <!--archive:oni-->
     | task | method | ...          between the two lines: the table of docs/benchmarks/oni.json
-    <!-- /archive -->
+    <!--/archive-->
 
 An image named curves-NAME.png is drawn from the archive NAME.
 """
@@ -18,11 +18,11 @@ from robo_app.display.learning_curves import draw
 from robo_app.experiments.archived import curves_of, page_of
 from robo_app.experiments.levels import archive_named
 
-MARKED = re.compile(r"(<!-- archive: ([\w-]+) -->\n)(.*?)(<!-- /archive -->)", re.DOTALL)
+MARKED = re.compile(r"(<!--archive:([\w-]+)-->\n)(.*?)(<!--/archive-->)", re.DOTALL)
 CURVES = re.compile(r"\]\(([^)\s]*/)?curves-([\w-]+)\.png\)")
-OTHER = ("<!-- speed or facts -->", "<!-- runs: ")
+OTHER = ("<!--speed-->", "<!--runs:")
 """Line before a table that is of no training, or of the runs in a zip archive, with which its own test compares it."""
-UNTRACED = "*No archive.*"
+UNTRACED = "*Unarchived.*"
 """Line after a table of results that cannot be traced to an archive."""
 SHARE = 0.5
 """Share of cells with a digit, from which a table is one of results."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from robo_app.listings.purposes import purpose
-from robo_app.recipes.files import Heading
 from robo_rl.entry_points import known
 from robo_rl.evidence import LEVELS, NONE, Evidence, evidence_of
 from robo_rl.papers import Group, Paper
@@ -31,10 +30,11 @@ def by_level(rows: Iterable[Row]) -> Iterator[str]:
     for level in LEVELS:
         found = sorted((row for row in rows if row.evidence.level == level), key=lambda row: row.name)
         if found:
+            yield from ([""] if level != min(rows, key=lambda row: row.evidence.rank).evidence.level else [])
             yield f"{level} ({len(found)})"
         for row in found:
-            yield f"  {row.name:{WIDTH}} {row.text}"
-            yield from (f"  {'':{WIDTH}} {line}" for line in (row.evidence.sentence, *row.more))
+            yield f"{row.name:{WIDTH}} {row.text}"
+            yield from (f"{'':{WIDTH}} {line}" for line in (row.evidence.sentence, *row.more))
 
 
 def components(group: Group) -> list[Row]:
@@ -42,10 +42,9 @@ def components(group: Group) -> list[Row]:
     return [Row(name, evidence_of(group, name), purpose(group, point)) for name, point in known(group).items()]
 
 
-def evidence_of_recipe(heading: Heading) -> Evidence:
-    """Return the weakest evidence of the learner and of the reward that a recipe names."""
-    found = [evidence_of("learners", heading.algorithm)]
-    found += [evidence_of("rewards", heading.reward)] if heading.reward else []
+def weakest_of(learner: str, reward: str) -> Evidence:
+    """Return the weaker evidence of the two, as that of a recipe that names them. reward: "" for the environment's own."""
+    found = [evidence_of("learners", learner), *([evidence_of("rewards", reward)] if reward else [])]
     return max(found, key=lambda evidence: evidence.rank)
 
 

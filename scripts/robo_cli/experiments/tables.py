@@ -8,7 +8,6 @@ from typing import Annotated
 
 import tyro
 
-from robo_app.experiments.pages import draw_images, rendered, untraced
 from robo_rl.runs.run import write_text
 
 EXAMPLES = """robo-rl tables
@@ -34,6 +33,8 @@ class Tables:
 
 def run(arguments: Tables) -> int:
     """Write what differs, and print it and the tables without an archive."""
+    from robo_app.experiments.pages import draw_images, rendered, untraced  # scipy, which help does without
+
     files = [file for page in arguments.pages for file in ([page] if page.is_file() else sorted(page.rglob("*.md")))]
     files = [file for file in files if file.parent != arguments.archives or file.name == "README.md"]  # others are data
     changed, lacking, marked = 0, 0, 0

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from robo_app.listings.levels import Row, by_level, evidence_of_recipe
+from robo_app.listings.levels import Row, by_level, weakest_of
 from robo_app.recipes.files import heading, recipe_files
 
 EXAMPLES = "robo-rl recipes\nrobo-rl recipes arm-pick-rlpd > mine.yaml"
@@ -32,6 +32,6 @@ def run(arguments: Recipes) -> int:
     for name, file in recipe_files().items():
         found = heading(file)
         needs = tuple(f"first: {command}" for command in found.needs.values())
-        rows.append(Row(name, evidence_of_recipe(found), found.summary, needs))
+        rows.append(Row(name, weakest_of(found.algorithm, found.reward), found.summary, needs))
     print("\n".join(by_level(rows)))
     return 0

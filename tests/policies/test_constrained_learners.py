@@ -57,9 +57,9 @@ class Silent:
         self.metrics.append(metrics)
 
 
-def step_of(random, count=4, costs=None, **changes):
+def step_of(random, count=4, costs=None, unit=1.0, **changes):
     """Return a random step of environments with the costs a and b."""
-    values = random.random((count, 2)) if costs is None else np.asarray(costs, float)
+    values = unit * random.random((count, 2)) if costs is None else np.asarray(costs, float)
     observations = {
         name: random.normal(size=(count, *array.shape)).astype(np.float32) for name, array in SPEC.observation.items()
     }
@@ -68,7 +68,7 @@ def step_of(random, count=4, costs=None, **changes):
     return VectorStep(**({"observations": observations, "costs": values} | facts | changes))
 
 
-def fill(learner, seed=0):
+def fill(learner, seed=0, unit=1.0):
     """Fill a rollout with random steps and ends of both kinds."""
     random = np.random.default_rng(seed)
     if learner.buffer.length == 0:
@@ -78,7 +78,7 @@ def fill(learner, seed=0):
         terminated, truncated = random.random((2, 4)) < 0.15
         cut = int((truncated & ~terminated).sum())
         finals = step_of(random, cut).observations if cut else {}
-        learner.observe(step_of(random, terminated=terminated, truncated=truncated, final_observations=finals))
+        learner.observe(step_of(random, unit=unit, terminated=terminated, truncated=truncated, final_observations=finals))
 
 
 # costs of a rollout
@@ -138,6 +138,19 @@ def test_episode_costs_are_undiscounted_sums_of_ended_episodes():
 
 
 # multipliers
+
+
+@pytest.mark.parametrize("kind", ["adam", "pid"])
+def test_an_update_is_the_same_in_any_unit_of_the_cost(kind):
+    moved = []
+    for unit in (1.0, 1e-3, 1e-6):
+        spec = replace(SPEC, costs=(CostSpec("b", 4.0 * unit), CostSpec("a", 2.0 * unit)))
+        learner = updated(CONFIGS[kind], multiplier={"initial": 0.5}).build(spec, 0)
+        for rollout in range(2):
+            fill(learner, rollout, unit)
+            learner.update()
+        moved.append(parameters(learner))
+    np.testing.assert_allclose(moved[1:], [moved[0]] * 2, rtol=1e-3, atol=1e-5)
 
 
 def test_lagrangian_weighs_advantages():

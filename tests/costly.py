@@ -39,9 +39,9 @@ class Silent:
         self.metrics.append(metrics)
 
 
-def step_of(random, count=4, costs=None, **changes):
+def step_of(random, count=4, costs=None, unit=1.0, **changes):
     """Return a random step of environments with the costs a and b."""
-    values = random.random((count, 2)) if costs is None else np.asarray(costs, float)
+    values = unit * random.random((count, 2)) if costs is None else np.asarray(costs, float)
     observations = {
         name: random.normal(size=(count, *array.shape)).astype(np.float32) for name, array in SPEC.observation.items()
     }
@@ -50,7 +50,7 @@ def step_of(random, count=4, costs=None, **changes):
     return VectorStep(**({"observations": observations, "costs": values} | facts | changes))
 
 
-def fill(learner, seed=0):
+def fill(learner, seed=0, unit=1.0):
     """Fill a rollout with random steps and ends of both kinds."""
     random = np.random.default_rng(seed)
     if learner.buffer.length == 0:
@@ -60,7 +60,7 @@ def fill(learner, seed=0):
         terminated, truncated = random.random((2, 4)) < 0.15
         cut = int((truncated & ~terminated).sum())
         finals = step_of(random, cut).observations if cut else {}
-        learner.observe(step_of(random, terminated=terminated, truncated=truncated, final_observations=finals))
+        learner.observe(step_of(random, unit=unit, terminated=terminated, truncated=truncated, final_observations=finals))
 
 
 def check_it_goes_on_exactly(config, length, folder):

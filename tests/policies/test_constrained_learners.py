@@ -81,6 +81,19 @@ def test_episode_costs_are_undiscounted_sums_of_ended_episodes():
 # multipliers
 
 
+@pytest.mark.parametrize("kind", ["adam", "pid"])
+def test_an_update_is_the_same_in_any_unit_of_the_cost(kind):
+    moved = []
+    for unit in (1.0, 1e-3, 1e-6):
+        spec = replace(SPEC, costs=(CostSpec("b", 4.0 * unit), CostSpec("a", 2.0 * unit)))
+        learner = updated(CONFIGS[kind], multiplier={"initial": 0.5}).build(spec, 0)
+        for rollout in range(2):
+            fill(learner, rollout, unit)
+            learner.update()
+        moved.append(parameters(learner))
+    np.testing.assert_allclose(moved[1:], [moved[0]] * 2, rtol=1e-3, atol=1e-5)
+
+
 def test_lagrangian_weighs_advantages():
     constraint = CONFIGS["adam"].constraint(SPEC, 0)
     for multiplier, value in zip(constraint.multipliers, (0.5, 1.0), strict=True):

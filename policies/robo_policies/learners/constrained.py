@@ -21,7 +21,7 @@ from robo_policies.learners.ppo import PPOSettings, copied
 from robo_policies.networks.policy_value import CRITIC_GAIN, Floats, TanhMLP, critic_vectors, orthogonal
 from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.moments import Normalizer
+from robo_rl.moments import RunningMoments
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import ANY_SPACE, ROLLOUTS, Feature, Needs
 from robo_rl.spec.cost import cost_names
@@ -30,6 +30,9 @@ from robo_rl.training.advantages import generalized_advantages
 from robo_rl.training.on_policy import Normalization, VectorStep
 from robo_rl.training.rollout_buffer import RolloutBuffer
 from robo_rl.types import Array, Metrics, StateDict
+
+ROUNDING = 1e-8
+"""Deviations up to this share of the mean count as none: a floor in the unit of the cost would weigh small units less."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,13 @@ class CostRollout(Stateful):
         """(N, C) discounted costs of each running episode, by which costs are scaled."""
         self.total, self.taken, self.ends = np.zeros(count), np.zeros(1), np.zeros(1)
         """(C,) costs, (1,) steps and (1,) episodes of the whole training."""
-        self.scale = Normalizer(count, is_on=config.normalize.costs, is_centred=False)
+        self.scale = RunningMoments(count)
 
     @property
     def deviations(self) -> Array:
-        """(C,) by which costs are divided."""
-        return np.asarray(1.0 / self.scale.scaled(np.ones((1, len(self.total))))[0])
+        """(C,) by which costs are divided; 1 for a cost that has been the same in all steps."""
+        found = np.sqrt(self.scale.variance)
+        return np.where(found > ROUNDING * np.abs(self.scale.mean), found, 1.0)
 
     @property
     def steps_per_episode(self) -> float:
@@ -132,7 +136,8 @@ class CostRollout(Stateful):
             self.final_values[number][step.truncated & ~step.terminated] = value(buffer.scaled(step.final_observations))
         self.sums += costs
         self.discounted = self.discounted * self._config.discount + costs
-        self.scale.merge(self.discounted)
+        if self._config.normalize.costs:
+            self.scale.merge(self.discounted)
         self.total += costs.sum(0)
         self.taken += len(costs)
         self.ends += ended.sum()

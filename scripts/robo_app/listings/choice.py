@@ -109,7 +109,8 @@ RULES = (
 )
 """The first rule that holds counts."""
 RECORD = "robo-rl record {environment} --episodes 20 --noise 0.1 --out data/demonstrations"
-SEEING = "robo-rl fit-encoder --environment {environment} --out encoders/mine   (docs/training/seeing.md)"
+SEEING = "robo-rl fit-encoder {environment} --out encoders/mine"
+SEES = " --environment.wrappers.encoded.encoder fitted:encoders/mine"
 
 
 def choose(situation: Situation, environment: str) -> Choice:
@@ -117,7 +118,7 @@ def choose(situation: Situation, environment: str) -> Choice:
     rule = next(rule for rule in RULES if rule.holds(situation))
     sees = situation.pictures == "yes" and situation.data_alone == "no"
     data = " --dataset data/demonstrations" if rule.needs_data else ""
-    train = f"robo-rl train {rule.learner} --environment {{environment}}{data}{rule.more}"
+    train = f"robo-rl train {rule.learner} --environment {{environment}}{data}{rule.more}{SEES if sees else ''}"
     lines = [*([SEEING] if sees else []), *([RECORD] if rule.needs_data else []), train]
     commands = tuple(line.format(environment=environment) for line in lines)
     return Choice(rule.learner, rule.because, commands, rule.page or f"docs/learners/{rule.learner}.md")

@@ -56,8 +56,10 @@ def name_of(source: Factory | gymnasium.Env[Any, Any]) -> tuple[str, dict[str, A
     """
     if isinstance(source, gymnasium.Env):
         return _name_of_instance(source)
-    is_partial = isinstance(source, functools.partial) and not source.args
-    arguments, made_by = (dict(source.keywords), source.func) if is_partial else ({}, source)
+    arguments: dict[str, Any] = {}
+    made_by: Factory = source
+    if isinstance(source, functools.partial) and not source.args:
+        arguments, made_by = dict(source.keywords), source.func
     if not callable(made_by):
         allowed = "a name, a class, a function that returns a new environment, or an environment"
         raise InvalidSetting("This makes no environment.", got=repr(made_by)[:200], allowed=allowed)

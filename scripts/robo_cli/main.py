@@ -30,6 +30,7 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
         "export": ("ExportOrder", "write a run's policy as ONNX, TorchScript or weights that act without robo-rl"),
         "fit-encoder": ("FitEncoder", "fit a frozen encoder of pictures to objects and goals of a simulator"),
+        "choose": ("Choose", "choose a method by six questions, with the commands to run"),
         "learners": ("Learners", "list learners, or tell which can be trained with a person, recorded data, pictures"),
         "papers": ("Papers", "list papers: what each brings, its recipes, page and study"),
         "recipes": ("Recipes", "list recipes, or print one to start your own from"),
@@ -74,7 +75,8 @@ ROOMS = {name: group for group, commands in GROUPS.items() for name in commands}
 START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd
-  robo-rl evaluate latest --episodes 200"""
+  robo-rl evaluate latest --episodes 200
+  robo-rl choose"""
 MORE = """settings of environments, rewards, models, robots and recipes, in every command:
   --GROUP.KEY VALUE               --environment.arguments.action_repeat 3   --reward.settings.folder rewards/pick
   the value as in YAML            --environment.arguments.cameras [front,wrist]

@@ -34,7 +34,8 @@ class ExportedPolicy:
     def reset(self) -> None:
         """Begin an episode."""
         self.memory = {each["name"]: np.zeros(each["shape"], np.float32) for each in self.spec["memory"]}
-        self.plans, self.left = [], 0
+        self.plans: list[Any] = []
+        self.left = 0
 
     def act(self, observation: Any) -> Any:
         """Return the action in its units, or the number of the choice, for arrays by name; call it once a control period."""

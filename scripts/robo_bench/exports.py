@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -30,11 +32,11 @@ SEES = ("drq",)
 
 def policies() -> dict[str, Callable[[], Policy]]:
     """Return name -> maker of a policy."""
-    return {name: lambda name=name: _policy(name) for name in (*LEARNERS, *SB3)}
+    return {name: partial(_policy, name) for name in (*LEARNERS, *SB3)}
 
 
 def _policy(name: str) -> Policy:
-    arguments = {"cameras": ["front"]} if name in SEES else {}
+    arguments: dict[str, Any] = {"cameras": ["front"]} if name in SEES else {}
     config, environment = load("learners", name)(), make_environment(TASK, **arguments)
     if name in SB3:
         trained = config.training(lambda: environment, steps=config.n_steps if hasattr(config, "gae_lambda") else 1, seed=0)

@@ -5,11 +5,12 @@ policy = ExportedPolicy("exported"); policy.reset(); action = policy.act({"joint
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 
-def load(path):
+def load(path: Path) -> Any:
     """Return the network as a function from named arrays to a list of arrays."""
     if path.suffix == ".onnx":
         import onnxruntime
@@ -25,17 +26,18 @@ def load(path):
 class ExportedPolicy:
     """Policy of a folder; `spec` (policy.json) has names, shapes, units, frames and the control period."""
 
-    def __init__(self, folder, seed=0):
+    def __init__(self, folder: Path | str, seed: int = 0) -> None:
         self.spec = json.loads((Path(folder) / "policy.json").read_text())
         self.network, self.random = load(Path(folder) / self.spec["file"]), np.random.default_rng(seed)
         self.reset()
 
-    def reset(self):
+    def reset(self) -> None:
         """Begin an episode."""
         self.memory = {each["name"]: np.zeros(each["shape"], np.float32) for each in self.spec["memory"]}
-        self.plans, self.left = [], 0
+        self.plans: list[Any] = []
+        self.left = 0
 
-    def act(self, observation):
+    def act(self, observation: Any) -> Any:
         """Return the action in its units, or the number of the choice, for arrays by name; call it once a control period."""
         loop = self.spec["loop"]
         if self.left == 0:

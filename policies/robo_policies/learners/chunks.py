@@ -68,8 +68,9 @@ class ChunkSettings(OfflineSettings):
 class ChunkActor(Protocol):
     """Draws chunks of actions."""
 
-    draws: int
-    """R, draws of noise (H, A) that a chunk is made of."""
+    @property
+    def draws(self) -> int:
+        """R, draws of noise (H, A) that a chunk is made of."""
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Return chunks (B, H, A) for features (B, F)."""

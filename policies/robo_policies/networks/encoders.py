@@ -91,9 +91,7 @@ class ObservationEncoder(nn.Module):
         """Return the same as `tensors`, of tensors (B, ...) on one device that a deployed policy sees."""
         flat = [observations[name].float().flatten(1) for name in self._visible]
         vectors = self._standardised(torch.cat(flat, 1)) if flat else torch.zeros((1, 0))
-        if self.network is None:
-            return vectors
-        return self._named(vectors) | {name: observations[name] for name in self.pictures}
+        return vectors if self.network is None else self._named(vectors) | {name: observations[name] for name in self.pictures}
 
     def _standardised(self, vectors: Tensor) -> Tensor:
         """Return vectors (B, D) or (B, D + P) in standard deviations, if they are normalised."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space_channels_first
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ class SB3Step(nn.Module):
 
     def _picture(self, name: str, picture: Tensor) -> Tensor:
         """Return the picture with channels first, if that is how the model was made."""
-        space = self.policy.observation_space[name]
+        space = cast("spaces.Dict", self.policy.observation_space)[name]
         return picture.permute(0, 3, 1, 2) if is_image_space_channels_first(space) else picture
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:

@@ -34,7 +34,7 @@ class RecurrentPolicy(SB3Policy):
 
     @override
     def acting_network(self) -> ActingNetwork:
-        lstm: Any = self._model.policy.lstm_actor  # type: ignore[union-attr]
+        lstm: Any = self._model.policy.lstm_actor
         shape = (lstm.num_layers, lstm.hidden_size)
         return ActingNetwork(RecurrentStep(self._model, self._input), memory={"hidden": shape, "cell": shape})
 

@@ -166,7 +166,7 @@ class Hub(Place):
             self._client.create_repo(self._name, repo_type=self._type, exist_ok=True)
             there = self._client.list_repo_files(self._name, repo_type=self._type)
             added: Mapping[str, Any] = {**{name: str(path) for name, path in files.items()}, **texts}
-            operations = [
+            operations: list[Any] = [
                 *(CommitOperationAdd(name, content) for name, content in added.items()),
                 *(CommitOperationDelete(name) for name in there if name not in added and not name.startswith(".git")),
             ]

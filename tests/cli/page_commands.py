@@ -48,7 +48,7 @@ NOT_HERE = {
     r"--llm local|local_model|mpo\.verdicts|(oni|words_as_beacons)\.study": "98 MB; test_local_model.py has tiny weights",
     r"oni\.throughput": "minutes; policies/robo_papers/oni/tests/test_throughput.py has one case",
     r"robo_bench\.robot_http": "minutes; tests/real_robot/test_http*.py have smaller attacks",
-    r"(alphadrive|arsq|explors|group_ppo|gtr|mpo|oer|subpo|text2grad)\.(study|planner)": "minutes; tests of the papers have smaller ones",
+    r"(alphadrive|arsq|explors|group_ppo|gtr|mpo|oer|subpo|text2grad)\.(study|planner)": "minutes; smaller ones are tested",
     r"robo_papers\.curricula\.levels": "minutes; tests have smaller ones",
     r"robo_papers\.stepmix\.study": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
     r"driving-large-batch|'before/\*": "runs of hours",

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from costly import COSTS, EXACT, SMALL, SPEC, check_it_goes_on_exactly, step_of, trained
+from costly import COSTS, EXACT, SMALL, SPEC, check_it_goes_on_exactly, fill, step_of, trained
 from robo_policies.learners.constrained import CostRollout
 from robo_policies.learners.multipliers import MultiplierSettings, PIDMultiplier, relative_violation
 from robo_policies.learners.ppo_lagrangian import Lagrangian, PPOLagrangianConfig
 from robo_rl.errors import InvalidEpisode, InvalidSetting, UnknownName
 from robo_rl.rollout.vector import costs_in
 from robo_rl.settings import updated
+from robo_rl.spec.cost import CostSpec
 
 CONFIGS = {
     "adam": updated(PPOLagrangianConfig(), SMALL),
@@ -90,7 +91,7 @@ def test_an_update_is_the_same_in_any_unit_of_the_cost(kind):
         for rollout in range(2):
             fill(learner, rollout, unit)
             learner.update()
-        moved.append(parameters(learner))
+        moved.append(torch.cat([each.detach().reshape(-1) for each in learner.networks.parameters()]).numpy())
     np.testing.assert_allclose(moved[1:], [moved[0]] * 2, rtol=1e-3, atol=1e-5)
 
 

@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-<<<<<<< HEAD:policies/robo_papers/curricula/study.py
-from typing import Any
-=======
 from functools import partial
->>>>>>> fix-evidence:scripts/robo_bench/curricula.py
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-<<<<<<< HEAD:policies/robo_papers/curricula/study.py
+from robo_app.experiments.results import Results, add_archive_option
 from robo_papers.curricula.samplers import GainSampler, LearnabilitySampler
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
-=======
-from robo_app.experiments.results import Results, add_archive_option
-from robo_rl.environments.task_samplers import GainSampler, LearnabilitySampler, SamplerRule, TaskSampler, sampler_of
->>>>>>> fix-evidence:scripts/robo_bench/curricula.py
 
 DIGITS, SYMBOLS, GROUP, RATE, MOST = 10, 5, 8, 0.5, 16_000
 SOLVED = 0.9

@@ -12,12 +12,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-<<<<<<< HEAD:policies/robo_papers/reward_machines/study.py
-from robo_papers.reward_machines.machine import RewardMachine
-=======
 from robo_app.experiments.results import Results, add_archive_option
-from robo_rl.machines.machine import RewardMachine
->>>>>>> fix-evidence:scripts/robo_bench/machines.py
+from robo_papers.reward_machines.machine import RewardMachine
 
 SIZE, START, COFFEE, OFFICE = 7, (0, 0), (6, 1), (1, 6)
 LONGEST, MOST, CHECK, DISCOUNT, EXPLORES = 60, 8000, 50, 0.9, 0.1

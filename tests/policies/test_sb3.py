@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from factories import axes, choices, make_spec, picture_spec, rest_slow
 from robo_policies.sb3.algorithms import A2CConfig, DQNConfig, PPOConfig, SACConfig, SB3Normalization, TD3Config
-from robo_policies.sb3.environment import STATE, PolicyInput
+from robo_policies.sb3.policy_input import STATE, PolicyInput
 from robo_rl.entry_points import load
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.environments.vector import SequentialEnvironments

@@ -54,7 +54,7 @@ def test_labels_are_the_function_of_the_columns():
         (lambda batch: (batch["action"][:, 0], {"all": batch["action"]}), r"all of shape \[2, "),
     ],
 )
-def test_a_function_that_does_not_work_is_refused_before_the_first_step(function, words):
+def test_a_function_that_fails_is_refused_at_the_start(function, words):
     with pytest.raises(InvalidSetting, match=words):
         of(function).require(Place(SPEC))
 

@@ -88,7 +88,7 @@ def test_suite_equals_its_source(task):
 
 
 @pytest.mark.parametrize(("task", "repeat"), [("cheetah-run", 2), ("manipulation-reach_site_features", 3)])
-def test_a_repeated_action_sums_rewards_and_keeps_the_length_of_an_episode(task, repeat):
+def test_repeats_sum_rewards_and_keep_the_length(task, repeat):
     ours, once = make_environment(f"dm_control/{task}", action_repeat=repeat), make_environment(f"dm_control/{task}")
     spec, single = specification(ours), specification(once)
     assert spec.max_steps == single.max_steps // repeat

@@ -13,7 +13,7 @@ from stable_baselines3.common.preprocessing import is_image_space_channels_first
 from torch import Tensor, nn
 
 from robo_policies.export.acting import VectorScale
-from robo_policies.sb3.environment import STATE, PolicyInput
+from robo_policies.sb3.policy_input import STATE, PolicyInput
 
 
 class SB3Step(nn.Module):

@@ -19,8 +19,9 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from robo_policies.sb3.demonstrations import clone_policy, clone_targets, fill_replay, require_same_environment
-from robo_policies.sb3.environment import STATE, Environment, PolicyInput, SB3Policy, vectorize
+from robo_policies.sb3.environment import Environment, SB3Policy, vectorize
 from robo_policies.sb3.executed import learn_from_executed_steps
+from robo_policies.sb3.policy_input import STATE, PolicyInput
 from robo_policies.sb3.rewards import RewardedEnvironments, reward_by_model
 from robo_policies.sb3.settings import policy_arguments, schedule, train_frequency
 from robo_policies.sb3.training import SB3Training, require_rollout

@@ -13,7 +13,8 @@ from typing_extensions import override
 from robo_policies.export.acting import ActingNetwork
 from robo_policies.sb3.acting import RecurrentStep
 from robo_policies.sb3.algorithms import SB3PPOConfig, SB3SACConfig
-from robo_policies.sb3.environment import Input, PolicyInput, SB3Policy
+from robo_policies.sb3.environment import SB3Policy
+from robo_policies.sb3.policy_input import Input, PolicyInput
 from robo_rl.errors import optional, require_allowed
 from robo_rl.protocols.contract import Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec

@@ -14,7 +14,7 @@ from stable_baselines3.common.preprocessing import maybe_transpose
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecNormalize
 
-from robo_policies.sb3.environment import Input, PolicyInput
+from robo_policies.sb3.policy_input import Input, PolicyInput
 from robo_policies.sb3.state import map_arrays
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.fitting import fit

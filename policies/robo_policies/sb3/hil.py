@@ -20,7 +20,8 @@ from stable_baselines3.common.logger import Logger
 from typing_extensions import override
 
 from robo_policies.sb3.demonstrations import as_model_sees
-from robo_policies.sb3.environment import PolicyInput, SB3Policy
+from robo_policies.sb3.environment import SB3Policy
+from robo_policies.sb3.policy_input import PolicyInput
 from robo_policies.sb3.settings import policy_arguments
 from robo_policies.sb3.state import PrivateRandom, load_model_state, map_arrays, model_state
 from robo_rl.errors import NonFiniteUpdate, require_allowed

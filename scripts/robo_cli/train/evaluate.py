@@ -16,8 +16,6 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest --step best     (the best policy in the evaluations of the training, not the newest)
-robo-rl evaluate latest --split train     (the levels that it was trained on, and the gap to those of the test)
-robo-rl evaluate latest --episodes 20 --attempts 20     (pass@k: does one of k attempts succeed?)
 robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (--shadow scripted sends nothing of it)
 robo-rl evaluate RUN --perturb physics --episodes 20     (over grids of masses, friction, damping, strength)
 robo-rl evaluate RUN --routes town-test --environment.arguments.traffic 20 --carla-host gpu-machine     (of a run that drives)

@@ -38,7 +38,7 @@ class SB3Step(nn.Module):
 
     def _picture(self, name: str, picture: Tensor) -> Tensor:
         """Return the picture with channels first, if that is how the model was made."""
-        space = cast("spaces.Dict", self.policy.observation_space)[name]
+        space: Any = cast("spaces.Dict", self.policy.observation_space)[name]
         return picture.permute(0, 3, 1, 2) if is_image_space_channels_first(space) else picture
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:

@@ -58,6 +58,11 @@ def steps_to_solve(
     return STEPS
 
 
+def solved(moves: Table, task: Table, paid: Table, seed: int, adapt: Callable[[Table], Table] | None) -> dict[str, float]:
+    """Return the steps until it is solved as a figure."""
+    return {"steps": steps_to_solve(moves, task, paid, seed, adapt)}
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -89,13 +94,13 @@ def main() -> None:
     rewards |= dict.fromkeys(adapted, first)
     print("| reward | steps to 95 % of the optimum | seeds that get there |\n|---|---|---|")
     for name, paid in rewards.items():
-        steps = []
+        steps: list[float] = []
         for seed in seeds:
-            solve = partial(steps_to_solve, moves, task, paid, seed, adapted.get(name))
-            steps.append(results.measured(name, seed, lambda solve=solve: {"steps": solve()})["steps"])  # type: ignore[misc]
+            solve = partial(solved, moves, task, paid, seed, adapted.get(name))
+            steps.append(results.measured(name, seed, solve)["steps"])
         found = student_interval(steps)
-        solved = sum(count < STEPS for count in steps)
-        print(f"| {name} | {found.estimate:,.0f} [{found.low:,.0f}, {found.high:,.0f}] | {solved} of {len(steps)} |")
+        there = sum(count < STEPS for count in steps)
+        print(f"| {name} | {found.estimate:,.0f} [{found.low:,.0f}, {found.high:,.0f}] | {there} of {len(steps)} |")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ class Results:
         self._study, self._file, self._settings = study, file, settings
         self.archive = self._read()
 
-    def measured(self, method: str, seed: int, measure: Callable[[], Figures], *, on: str = "", **settings: Any) -> Figures:
+    def measured(
+        self, method: str, seed: int, measure: Callable[[], Figures], *, on: str = "", **settings: Any
+    ) -> Mapping[str, Any]:
         """Return the figures of a result: those in the archive, else those that `measure` returns, which are kept.
 
         Args:

@@ -20,7 +20,7 @@ from robo_datasets.formats.adjustments import NONE, Adjustments
 from robo_datasets.formats.extremes import Extremes
 from robo_datasets.formats.hdf5_file import damage_of_hdf5
 from robo_datasets.formats.importer import EpisodeImporter, held, importer_of
-from robo_datasets.formats.recording import FACTS, About, Foreign, Format, Recording
+from robo_datasets.formats.recording import FACTS, About, Foreign, Format, Reader, Recording
 from robo_datasets.formats.side_file import Kept, SideFile, SideFileWriter, opened, rows_alike, side_path
 from robo_datasets.hdf5_arrays import created_hdf5
 from robo_datasets.labels import LabelSet, label_sets
@@ -96,7 +96,7 @@ def export(
 
 
 def import_dataset(
-    form: Format,
+    form: Reader,
     source: Path,
     out: Path,
     *,
@@ -166,7 +166,7 @@ class _Import:
 
     def __init__(
         self,
-        form: Format,
+        form: Reader,
         foreign: Foreign,
         importer: EpisodeImporter,
         side: SideFile | None,
@@ -356,7 +356,7 @@ def _write_side_file(form: Format, dataset: Dataset, draft: Path) -> None:
 
 
 @contextmanager
-def _reading(form: Format, source: Path) -> Iterator[None]:
+def _reading(form: Reader, source: Path) -> Iterator[None]:
     """Convert the errors that libraries raise on damaged or hostile files into DatasetError."""
     try:
         yield

@@ -129,11 +129,19 @@ class About:
     card: Mapping[str, Any] = field(default_factory=dict)
 
 
-@runtime_checkable
-class Format(Protocol):
-    """Protocol of a dataset format; an entry point of `robo_rl.formats` names it."""
+class Reader(Protocol):
+    """Protocol of what can be imported alone."""
 
     name: str
+
+    def read(self, source: Path) -> Foreign:
+        """Open a file or folder, which may be hostile; raises DatasetError."""
+
+
+@runtime_checkable
+class Format(Reader, Protocol):
+    """Protocol of a dataset format; an entry point of `robo_rl.formats` names it."""
+
     suffix: str
     """Suffix of the file, such as ".hdf5"; "" if the format is a folder."""
 
@@ -152,9 +160,6 @@ class Format(Protocol):
 
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
         """Write a new file or folder."""
-
-    def read(self, source: Path) -> Foreign:
-        """Open a file or folder, which may be hostile; raises DatasetError."""
 
 
 def require_file(path: Path) -> None:

@@ -11,9 +11,8 @@ from typing import Any
 
 import cv2
 import numpy as np
-from typing_extensions import override
 
-from robo_datasets.formats.recording import Actions, Array, Foreign, Format, Recording
+from robo_datasets.formats.recording import Actions, Array, Foreign, Recording
 from robo_rl.errors import DatasetError
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
@@ -24,18 +23,13 @@ MOST_BYTES = 1 << 20
 CAMERA = "camera_front"
 
 
-class DrivingTub(Format):
-    """Reads a tar.gz archive; writes nothing."""
+class DrivingTub:
+    """Reads a tar.gz archive."""
 
     name = "donkeycar"
-    suffix = ".tar.gz"
 
-    @override
-    def recognizes(self, source: Path) -> bool:
-        return False
-
-    @override
     def read(self, source: Path) -> Foreign:
+        """Open a file; raises DatasetError."""
         try:
             members = _members(source)
             rows = [

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from typing_extensions import override
 
-from robo_datasets.formats.recording import Actions, Foreign, Format, Recording, foreign_array, vector_size, within
+from robo_datasets.formats.recording import Actions, Foreign, Recording, foreign_array, vector_size, within
 from robo_datasets.public.demonstrations import Demonstration, read_demonstrations
 from robo_rl.errors import DatasetError
 from robo_rl.spec.environment import ObservationSpec
@@ -16,18 +15,13 @@ from robo_rl.spec.environment import ObservationSpec
 ARRAYS = ("observation", "action", "reward", "next_observation", "terminal")
 
 
-class ExpertEpisodes(Format):
-    """Reads a pickle or an npz file; writes nothing."""
+class ExpertEpisodes:
+    """Reads a pickle or an npz file."""
 
     name = "cs285"
-    suffix = ".pkl"
 
-    @override
-    def recognizes(self, source: Path) -> bool:
-        return False
-
-    @override
     def read(self, source: Path) -> Foreign:
+        """Open a file; raises DatasetError."""
         try:
             episodes = read_demonstrations(source, ARRAYS)
         except ValueError as error:

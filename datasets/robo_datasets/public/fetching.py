@@ -13,7 +13,7 @@ from robo_datasets.conversion import import_dataset
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import figures_of
 from robo_datasets.formats.adjustments import NONE, Adjustments
-from robo_datasets.formats.recording import Format
+from robo_datasets.formats.recording import Reader
 from robo_datasets.public import door_demonstrations, driving_tub, expert_episodes
 from robo_datasets.public.demonstrations import digest_of, read_demonstrations
 from robo_datasets.public.download import Check, download, require_content, sha256_of
@@ -88,7 +88,7 @@ def _card(chosen: PublicSet, name: str) -> dict[str, Any]:
     return {"public_set": name, "source": chosen.source, "licence": chosen.licence}
 
 
-def _imported(form: Format, source: Path, out: Path, card: dict[str, Any], **how: Any) -> list[str]:
+def _imported(form: Reader, source: Path, out: Path, card: dict[str, Any], **how: Any) -> list[str]:
     notes = import_dataset(form, source, out, card=card, **how)
     dataset = Dataset(out)
     dataset.describe(dataset.card | {"imported_from": source.name} | figures_of(dataset.entries()))

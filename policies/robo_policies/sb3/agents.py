@@ -53,7 +53,7 @@ class Moments(NamedTuple):
 
     def scaled(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return observations as the agent was trained on them."""
-        return np.minimum(np.maximum((values - self.mean) / self.deviation, -self.limit), self.limit)
+        return np.asarray(np.minimum(np.maximum((values - self.mean) / self.deviation, -self.limit), self.limit))
 
 
 class OwnEvaluation(NamedTuple):

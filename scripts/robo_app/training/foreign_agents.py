@@ -33,7 +33,7 @@ def agent_policy(text: str, spec: EnvironmentSpec) -> tuple[Agent, AgentPolicy]:
 def environment_for(task: str) -> str:
     """Return the newest version of a task of Gymnasium, with units if there is one; raises UnknownName."""
     stem = _VERSION.sub("", task)
-    for names, prefix in ((tasks_of(GYMNASIUM), f"{GYMNASIUM}/"), (gymnasium.registry, "")):
+    for names, prefix in ((tasks_of(GYMNASIUM), f"{GYMNASIUM}/"), ([*gymnasium.registry], "")):
         if same := [name for name in names if re.fullmatch(rf"{prefix}{re.escape(stem)}-v\d+", name)]:
             return max(same, key=lambda name: int(_VERSION.findall(name)[0]))
     raise UnknownName("environment of the agent", task, gymnasium.registry, fix="name one with --environment")

@@ -73,11 +73,11 @@ def _judged_policy(runs: Sequence[RecordedRun]) -> dict[str, str]:
     if not better:
         return {}
     texts = []
-    for run, (step, found) in better:
-        rate = found.success_rate
-        figure = f"mean return {found.mean_return.estimate:.3g}" if rate is None else f"success {rate.estimate:.0%}"
+    for run, (step, judged) in better:
+        rate = judged.success_rate
+        figure = f"mean return {judged.mean_return.estimate:.3g}" if rate is None else f"success {rate.estimate:.0%}"
         seed = f", seed {run.seed}" if len(runs) > 1 else ""
-        texts.append(f"step {step:,}{seed} ({figure} in {len(found)} episodes)")
+        texts.append(f"step {step:,}{seed} ({figure} in {len(judged)} episodes)")
     return {"judged policy": f"the newest; best in training: {'; '.join(texts)}, robo-rl evaluate RUN --step best"}
 
 

@@ -17,6 +17,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -143,7 +144,7 @@ def print_classifiers(file: Path, seeds: Sequence[int]) -> None:
         print(f"{flights:4} flights", "  ".join(f"{key} {interval:.3f}" for key, interval in figures.items()), flush=True)
 
 
-def trained(fidelities: str, flights: int, seed: int, episodes: int) -> dict[str, float]:
+def trained(fidelities: Literal["both", "low", "high"], flights: int, seed: int, episodes: int) -> dict[str, float]:
     """Return the figures of a policy that was trained with that many flights."""
     training = MFRLConfig(fidelities=fidelities).training(partial(make_environment, TASK), steps=flights, seed=seed)
     training.run(Silent())

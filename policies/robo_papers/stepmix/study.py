@@ -133,7 +133,9 @@ def continuous(results: Results, seeds: int, steps: int = 15_000) -> None:
             print(f"  {name:24}", seed, *(f"{key} {value:.3g}," for key, value in found.items()), flush=True)
 
 
-def returned(environment: gymnasium.Env[Any, Any], config: SACConfig, steps: int, seed: int, bound: float) -> dict[str, float]:
+def returned(
+    environment: gymnasium.Env[Any, Any], config: SACConfig | StepMixSACConfig, steps: int, seed: int, bound: float
+) -> dict[str, float]:
     """Return figures of the returns of a training's episodes. bound: the guarantee."""
     observer, learner = Returns(), config.build(specification(environment), seed)
     if isinstance(config, StepMixSACConfig):

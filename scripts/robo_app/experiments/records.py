@@ -179,7 +179,9 @@ def from_json(
 ) -> Record:
     """Inverse of `to_json`. measures: by environment and name."""
     known = {name: data[name] for name in ("run", "started", "seconds", "content", "figures") if name in data}
-    curve = {name: tuple(value) if isinstance(value, list) else value for name, value in data.get("curve", {}).items()}
+    curve: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in data.get("curve", {}).items()
+    }
     return Record(
         method=data["method"],
         on=data.get("on", ""),

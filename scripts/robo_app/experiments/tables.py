@@ -24,7 +24,7 @@ Reference = Mapping[str, Any]
 """Returns of the random policy and of the expert, which normalise scores; empty in environments."""
 
 
-def study_facts(study: Study, records: Mapping[Cell, Record], datasets: Mapping[str, Facts]) -> Facts:
+def study_facts(study: Study, records: Mapping[Cell, Record], datasets: Mapping[str, Mapping[str, Any]]) -> Facts:
     """Return the results of the finished trainings as plain values, and whether the expected order holds.
 
     datasets: name -> `dataset_facts`.
@@ -95,7 +95,7 @@ def _online_phase(record: Record, reference: Reference) -> dict[str, float] | No
     """
     regret, start = (record.figures.get(name) for name in ("regret", "offline_steps"))
     at_start = dict(zip(record.curve.steps, record.curve.returns, strict=True)).get(start)  # type: ignore[call-overload]
-    if regret is None or at_start is None:
+    if not isinstance(regret, float) or at_start is None:
         return None
     (before,), after = scores([at_start], reference), fmean(scores(record.evaluation.returns, reference))
     return {name: round(value, 4) for name, value in (("before", before), ("after", after), ("regret", regret))}

@@ -63,8 +63,8 @@ def conclude(
         say(f"WARNING  {none}")
     report = write_report([run.path], run.path / "report.html")
     say(f"{evaluation}\nreport   {report}")
-    if found := best_in_training(run, record.step):
-        say(found)
+    if best := best_in_training(run, record.step):
+        say(best)
     if recipe.evaluation.before:
         say(before_and_after(run, evaluation))
     newest = {tag: value for line in run.metrics() for tag, value in line.items()}

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from robo_rl.entry_points import known
 from robo_rl.evidence import FILE, LEVELS, Evidence, evidence_of, statements
-from robo_rl.papers import papers
+from robo_rl.papers import Group, papers
 from robo_rl.runs.run import write_text
 
 EXAMPLES = """robo-rl evidence
 robo-rl evidence --check     (computes every level from docs/benchmarks; 1 if a statement claims more)
 robo-rl evidence --fill      (writes sentences from their templates and archives)"""
-STATED = ("learners", "rewards", "wrappers")
+STATED: tuple[Group, ...] = ("learners", "rewards", "wrappers", "task_samplers")
 """Groups whose components all state their evidence."""
 
 

@@ -108,8 +108,6 @@ def _replayed(environment: gymnasium.Env[Any, Any], demonstration: Demonstration
     episode = replay.episode()
     period = float(played.environment_spec.action.control_period or 1.0)
     times = period * np.arange(len(episode) + 1, dtype=np.float64)  # the same in each replay
-        played.environment_spec.action.control_period or 1.0
-    )  # the same in each replay
     return replace(episode, timestamps=times, metadata={**episode.metadata, "source": "human"})
 
 

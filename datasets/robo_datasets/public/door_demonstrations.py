@@ -67,7 +67,7 @@ def convert(source: Path, out: Path, card: Mapping[str, Any]) -> list[str]:
     except ValueError as error:
         raise DatasetError(f"{source} holds no demonstrations.", got=error) from None
     require_finite(demonstrations, source)
-    arguments = {"max_steps": max(len(each["actions"]) for each in demonstrations)}
+    arguments: dict[str, Any] = {"max_steps": max(len(each["actions"]) for each in demonstrations)}
     with closing(make_environment(ENVIRONMENT, **arguments)) as environment, atomic_write(out) as draft:
         described = {"environment": ENVIRONMENT, "arguments": arguments, **card}
         dataset = Dataset.create(draft, specification(environment), described)
@@ -106,7 +106,8 @@ def _replayed(environment: gymnasium.Env[Any, Any], demonstration: Demonstration
         if len(replay) == len(demonstration["actions"]) and not replay.done:
             replay.cut("end of the demonstration")
     episode = replay.episode()
-    times = np.arange(len(episode) + 1) * (played.environment_spec.action.control_period or 1.0)  # the same in each replay
+    period = played.environment_spec.action.control_period or 1.0
+    times = np.arange(len(episode) + 1, dtype=np.float64) * period  # the same in each replay
     return replace(episode, timestamps=times, metadata={**episode.metadata, "source": "human"})
 
 

@@ -106,8 +106,8 @@ def _replayed(environment: gymnasium.Env[Any, Any], demonstration: Demonstration
         if len(replay) == len(demonstration["actions"]) and not replay.done:
             replay.cut("end of the demonstration")
     episode = replay.episode()
-    period = float(played.environment_spec.action.control_period or 1.0)
-    times = period * np.arange(len(episode) + 1, dtype=np.float64)  # the same in each replay
+    period = played.environment_spec.action.control_period or 1.0
+    times = np.arange(len(episode) + 1, dtype=np.float64) * period  # the same in each replay
     return replace(episode, timestamps=times, metadata={**episode.metadata, "source": "human"})
 
 

@@ -150,7 +150,7 @@ def _zip_of(path: Path) -> Path:
         found = sorted(path.glob("*.zip"))
         if len(found) != 1:
             got = ", ".join(each.name for each in found) or "no zip"
-            raise UnknownName("agent", str(path), [str(each) for each in found], fix=f"name one zip; the folder has {got}")
+            raise UnknownName("agent", str(path), [*map(str, found)], fix=f"name one zip; the folder has {got}")
         return found[0]
     if not path.is_file():
         raise UnknownName("agent", str(path), [], fix="a zip of Stable-Baselines3; `robo-rl data get zoo-agents` brings some")

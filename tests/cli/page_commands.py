@@ -51,6 +51,9 @@ NOT_HERE = {
     r"(alphadrive|arsq|explors|group_ppo|gtr|mpo|oer|subpo|text2grad)\.(study|planner)": "minutes; smaller ones are tested",
     r"robo_papers\.curricula\.levels": "minutes; tests have smaller ones",
     r"robo_papers\.stepmix\.study": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
+    r"reward_machines\.study": "minutes; policies/robo_papers/reward_machines/tests have smaller ones",
+    r"robo_bench\.steering": "a public set, which is downloaded; tests/bench/test_steering.py makes one",
+    r"^hf auth|^source |^conda |make_peers|^docker ": "accounts, installations",
     r"driving-large-batch|'before/\*": "runs of hours",
 }
 """Pattern of a command -> reason why it cannot run in a test."""

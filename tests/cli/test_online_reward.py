@@ -51,8 +51,8 @@ class Brightness(PictureReward):
 
 @pytest.fixture(autouse=True)
 def brightness(monkeypatch):
-    def load_it(group: Any, name: str) -> Any:
-        return Brightness if name == "brightness" else load(group, name)
+    def load_it(group: Any, name: str, **how: Any) -> Any:
+        return Brightness if name == "brightness" else load(group, name, **how)
 
     monkeypatch.setattr("robo_app.recipes.reward_file.load", load_it)
 

@@ -32,6 +32,7 @@ from robo_papers.vpl.model import UsersConfig, fit_users
 from robo_papers.vpl.reward import UserReward
 from robo_papers.vpl.reward import save as save_users
 from robo_papers.words_as_beacons.reward import BONUS, SubgoalReward
+from robo_rl.code_names import name_of_object
 from robo_rl.entry_points import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.evaluation.statistics import Interval
@@ -44,6 +45,7 @@ from robo_rl.rewards.images.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.images.vlm_rm import VLMRM
 from robo_rl.rewards.judges.rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
 from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, Pairs, PreferenceReward, RewardEnsemble, save
+from robo_rl.rewards.programs.function import FunctionReward
 from robo_rl.rewards.programs.output_checks import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rewards.shaping.pipeline import RewardPipeline
@@ -127,6 +129,17 @@ def program(folder) -> ProgramReward:
     return ProgramReward(str(folder / "program.py"), limits=Limits(invalid_share=1.0))
 
 
+def from_height(batch):
+    """Has no number for every other step, as the program."""
+    with np.errstate(invalid="ignore"):
+        height = np.sqrt(batch["position"][:, 0])
+    return height - batch["previous_position"][:, 1], {"height": height}
+
+
+def function(folder) -> FunctionReward:
+    return FunctionReward(name_of_object(from_height), limits=Limits(invalid_share=1.0))
+
+
 def pipeline(folder) -> RewardPipeline:
     model = program(folder)
     source = {"reward": "program", "settings": {"path": model.path, "limits": asdict(model.limits)}}
@@ -190,6 +203,7 @@ REWARDS = {
     "lare": lambda folder: LatentReward(program(folder).path, limits=Limits(invalid_share=1.0)),
     "rrd": lambda _: RandomizedReturnDecomposition(steps=4),
     "program": program,
+    "function": function,
     "pipeline": pipeline,
     "oni-retrieval": annotated(ONIRetrieval),
     "oni-classification": annotated(ONIClassification),

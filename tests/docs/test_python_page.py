@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import robo_rl
-from robo_rl.errors import UnknownName
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "python.md").read_text()
@@ -39,12 +38,3 @@ def test_example_runs_from_an_empty_folder(tmp_path: Path) -> None:
 def test_page_names_everything_public() -> None:
     functions = set(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE)) - {"run"}
     assert functions == {name for name in robo_rl.__all__ if name.islower()}
-
-
-def test_page_shows_the_error_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName) as error:
-        robo_rl.train("arm-pick-rlpd", learner={"replay": {"learning_strats": 3}}, out=tmp_path)
-    shown = re.search(r"robo_rl\.errors\.UnknownName: (.*?)\n```", PAGE, re.DOTALL)
-    assert shown
-    told = [line for line in shown[1].splitlines() if not line.startswith("  allowed:")]
-    assert all(line in str(error.value) for line in told)

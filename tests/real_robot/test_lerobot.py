@@ -244,6 +244,7 @@ def test_leader_arm_is_read_and_feels(as_vector, python):
         process.newest(0.5)
 
 
+@pytest.mark.real_time
 def test_leader_hand_is_followed_at_its_speed(tmp_path):
     teleoperator = {"type": "leader_arm", "slide": [time.monotonic(), 0.05, 0.0]}
     device = LeaderArm(LeaderArmOptions(**servo_arm(tmp_path, teleoperator=teleoperator, rate=100)))

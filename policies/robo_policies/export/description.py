@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from robo_policies.export.acting import NOISE, ActingNetwork
-from robo_policies.export.files import FILES, Format
+from robo_policies.export.formats import FILES, Format
 from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 
 VERSION = 1

@@ -19,7 +19,8 @@ import torch
 from robo_policies.export import run_exported
 from robo_policies.export.acting import ActingNetwork, acting_network
 from robo_policies.export.description import described
-from robo_policies.export.files import FILES, Format, PhysicalNetwork, opened, require_format, run, write
+from robo_policies.export.files import PhysicalNetwork, opened, require_format, run, write
+from robo_policies.export.formats import FILES, Format
 from robo_policies.learners.chunks import FIXED_SEED
 from robo_rl.errors import ExportDiffers, InvalidSetting
 from robo_rl.protocols.components import Policy

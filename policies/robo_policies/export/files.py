@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
@@ -15,13 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from robo_policies.export.acting import ActingNetwork
+from robo_policies.export.formats import Format
 from robo_rl.errors import UnknownName, optional
 from robo_rl.spec.action import ActionSpec
 from robo_rl.types import Array
 
-Format = Literal["onnx", "torchscript", "safetensors"]
-FILES: Mapping[Format, str] = {"onnx": "policy.onnx", "torchscript": "policy.pt", "safetensors": "policy.safetensors"}
-"""Format -> name of the file."""
 Run = Callable[[Mapping[str, Array]], list[Array]]
 """A network as a function of named arrays."""
 

@@ -8,15 +8,17 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from robo_policies.sb3.agents import Agent, AgentPolicy, read_agent
 from robo_rl.environments.make import GYMNASIUM, make_environment, tasks_of
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import Evaluation, evaluate
 from robo_rl.spec.environment import EnvironmentSpec, specification
+
+if TYPE_CHECKING:
+    from robo_policies.sb3.agents import Agent, AgentPolicy
 
 ZOO = "zoo:"
 OF_RUNS = ("routes", "videos", "step", "mixture", "split", "shadow", "perturb", "carla_host", "carla_port")
@@ -26,6 +28,8 @@ _VERSION = re.compile(r"-v(\d+)$")
 
 def agent_policy(text: str, spec: EnvironmentSpec) -> tuple[Agent, AgentPolicy]:
     """Return the agent of "zoo:PATH" and its policy in an environment; raises SpecMismatch, InvalidSetting, UnknownName."""
+    from robo_policies.sb3.agents import read_agent  # brings torch, which listings do without
+
     agent = read_agent(Path(text.removeprefix(ZOO)))
     return agent, agent.policy(spec)
 
@@ -50,6 +54,8 @@ def evaluate_agent(asked: Mapping[str, Any]) -> Evaluation:
             got=", ".join(wrong),
             allowed="--episodes, --seed, --environment, --environment.arguments, --stochastic, --json",
         )
+    from robo_policies.sb3.agents import read_agent
+
     agent = read_agent(Path(asked["run"].removeprefix(ZOO)))
     name, seed = asked["environment"] or environment_for(agent.task), asked["seed"]
     with closing(make_environment(name, **asked["arguments"])) as made:

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 import robo_rl
-from robo_policies.export.files import Format
+from robo_policies.export.formats import Format
 
 EXAMPLES = """robo-rl export latest --out exported
 robo-rl export latest --to torchscript --out exported

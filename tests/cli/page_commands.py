@@ -19,7 +19,6 @@ PAGES = [
 NOT_HERE = {
     r"\./scripts/|scripts/setup|\.venv-bench/": "installs packages",
     r"pip install|peers/|^python -m venv|ROBO_RL_PEERS|PYTHONPATH=.*peers": "installs packages",
-    r"^(import torch|LIBRARY|END)": "text of a file that is written",
     r"^python tests/real_robot/plant_truth": "minutes; tests/real_robot/test_plant.py asserts its table",
     r"^(ray |export RAY)": "several machines; tests/cluster has them as processes",
     r"^ssh ": "another machine",
@@ -47,14 +46,11 @@ NOT_HERE = {
     r"robo_papers\.mfrl\.study": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",
     r"--llm local|local_model|mpo\.verdicts|(oni|words_as_beacons)\.study": "98 MB; test_local_model.py has tiny weights",
     r"oni\.throughput": "minutes; policies/robo_papers/oni/tests/test_throughput.py has one case",
-    r"robo_bench\.robot_http": "minutes; tests/real_robot/test_http*.py have smaller attacks",
     r"(alphadrive|arsq|explors|group_ppo|gtr|mpo|oer|subpo|text2grad)\.(study|planner)": "minutes; smaller ones are tested",
-    r"robo_papers\.curricula\.levels": "minutes; tests have smaller ones",
     r"robo_papers\.stepmix\.study": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
     r"reward_machines\.study": "minutes; policies/robo_papers/reward_machines/tests have smaller ones",
-    r"robo_bench\.steering": "a public set, which is downloaded; tests/bench/test_steering.py makes one",
+    r"robo_bench\.steering": "a public set, which is downloaded; tests/datasets/test_public_sets.py makes one",
     r"^hf auth|^source |^conda |make_peers|^docker ": "accounts, installations",
-    r"driving-large-batch|'before/\*": "runs of hours",
 }
 """Pattern of a command -> reason why it cannot run in a test."""
 

@@ -14,13 +14,12 @@ from scipy import stats
 from robo_app.experiments.archive import Archive
 from robo_app.experiments.records import record_of, scores
 from robo_app.experiments.study import Claim
-from robo_app.experiments.tables import verdict
+from robo_app.experiments.tables import LEAST_SEEDS, verdict
 from robo_rl.errors import InvalidSetting, RunNotFound
 from robo_rl.evidence import Evidence, Order
 from robo_rl.runs.archive import resolve_archive
 from robo_rl.types import Array
 
-LEAST_SEEDS = 3
 FIGURE = re.compile(r"\{(\w[\w ]*):([^{}@]+)(?:@([^{}]+))?\}")
 """{success:METHOD@DATASET}: by, method, dataset or task."""
 

@@ -22,6 +22,8 @@ from robo_rl.types import Array
 Facts = dict[str, Any]
 Reference = Mapping[str, Any]
 """Returns of the random policy and of the expert, which normalise scores; empty in environments."""
+LEAST_SEEDS = 3
+"""Trainings of each method, from which an order is judged."""
 
 
 def study_facts(study: Study, records: Mapping[Cell, Record], datasets: Mapping[str, Mapping[str, Any]]) -> Facts:
@@ -180,7 +182,7 @@ def _environment_lines(rows: Mapping[str, Facts]) -> list[str]:
 
 
 def verdict(claim: Claim, found: Mapping[tuple[str, str], Mapping[int, Record]], on: str, reference: Reference) -> Facts:
-    """Return yes or no if the interval says so; one seed a side covers the evaluation only.
+    """Return yes or no if the interval says so, "few seeds" below `LEAST_SEEDS`; one covers the evaluation only.
 
     found: (method, dataset or task) -> seed -> record.
     """
@@ -188,6 +190,8 @@ def verdict(claim: Claim, found: Mapping[tuple[str, str], Mapping[int, Record]],
     first, second = (better, claim.share * than) if claim.fewer else (claim.share * than, better)
     interval = paired_comparison(first, second).mean_difference
     holds = "yes" if interval.low > 0 else "no" if interval.high < 0 else "undecided"
+    if min(len(first), len(second)) < LEAST_SEEDS:
+        holds = "few seeds"
     row = {"better": claim.better, "than": claim.than, "share": claim.share, "by": claim.by, "fewer": claim.fewer}
     difference = {"difference": float(interval.estimate), "low": float(interval.low), "high": float(interval.high)}
     return row | ({"dataset": on} if on else {}) | difference | {"holds": holds}

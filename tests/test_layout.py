@@ -108,6 +108,7 @@ assert (numpy.random.get_state()[1] == before).all(), "numpy's global random num
     assert list(Path.cwd().iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_contract_needs_no_simulator_and_no_torch():
     names = [f"robo_rl.{name}" for name in ("errors", "spec", "types", "protocols", "entry_points", "environments.make")]
     heavy = "{'torch', 'mujoco', 'cv2', 'matplotlib', 'stable_baselines3'}"
@@ -115,6 +116,7 @@ def test_the_contract_needs_no_simulator_and_no_torch():
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
 
 
+@pytest.mark.slow
 def test_the_chosen_renderer_is_not_fixed_by_an_early_import():
     program = "import sys, robo_sims, robo_sims.rendering, robo_cli.main; print('mujoco' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"

@@ -15,12 +15,11 @@ import gymnasium
 import numpy as np
 from typing_extensions import override
 
-from robo_rl.environments.histories import Histories, History
 from robo_rl.environments.lasting import LastingWrapper
 from robo_rl.environments.levels import level_seed, require_training_seeds, training_levels
-from robo_rl.environments.restored_states import replayed, require_simulation, require_teacher, restored
+from robo_rl.environments.restored_states import require_teacher, restored
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
-from robo_rl.errors import InvalidSetting, SimulationFailed, require_allowed
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import METADATA, Episode, Metrics, StateDict
 
@@ -34,16 +33,12 @@ class CurriculumRule(SamplerRule):
     hints: tuple[float, ...] = ()
     """Shares of a teacher's episode that are done before a training episode begins, from the largest to 0, the whole task."""
 
-    histories: int = 0
-    """Number of beginnings of the learner's own episodes that are kept as tasks, beside the task from its start."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         falls = all(first > second for first, second in zip(self.hints, self.hints[1:], strict=False))
         fits = not self.hints or (falls and self.hints[-1] == 0.0 and self.hints[0] < 1.0)
-        allowed = {name: (getattr(self, name) >= 0, "0 or more") for name in ("levels", "histories")}
-        allowed |= {"hints": (fits, "falling numbers below 1, the last one 0")}
-        require_allowed(self, allowed)
+        hints = (fits, "falling numbers below 1, the last one 0")
+        require_allowed(self, {"levels": (self.levels >= 0, "0 or more"), "hints": hints})
 
 
 class CurriculumTasks:
@@ -64,19 +59,17 @@ class CurriculumTasks:
             InvalidSetting: There is no task, or more than one kind of task; or the teacher has no successful episode.
         """
         kinds = {"levels": rule.levels, "variants": variants if variants > 1 else 0, "hints": len(rule.hints)}
-        kinds |= {"histories": rule.histories + 1 if rule.histories else 0}
-        others = [kind for kind in ("variants", "hints", "histories") if kinds[kind]]
+        others = [kind for kind in ("variants", "hints") if kinds[kind]]
         if len(others) > 1 or not any(kinds.values()):
             got = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-            raise InvalidSetting("A curriculum has tasks of one kind.", got=got, allowed="levels, variants, hints or histories")
+            raise InvalidSetting("A curriculum has tasks of one kind.", got=got, allowed="levels, variants or hints")
         self.rule, self.recorded = rule, recorded
         self.kind = others[0] if others else "levels"
         self.sampler: TaskSampler = sampler_of(kinds[self.kind], rule)
-        if self.sampler.is_ordered and self.kind in ("levels", "histories"):
+        if self.sampler.is_ordered and self.kind == "levels":
             fix = "take uniform, or name variants or hints"
             got = f"the sampler {rule.sampler}"
-            raise InvalidSetting(f"{self.kind.capitalize()} have no order of difficulty.", got=got, fix=fix)
-        self.histories = Histories(self.sampler, rule.least_episodes) if rule.histories else None
+            raise InvalidSetting("Levels have no order of difficulty.", got=got, fix=fix)
         require_training_seeds((each.seed for each in teacher), "Hints")
         self._levels: list[int] | None = None
         self.teacher = [each for each in teacher if each.seed is not None and each.success is not False and len(each) > 1]
@@ -109,14 +102,10 @@ class CurriculumEnv(LastingWrapper):
             specification(each).require_interface(spec, what="A variant of the curriculum differs from the task")
         if tasks.rule.hints and tasks.recorded is not None:
             require_teacher(environments[-1], tasks.recorded)
-        if tasks.histories is not None:
-            require_simulation(environments[-1])
         self._levels = tasks.levels_of(environments[-1])
         self._random = np.random.default_rng(0)
         self._task: int | None = None
         self._return, self._success = 0.0, False
-        self._seed, self._actions, self._begun = 0, list[Any](), 0
-        self._from: History | None = None
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
@@ -133,22 +122,12 @@ class CurriculumEnv(LastingWrapper):
             drawn, facts = level_seed("train", self._levels[level]), {"level": level, "split": "train"}
         if tasks.kind == "variants":
             self.env, facts = self.variants[task], {**facts, "variant": task}
-        history = None if tasks.histories is None else tasks.histories.slots[task]
-        self._from, self._seed, self._actions = history, drawn, []
-        if history is not None:
-            observation, info, is_over = replayed(self.env, history.seed, history.actions, options)
-            if is_over:
-                got = f"its end after {len(history.actions)} steps of the episode with seed {history.seed}"
-                raise SimulationFailed("The beginning of an episode cannot be repeated.", got=got, allowed="the same state")
-            facts = {"history": len(history.actions)}
-            self._seed, self._actions = history.seed, [*history.actions]
-        elif share:
+        if share:
             episode = tasks.teacher[random.integers(len(tasks.teacher))]
             facts = {"hint": int(share * len(episode)), "teacher_seed": episode.seed}
             observation, info = restored(self.env, episode, facts["hint"], options)
         else:
             observation, info = self.env.reset(seed=drawn, options=options)
-        self._begun = len(self._actions)
         return observation, {**info, METADATA: {**info.get(METADATA, {}), **facts}}
 
     @override
@@ -156,14 +135,8 @@ class CurriculumEnv(LastingWrapper):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
         self._success |= bool(info.get("success", False))
-        histories = self.curriculum.histories
-        if histories is not None:
-            self._actions.append(np.copy(action))
         if (terminated or truncated) and self._task is not None:
-            if histories is None or histories.slots[self._task] is self._from:  # not replaced meanwhile
-                self.curriculum.sampler.report(self._task, success=self._success, score=self._return)
-            if histories is not None:
-                histories.offer(History(self._seed, tuple(self._actions)), self._begun, self._random)
+            self.curriculum.sampler.report(self._task, success=self._success, score=self._return)
             self._task = None
         return observation, reward, terminated, truncated, info
 
@@ -180,11 +153,8 @@ class CurriculumEnv(LastingWrapper):
     @override
     def state_dict(self) -> StateDict:
         """Return the sampler's state. A resume draws the task of the running episode again, by the episode's seed."""
-        histories = self.curriculum.histories
-        return self.curriculum.sampler.state_dict() | ({} if histories is None else histories.state_dict())
+        return self.curriculum.sampler.state_dict()
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.curriculum.sampler.load_state_dict(state)
-        if self.curriculum.histories is not None:
-            self.curriculum.histories.load_state_dict(state)

@@ -5,7 +5,6 @@ Time limit and random generators are included; no simulator need save anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import gymnasium
@@ -23,13 +22,8 @@ def require_teacher(environment: gymnasium.Env[Any, Any], recorded: EnvironmentS
     """Raise SpecMismatch for a teacher recorded in an environment of another spec, InvalidSetting for a robot."""
     spec = specification(environment)
     recorded.require_interface(spec, what="The teacher was recorded in another environment")
-    require_simulation(environment)
-
-
-def require_simulation(environment: gymnasium.Env[Any, Any]) -> None:
-    """Raise InvalidSetting for a robot, whose states cannot be restored."""
     if not getattr(environment.unwrapped, "replays", True):
-        got, fix = specification(environment).name, "leave hints and histories out"
+        got, fix = spec.name, "leave hints out"
         raise InvalidSetting("States of a robot cannot be restored.", got=got, allowed="a simulation", fix=fix)
 
 
@@ -40,7 +34,11 @@ def restored(
 
     Raises SimulationFailed if the simulation is not where the episode was.
     """
-    observation, info, is_over = replayed(environment, episode.seed, episode.actions[:steps], options)
+    is_over = False
+    observation, info = environment.reset(seed=episode.seed, options=options)
+    for action in episode.actions[:steps]:
+        observation, _, terminated, truncated, info = environment.step(action)
+        is_over |= terminated or truncated
     there = {name: (observation[name], values[steps]) for name, values in episode.observations.items() if name in observation}
     alike = [np.allclose(*pair, CLOSE, 0.1 * CLOSE) for pair in there.values() if np.shape(pair[0]) == np.shape(pair[1])]
     if is_over or not all(alike):  # stacks of frames differ in shape, and are left out
@@ -51,15 +49,3 @@ def restored(
             fix="record the teacher again, with the simulator and the arguments of this training",
         )
     return observation, {"instruction": info["instruction"]} if "instruction" in info else {}
-
-
-def replayed(
-    environment: gymnasium.Env[Any, Any], seed: int | None, actions: Iterable[Any], options: dict[str, Any] | None = None
-) -> tuple[Observation, dict[str, Any], bool]:
-    """Reset an environment and take actions; return observation and info, and True if the episode is over."""
-    is_over = False
-    observation, info = environment.reset(seed=seed, options=options)
-    for action in actions:
-        observation, _, terminated, truncated, info = environment.step(action)
-        is_over |= terminated or truncated
-    return observation, info, is_over

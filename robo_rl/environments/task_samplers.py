@@ -83,10 +83,6 @@ class TaskSampler(Stateful, ABC):
         self.seen[task] += 1
         self.last[task] = self.seen.sum()
 
-    def forget(self, task: int) -> None:
-        """Take the task for a new one."""
-        self.success[task], self.seen[task], self.surprise[task], self._mean[task] = 0.5, 0, 0.0, 0.0
-
     @property
     def metrics(self) -> Metrics:
         """Share of the tasks that were seen, that are hard, of use and easy, by their running success rates."""

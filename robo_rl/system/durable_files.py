@@ -38,6 +38,18 @@ def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
         return file
 
 
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Wait for the lock of a folder, whose files are read and replaced in the block, and make the folder if there is none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the exclusive lock of a file; False if it cannot be known."""
     try:

@@ -45,11 +45,16 @@ MANY = 25
 """Fields from which on settings count as many."""
 
 
+def paths() -> Iterator[Path]:
+    """Yield the file of every module of the product."""
+    for folder in PRODUCT:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
 def modules() -> Iterator[tuple[Path, ast.Module]]:
     """Yield every module of the product, parsed."""
-    for folder in PRODUCT:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path, ast.parse(path.read_text())
+    for path in paths():
+        yield path, ast.parse(path.read_text())
 
 
 def traced(action: Callable[[], object], within: tuple[str, ...]) -> tuple[int, int]:
@@ -247,15 +252,15 @@ def steppers() -> list[str]:
     homes = ("robo_rl/training", "policies/robo_policies")
     return sorted(
         str(path.relative_to(ROOT))
-        for path, _ in modules()
+        for path in paths()
         if str(path.relative_to(ROOT)).startswith(homes) and called.search(path.read_text())
     )
 
 
 def rows() -> Iterator[tuple[str, Any]]:
     """Yield each thing that is counted and its figure."""
-    yield "Python files of the product", len([*modules()])
-    yield "lines of the product", sum(len(path.read_text().splitlines()) for path, _ in modules())
+    yield "Python files of the product", len([*paths()])
+    yield "lines of the product", sum(len(path.read_text().splitlines()) for path in paths())
     for engine in ("reference", "accelerated"):
         yield f"SAC step and update, engine {engine}: files, calls", sac_step(engine)
     yield "the same of Stable-Baselines3: files, calls", peer_step()

@@ -156,6 +156,7 @@ def leaves(state: Any) -> Any:
     return np.asarray(state).tobytes() if hasattr(state, "__array__") else state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_model", [False, True], ids=["own-rewards", "rewards-of-a-model"])
 def test_learning_from_the_log_is_learning_in_one_process(tmp_path: Path, has_model: bool) -> None:
     log = StepLog(tmp_path, SPEC)

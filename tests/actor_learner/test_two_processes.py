@@ -144,6 +144,7 @@ def kill_and_see_it_gone(folder: Path) -> Any:
     return deed
 
 
+@pytest.mark.slow
 def test_policy_learns_only_with_parameters_of_learner_process(tmp_path: Path, acting: Any) -> None:
     training = acting(tmp_path, 300)
     run(training, tmp_path)
@@ -152,6 +153,7 @@ def test_policy_learns_only_with_parameters_of_learner_process(tmp_path: Path, a
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
 
+@pytest.mark.slow
 def test_parameters_that_are_never_sent_teach_nothing(tmp_path: Path, acting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RemoteLearner, "renew", lambda self: None)
     training = acting(tmp_path, 300)
@@ -193,6 +195,7 @@ def test_a_learner_that_hangs_is_replaced_and_nothing_is_lost(tmp_path: Path, ac
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
 
+@pytest.mark.slow
 def test_slow_learner_blocks_actor_without_drops(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, seconds=0.02, most_ahead=5)
     behind: list[int] = []
@@ -239,6 +242,7 @@ def test_held_episode_ends_while_learner_is_absent(tmp_path: Path, acting: Any) 
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
 
+@pytest.mark.slow
 def test_repeated_learner_death_ends_training_with_its_error(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, last_words="no room for the replay memory", deaths=2)
     training = acting(tmp_path, 10)
@@ -246,6 +250,7 @@ def test_repeated_learner_death_ends_training_with_its_error(tmp_path: Path, act
         run(training, tmp_path)
 
 
+@pytest.mark.slow
 def test_what_the_learner_refuses_ends_the_training_and_is_told(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, fails_at=7)
     training = acting(tmp_path, 200)
@@ -253,6 +258,7 @@ def test_what_the_learner_refuses_ends_the_training_and_is_told(tmp_path: Path, 
         run(training, tmp_path)
 
 
+@pytest.mark.slow
 def test_failed_checkpoint_is_reported_to_next_request(tmp_path: Path, acting: Any) -> None:
     (tmp_path / "checkpoints").write_text("no folder")
     training = acting(tmp_path, 160)
@@ -296,6 +302,7 @@ def test_random_kills_of_both_lose_and_repeat_nothing(tmp_path: Path, seed: int)
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
 
+@pytest.mark.slow
 def test_both_killed_at_once_go_on_where_they_were(tmp_path: Path) -> None:
     tell(tmp_path, seconds=0.003)
     command = [sys.executable, str(SCRIPT), "act", str(tmp_path), "160"]

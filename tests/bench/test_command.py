@@ -62,6 +62,7 @@ def test_an_unknown_case_lists_those_that_there_are():
     assert "resume SAC on HalfCheetah-v5" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_unknown_bench_names_the_nearest():
     done = bench("rendr")
     assert done.returncode == 1
@@ -81,6 +82,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("bench", "env"), ("reward", "bench", "oracle", "--environment", "robo/ArmReach-v0")])
 def test_bench_without_checkout_is_one_clear_error(words):
     """As in an installation from a wheel, which has no robo_bench."""
@@ -90,6 +92,7 @@ def test_bench_without_checkout_is_one_clear_error(words):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "needs"), [(("env", "--processor-time"), "learner"), (("env", "--beside", "x"), "updates")])
 def test_bench_refuses_options_of_another_bench(words, needs):
     done = bench(*words)

@@ -47,6 +47,7 @@ def test_contestant_runs_in_another_process_until_closed():
         os.kill(child, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [None, 3])
 def test_threads_are_set_only_if_asked_for(threads, monkeypatch):
     for variable in THREAD_VARIABLES:
@@ -56,6 +57,7 @@ def test_threads_are_set_only_if_asked_for(threads, monkeypatch):
             assert trial(0.5) == (threads or -1.0) + 0.5
 
 
+@pytest.mark.slow
 def test_processor_time_leaves_out_waiting():
     with contestant("contestants_of_a_test:waits", effort=Effort(processor_time=True)) as trial:
         assert trial(1.0) > 5, "1 in more than a second by the clock, and in 0.05 s of a processor"

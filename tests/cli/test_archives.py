@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,3 +126,17 @@ def test_results_are_made_once_and_again_with_other_settings() -> None:
     assert Results("mine", file, {"steps": 20}).measured("a", 0, measure, lr=0.1)["score"] == 3.5
     with pytest.raises(RunError, match="another study"):
         Results("other", file, {})
+
+
+def test_two_processes_add_to_one_archive(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    code = f"""
+import sys
+from pathlib import Path
+from robo_app.experiments.results import Results
+for seed in range(10):
+    Results("mine", Path({str(file)!r}), {{}}).measured(sys.argv[1], seed, lambda: {{"score": 1.0}})
+"""
+    both = [subprocess.Popen([sys.executable, "-c", code, name]) for name in "ab"]
+    assert [each.wait(60) for each in both] == [0, 0]
+    assert [*Archive.read(file).by_cell] == [(name, "", seed) for name in "ab" for seed in range(10)]

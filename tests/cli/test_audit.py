@@ -50,6 +50,7 @@ def audited(*arguments: str) -> dict:
     return json.loads(Path("audits/audit.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_model_is_asked_and_what_it_was_told_is_kept(capsys):
     found = audited("oracle", "--progress", "near:light", "--episodes", "16", "--clips", "3")
     assert found["verdict"]["headline"] == "It can be trusted on data like these."
@@ -60,6 +61,7 @@ def test_a_model_is_asked_and_what_it_was_told_is_kept(capsys):
     assert "oracle (" in out and "It can be trusted on data like these." in out and "audits/audit.html" in out
 
 
+@pytest.mark.slow
 def test_labels_are_audited_as_they_lie_there(capsys):
     dispatch(["label", "data", "--reward", "oracle", "--name", "good"])
     dispatch(["label", "data", "--shuffled", "good", "--name", "control"])
@@ -76,6 +78,7 @@ FIT = ["reward", "fit", "classifier", "--dataset", "data", "--out", "fitted"]
 SMALL = [f"--settings.{item}" for item in ("image-size=4", "hidden=8", "updates=60", "shift=0", "least=5", "lr=0.003")]
 
 
+@pytest.mark.slow
 def test_success_is_learned_and_the_classifier_can_be_audited(dataset, capsys):
     assert dispatch([*FIT, *SMALL]) == 0
     told = capsys.readouterr().out

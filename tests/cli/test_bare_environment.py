@@ -96,6 +96,7 @@ def test_tests_variables_are_not_there() -> None:
     assert not {"MUJOCO_GL", "OMP_NUM_THREADS", "SDL_VIDEODRIVER", "DISPLAY"} & {*left}
 
 
+@pytest.mark.slow
 def test_every_command_explains_itself() -> None:
     command = [sys.executable, "-c", EACH, *COMMANDS]
     done = subprocess.run(command, env=bare_environment(), capture_output=True, text=True, timeout=240, check=False)

@@ -83,6 +83,7 @@ def trained(recipe: dict[str, Any], *words: str) -> Any:
     return find_run("latest", Path("runs"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", IN_PROCESS)
 def test_no_step_beyond_the_budget(loop: str, stepped: list[int], capsys: pytest.CaptureFixture[str]) -> None:
     acted, reached, recipe = IN_PROCESS[loop]

@@ -43,6 +43,7 @@ class Heard(robo_rl.Callback):
         self.calls.append(("end", type(error).__name__))
 
 
+@pytest.mark.slow
 def test_callbacks_hear_a_training_to_its_end(tmp_path: Path) -> None:
     heard = Heard()
     run = robo_rl.train(RECIPE, out=tmp_path, callbacks=[heard, Heard()])
@@ -55,6 +56,7 @@ def test_callbacks_hear_a_training_to_its_end(tmp_path: Path) -> None:
     assert later.calls[:2] == [("start", 8), ("evaluation", 10)]
 
 
+@pytest.mark.slow
 def test_an_error_in_a_callback_ends_the_training_and_is_told(tmp_path: Path) -> None:
     class Broken(Heard):
         def on_evaluation(self, step: int, evaluation: robo_rl.Evaluation) -> None:
@@ -112,6 +114,7 @@ def returns(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     return found
 
 
+@pytest.mark.slow
 def test_the_best_policy_is_kept_beside_the_newest(tmp_path: Path, returns: dict[int, float], capsys: Any) -> None:
     returns |= {2: 1.0, 4: 3.0, 6: 2.0, 8: 3.0}
     run = robo_rl.train(RECIPE, out=tmp_path, progress=True)
@@ -126,6 +129,7 @@ def test_the_best_policy_is_kept_beside_the_newest(tmp_path: Path, returns: dict
         run.policy("bets")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_best_until_its_checkpoint(
     tmp_path: Path, returns: dict[int, float], interrupted_at: Any
 ) -> None:

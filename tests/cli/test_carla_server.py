@@ -14,6 +14,7 @@ from robo_sims.carla.connection import VERSION, server_version
 COMMAND = [sys.executable, "-m", "robo_cli.main", "carla-server"]
 
 
+@pytest.mark.slow
 def test_server_prints_address_answers_and_stops_on_interrupt():
     process = subprocess.Popen([*COMMAND, "--port", "0", "--map", "ring", "--traffic", "3"], stdout=subprocess.PIPE, text=True)
     try:
@@ -27,6 +28,7 @@ def test_server_prints_address_answers_and_stops_on_interrupt():
         process.stdout.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"), [(["--map", "gird"], "did you mean 'grid'"), (["--port", "70000"], "Option 'port' is out of range")]
 )

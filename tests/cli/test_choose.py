@@ -34,6 +34,7 @@ def test_a_method_is_of_the_kind_that_the_situation_asks_for():
             assert learner in ("bc", "hg-dagger"), here
 
 
+@pytest.mark.slow
 def test_every_command_can_be_parsed_and_every_page_exists():
     assert len({choose(here, "E").learner for here in SITUATIONS}) == 7
     for here in SITUATIONS:

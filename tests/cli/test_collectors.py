@@ -103,6 +103,7 @@ def test_killed_collector_run_resumes_bit_for_bit(
     assert cut.description["collectors"]["count"] == 2
 
 
+@pytest.mark.slow
 def test_off_policy_uses_every_step_after_interruption(
     written: Any, tmp_path: Path, in_this_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def compare(tmp_path, capsys, first, second, **arguments):
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_in_pairs(make, tmp_path, capsys):
     worse, better = make("sac", 0, [False] * 18 + [True] * 2), make("rlpd", 0, [True] * 20)
     text = compare(tmp_path, capsys, worse, better)
@@ -62,6 +63,7 @@ def test_two_runs_are_compared_in_pairs(make, tmp_path, capsys):
     assert max(map(len, text.splitlines()[2:9])) <= 80
 
 
+@pytest.mark.slow
 def test_groups_of_training_seeds_are_chosen_by_a_pattern(make, tmp_path, capsys):
     for seed in (0, 1, 2):
         make("sac", seed, [seed == 0] * 20)
@@ -74,6 +76,7 @@ def test_groups_of_training_seeds_are_chosen_by_a_pattern(make, tmp_path, capsys
     assert "one side has a single training seed" in mixed
 
 
+@pytest.mark.slow
 def test_json_holds_everything(make, tmp_path, capsys):
     a, b = make("a", 0, [False, True, True]), make("b", 0, [True, True, True, True])
     data = json.loads(compare(tmp_path, capsys, a, b, json=True))
@@ -82,12 +85,14 @@ def test_json_holds_everything(make, tmp_path, capsys):
     assert data["comparisons"]["return"]["p_value"] is None
 
 
+@pytest.mark.slow
 def test_one_shared_seed_gives_valid_json_without_interval(make, tmp_path, capsys):
     a, b = make("a", 0, [True, True]), make("b", 0, [True], first_seed=1_000_001)
     text = compare(tmp_path, capsys, a, b, json=True)
     assert "NaN" not in text and json.loads(text)["comparisons"]["return"]["mean_difference"]["low"] is None
 
 
+@pytest.mark.slow
 def test_compare_uses_common_success_and_reports_cut_episodes(make, tmp_path, capsys):
     a = make("a", 0, [None, False, False, False, True, True, None, False])
     b = make("b", 0, [True, True, True, None, True, True, None, False])
@@ -128,6 +133,7 @@ def test_what_cannot_be_compared_says_why(make, tmp_path, capsys):
         find_runs("none", tmp_path)
 
 
+@pytest.mark.slow
 def test_what_evaluations_told_is_compared_file_by_file(make, tmp_path, capsys):
     for seed in (0, 1):
         for name, successes in (("sac", [seed == 0] * 20), ("rlpd", [True] * 20)):
@@ -140,6 +146,7 @@ def test_what_evaluations_told_is_compared_file_by_file(make, tmp_path, capsys):
     assert mixed["comparisons"]["success"]["mean_difference"]["estimate"] == 1.0
 
 
+@pytest.mark.slow
 def test_evaluations_of_one_training_are_no_trainings(make, tmp_path, capsys):
     other = make("b", 0, [True] * 3)
     told = json.loads((tmp_path / other / "evaluation.json").read_text())
@@ -173,6 +180,7 @@ def test_files_of_two_specs_and_other_files_are_refused(make, tmp_path, capsys):
             compare(tmp_path, capsys, a, c)
 
 
+@pytest.mark.slow
 def test_many_measures_have_a_line_each(make, tmp_path, capsys):
     names = [make("a", 0, [False, True]), make("b", 0, [True, True])]
     for count, name in enumerate(names, 1):
@@ -185,6 +193,7 @@ def test_many_measures_have_a_line_each(make, tmp_path, capsys):
     assert rows["score"][1:4] == ["50", "50", "+0"]
 
 
+@pytest.mark.slow
 def test_a_report_lies_in_the_run_or_beside_several(make, tmp_path, capsys):
     a, _ = make("a", 0, [True, False]), make("a", 1, [True, True])
     assert run_report(Report((a,), runs=tmp_path)) == 0

@@ -50,6 +50,7 @@ def test_the_mean_is_taken_where_every_seed_was_evaluated():
     assert _mean(seeds) == ([1, 3], [0.5, 0.75])
 
 
+@pytest.mark.slow
 def test_each_environment_has_a_panel(tmp_path):
     reach = [evaluated(tmp_path / f"reach-{seed}", {100: [0, seed], 200: [1, seed]}) for seed in (0, 1)]
     pick = evaluated(tmp_path / "pick", {100: [0, 1], 200: [1, 1]}, environment="robo/ArmPick-v0")

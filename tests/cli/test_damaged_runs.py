@@ -56,6 +56,7 @@ def test_a_damaged_line_of_metrics_is_named(damaged: Path) -> None:
         Run(damaged).metrics()
 
 
+@pytest.mark.slow
 def test_a_recipe_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     (tmp_path / "deep.yaml").write_text("a: " + "[" * 100_000)
     with pytest.raises(InvalidSetting, match=r"(?s)is not YAML.*nested too deeply"):
@@ -84,6 +85,7 @@ def test_a_text_that_is_not_written_leaves_nothing(damaged: Path, monkeypatch: p
     ).read_text() == RECIPE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["raise SystemExit(0)", "import os; os._exit(0)", "import os; os._exit(7)"])
 def test_an_environment_cannot_end_a_command_as_if_it_were_done(ending: str) -> None:
     program = f"""

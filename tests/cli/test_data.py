@@ -41,6 +41,7 @@ def test_record_info_verify(recorded, capsys):
     assert "actors       random 4, scripted 2" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_same_command_records_the_same(recorded):
     again = Path("data/again")
     dispatch(["record", TASK, "--policy", "mix:scripted=0.5,random=0.5", "--episodes", "6", "--out", str(again)])
@@ -48,6 +49,7 @@ def test_the_same_command_records_the_same(recorded):
     assert all((first.actions == second.actions).all() for first, second in pairs)
 
 
+@pytest.mark.slow
 def test_append_adds_and_a_full_folder_is_refused(recorded):
     with pytest.raises(DatasetError, match="is not empty"):
         dispatch(["record", TASK, "--out", str(recorded)])
@@ -55,6 +57,7 @@ def test_append_adds_and_a_full_folder_is_refused(recorded):
     assert [entry.seed for entry in Dataset(recorded).entries()] == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.slow
 def test_append_goes_on_at_seeds_that_no_episode_has(recorded):
     dispatch(["record", TASK, "--policy", "random", "--episodes", "3", "--out", str(recorded), "--append"])
     dispatch(["record", TASK, "--policy", "random", "--episodes", "1", "--seed", "10", "--out", str(recorded), "--append"])
@@ -62,6 +65,7 @@ def test_append_goes_on_at_seeds_that_no_episode_has(recorded):
     assert [entry.seed for entry in Dataset(recorded).entries()] == [*range(9), 10, 9, 11]
 
 
+@pytest.mark.slow
 def test_append_refuses_the_same_episodes_again(recorded):
     again = ["record", TASK, "--policy", "mix:scripted=0.5,random=0.5", "--out", str(recorded), "--append"]
     with pytest.raises(InvalidSetting, match=r"(?s)2 of these episodes are in .* already.*leave --seed out"):
@@ -92,6 +96,7 @@ def test_an_interrupted_recording_says_how_it_goes_on(monkeypatch, capsys):
     assert [entry.seed for entry in Dataset(Path("data/cut")).entries()] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_repair_and_exit_status(recorded, capsys):
     victim = next((recorded / "episodes").iterdir())
     os.truncate(victim, 100)
@@ -101,6 +106,7 @@ def test_repair_and_exit_status(recorded, capsys):
     assert "quarantined" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_split_merge_and_filter_keep_episodes_labels_and_notes(recorded, capsys):
     source = Dataset(recorded)
     for entry in source.entries():
@@ -123,6 +129,7 @@ def _array(values):
     return np.asarray(values, np.float32)
 
 
+@pytest.mark.slow
 def test_a_recipe_learns_from_a_dataset(recorded, capsys):
     Path("bc.yaml").write_text(
         f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ndemonstrations: {{dataset: {recorded}}}\n"
@@ -166,6 +173,7 @@ def test_a_run_can_be_resumed_after_its_dataset_has_grown(recorded, capsys):
         dispatch(["train", "bc.yaml", "--demonstrations.episodes", "9"])
 
 
+@pytest.mark.slow
 def test_a_run_is_not_resumed_with_other_episodes(recorded):
     half_a_run(recorded)
     dataset = Dataset(recorded)
@@ -192,6 +200,7 @@ def test_a_run_goes_on_after_its_dataset_was_moved(recorded, capsys):
     assert (run / "recipe.yaml").read_text() == recipe, "the run is the one that it was"
 
 
+@pytest.mark.slow
 def test_statistics_fit_a_terminal(recorded, capsys):
     assert dispatch(["data", "stats", str(recorded)]) == 0
     told = capsys.readouterr().out
@@ -225,6 +234,7 @@ def test_bad_input(arguments, error, message):
     assert not Path("x").exists(), "nothing is left behind"
 
 
+@pytest.mark.slow
 def test_append_refuses_another_way_of_rewarding(recorded):
     """The spec is the same, so that only the card tells."""
     with pytest.raises(DatasetError, match=r"recorded in another environment(.|\n)*dense(.|\n)*same --environment.arguments"):
@@ -232,6 +242,7 @@ def test_append_refuses_another_way_of_rewarding(recorded):
     assert len(Dataset(recorded)) == 6
 
 
+@pytest.mark.slow
 def test_datasets_that_cannot_be_merged_leave_nothing(recorded):
     dispatch(["record", TASK, "--episodes", "1", "--out", "data/slow", "--environment.arguments.action_repeat", "3"])
     with pytest.raises(SpecMismatch, match=r"data/slow is of another environment than data/reach(.|\n)*one environment"):
@@ -241,6 +252,7 @@ def test_datasets_that_cannot_be_merged_leave_nothing(recorded):
     assert {path.name for path in Path("data").iterdir()} == {"reach", "slow"}
 
 
+@pytest.mark.slow
 def test_a_damaged_episode_leaves_no_half_of_a_dataset(recorded):
     os.truncate(recorded / "episodes" / Dataset(recorded).entries()[-1].file, 100)
     with pytest.raises(EpisodeCorrupt):
@@ -250,6 +262,7 @@ def test_a_damaged_episode_leaves_no_half_of_a_dataset(recorded):
     assert {path.name for path in Path("data").iterdir()} == {"reach"}
 
 
+@pytest.mark.slow
 def test_present_episodes_get_missing_labels(recorded, capsys):
     shutil.copytree(recorded, "data/labelled")
     labelled = Dataset(Path("data/labelled"))
@@ -261,12 +274,14 @@ def test_present_episodes_get_missing_labels(recorded, capsys):
     assert len(LabelSet(Dataset(Path("data/all")), "progress").labelled) == 6
 
 
+@pytest.mark.slow
 def test_a_selection_of_nothing(recorded):
     with pytest.raises(InvalidSetting, match=r"No episode of data/reach is selected(.|\n)*source nobody(.|\n)*data info"):
         dispatch(["data", "filter", str(recorded), "--out", "data/none", "--select.source", "nobody"])
     assert not Path("data/none").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("into", "message"),
     [
@@ -282,6 +297,7 @@ def test_parts_that_cannot_be(recorded, into, message):
     assert {path.name for path in Path("data").iterdir()} == {"reach"}
 
 
+@pytest.mark.slow
 def test_a_part_that_is_there_stops_the_split_before_it_begins(recorded):
     Path("data/reach-b").mkdir()
     Path("data/reach-b/mine").write_text("")
@@ -290,12 +306,14 @@ def test_a_part_that_is_there_stops_the_split_before_it_begins(recorded):
     assert not Path("data/reach-a").exists()
 
 
+@pytest.mark.slow
 def test_a_split_from_inside(recorded, monkeypatch):
     monkeypatch.chdir(recorded)
     assert dispatch(["data", "split", ".", "--into.a", "0.5", "--into.b", "0.5"]) == 0
     assert len(Dataset(Path("../reach-a"))) == 3
 
 
+@pytest.mark.slow
 def test_what_a_stranger_wrote_does_not_reach_the_terminal(recorded, capsys):
     dataset = Dataset(recorded)
     episode = dataset.read(dataset.entries()[0])
@@ -317,12 +335,14 @@ def test_what_a_stranger_wrote_does_not_reach_the_terminal(recorded, capsys):
     assert "NaN" not in capsys.readouterr().out, "which JSON does not have"
 
 
+@pytest.mark.slow
 def test_learning_from_nothing(recorded):
     dataset = Dataset.create(Path("data/empty"), Dataset(recorded).spec, Dataset(recorded).card)
     with pytest.raises(InvalidSetting, match=r"data/empty has no episodes(.|\n)*--append"):
         dispatch(["train", "offline-iql", "--dataset", str(dataset.path)])
 
 
+@pytest.mark.slow
 def test_shares_that_do_not_add_up(recorded):
     with pytest.raises(InvalidSetting, match="shares do not add up to 1"):
         dispatch(["data", "split", str(recorded), "--into.train", "0.5", "--into.test", "0.6"])
@@ -344,6 +364,7 @@ def test_help_of_an_action_shows_how_it_is_used(capsys, action):
     assert examples and all(line.startswith(f"robo-rl data {action} ") for line in examples)
 
 
+@pytest.mark.slow
 def test_labels_must_fit(recorded):
     dataset = Dataset(recorded)
     entry = dataset.entries()[0]
@@ -358,6 +379,7 @@ def test_labels_must_fit(recorded):
         LabelSet.existing(dataset, "progres")
 
 
+@pytest.mark.slow
 def test_a_damaged_set_does_not_hide_the_rest(recorded, capsys):
     dataset = Dataset(recorded)
     for name in ("sound", "torn"):
@@ -394,6 +416,7 @@ def test_append_moves_no_episode_away_that_cannot_be_read_now(recorded, monkeypa
     assert dispatch(again) == 0 and len(dataset) == 7
 
 
+@pytest.mark.slow
 def test_merging_tells_arguments_that_no_spec_has(recorded, capsys):
     """Cameras elsewhere, other light and masses have the same fingerprint; nothing compared them."""
     words = ["--environment.arguments.randomization", "visual", "--environment.arguments.action_repeat", "3", "--seed", "9"]

@@ -33,6 +33,7 @@ def test_there_and_back(recorded, capsys, name, out):
     assert all((one.timestamps == other.timestamps).all() and one.metadata == other.metadata for one, other in pairs)
 
 
+@pytest.mark.slow
 def test_bare_and_an_environment(recorded, capsys):
     assert dispatch(["data", "convert", str(recorded), "--to", "d4rl", "--out", "d.hdf5", "--bare"]) == 0
     assert "It is kept in" not in capsys.readouterr().out and [path.name for path in Path().glob("d.*")] == ["d.hdf5"]
@@ -64,6 +65,7 @@ def test_what_cannot_be_converted(recorded, capsys):
         assert capsys.readouterr().out == "", "before all episodes are read"
 
 
+@pytest.mark.slow
 def test_adjustments_as_typed(recorded, capsys):
     """Ranges, units and clipping are options of an import, and refused on the way out."""
     assert dispatch(["data", "convert", str(recorded), "--to", "robomimic", "--out", "r.hdf5", "--bare"]) == 0
@@ -82,6 +84,7 @@ def test_adjustments_as_typed(recorded, capsys):
         dispatch(["data", "convert", str(recorded), "--to", "d4rl", "--out", "x", "--clip"])
 
 
+@pytest.mark.slow
 def test_degrees_taken_for_radians_are_told(recorded, capsys):
     """174.8 "rad" of a joint was accepted, and no command said a word."""
     assert dispatch(["data", "convert", str(recorded), "--to", "robomimic", "--out", "r.hdf5", "--bare"]) == 0
@@ -97,6 +100,7 @@ def test_degrees_taken_for_radians_are_told(recorded, capsys):
     assert "observation joint_position reaches" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_pictures_are_exported_without_loss(capsys):
     """There was no option for it."""
     words = ["--environment.arguments.cameras", "[front]", "--environment.arguments.image_size", "64"]

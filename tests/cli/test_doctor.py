@@ -111,6 +111,7 @@ def test_lock_that_is_not_there_is_a_problem(monkeypatch, capsys, tmp_path):
     assert "problem  the check 'versions' failed: FileNotFoundError" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_optional_package_that_is_missing_is_no_problem(monkeypatch, capsys):
     for name in [name for name in sys.modules if name.partition(".")[0] == "gymnasium_robotics"]:
         monkeypatch.delitem(sys.modules, name)
@@ -277,6 +278,7 @@ def test_a_check_that_fails_is_itself_a_finding(monkeypatch, capsys):
     assert "problem  the check 'threads' failed: OSError: libtorch.so: cannot open" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_check_runs_on_this_machine(tmp_path):
     findings = [finding for check in Doctor(out=tmp_path).checks.values() for finding in check()]
     assert len(findings) >= 7

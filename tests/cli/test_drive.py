@@ -90,6 +90,7 @@ def test_arm_is_driven_recorded_and_stopped_from_a_terminal(tmp_path):
     assert second.stop_reason == "operator_lost"
 
 
+@pytest.mark.slow
 def test_device_is_tried_out_without_a_robot():
     terminal = Terminal("--teleoperator.settings.linear_speed", "0.1")
     try:
@@ -102,6 +103,7 @@ def test_device_is_tried_out_without_a_robot():
         terminal.end()
 
 
+@pytest.mark.slow
 def test_drive_without_terminal_or_robot_is_one_error(tmp_path):
     with pytest.raises(RobotUnavailable, match="gives no answer"):
         dispatch(["robot", "drive", "http://127.0.0.1:1"])
@@ -137,6 +139,7 @@ class Pedal(Teleoperator):
         pass
 
 
+@pytest.mark.slow
 def test_device_beside_the_page_of_a_training_commands(tmp_path, monkeypatch):
     monkeypatch.setattr("robo_real.teleoperation.teleoperator.load", lambda group, name: {"pedal": Pedal}[name])
     recipe = read_recipe("arm-pick-hil")

@@ -106,6 +106,7 @@ def test_a_training_takes_the_newest_run_that_counts() -> None:
     assert Training("mine", 1, ["mine.yaml"], Path("runs")).job().commands == [["train", "mine.yaml", "--out", "runs"]]
 
 
+@pytest.mark.slow
 def test_compared_rewards_go_on_in_a_folder_of_before(in_this_process: list[Any]) -> None:
     """A folder that the command of before made has runs, and no recipes."""
     Path("tiny.yaml").write_text(yaml.safe_dump(TINY))

@@ -25,6 +25,7 @@ def trained(tmp_path_factory):
     return robo_rl.train(RECIPE, out=tmp_path_factory.mktemp("runs"))
 
 
+@pytest.mark.slow
 def test_a_run_is_exported(trained, tmp_path, capsys):
     order = ["export", str(trained.path), "--to", "torchscript", "--out", str(tmp_path / "out")]
     assert dispatch(order) == 0

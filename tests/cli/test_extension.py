@@ -72,6 +72,7 @@ def test_a_longer_training_equals_one_of_that_length(name: str, tmp_path: Path, 
         assert counted[0] == counted[1], "an episode that was under way is one episode, stored once"
 
 
+@pytest.mark.slow
 def test_the_evaluation_of_the_end_before_is_kept_on_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(tmp_path / "part", "bc", 20)
     before = (run.path / "evaluation.json").read_text()
@@ -84,6 +85,7 @@ def test_the_evaluation_of_the_end_before_is_kept_on_the_way(tmp_path: Path, cap
     assert "is finished: 40 steps" in page and f"Train it longer: robo-rl resume {run.path} --steps 80" in page
 
 
+@pytest.mark.slow
 def test_steps_that_were_taken_already_are_refused(tmp_path: Path) -> None:
     run = trained(tmp_path / "part", "bc", 20)
     recipe = (run.path / "recipe.yaml").read_text()
@@ -92,6 +94,7 @@ def test_steps_that_were_taken_already_are_refused(tmp_path: Path) -> None:
     assert (run.path / "recipe.yaml").read_text() == recipe and (run.path / "evaluation.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_left_steps_over_is_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(tmp_path / "part", "ppo", 47)
     page = capsys.readouterr().out

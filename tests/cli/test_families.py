@@ -83,6 +83,7 @@ def test_medium_is_the_first_policy_a_third_of_the_way(run):
     assert [entry.seed for entry in dataset.entries()] == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("returns", "step"), [((0.4, 0.5, 0.1, 0.9), 20), ((0.39, 0.3, 0.1, 0.9), 80), ((0, 0, 0.6, 0.9), 60)])
 def test_medium_replay_holds_no_episode_later_than_medium(run, returns, step):
     for at, value in zip((20, 40, 60, 80), returns, strict=True):
@@ -122,6 +123,7 @@ def test_a_mixture_without_training_episodes_takes_random_ones(run):
         record("medium-replay", run, "replay")
 
 
+@pytest.mark.slow
 def test_the_card_is_what_a_reader_computes(run, capsys):
     dataset = record("replay", run, "replay")
     episodes, card = [*dataset], dataset.card
@@ -144,6 +146,7 @@ def test_the_card_is_what_a_reader_computes(run, capsys):
     assert Dataset(Path("replay-a")).card["reference"] == card["reference"]
 
 
+@pytest.mark.slow
 def test_reference_scores_are_measured_once(run, monkeypatch):
     (run.path / "reference.json").unlink()
     monkeypatch.setattr(reference, "EPISODES", 2)

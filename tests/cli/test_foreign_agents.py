@@ -71,6 +71,7 @@ def test_episodes_of_an_agent_are_recorded(agent):
     assert len(actors) == 2 and "random" in actors and (actors - {"random"}).pop().startswith("zoo:ppo/CartPole-v0@")
 
 
+@pytest.mark.slow
 def test_a_family_of_an_agent_is_completed_after_a_kill(agent, monkeypatch):
     monkeypatch.setattr(reference, "EPISODES", 2)
     words = ["record", "CartPole-v1", "--family", "mixed-50", "--expert", agent, "--episodes", "4"]
@@ -84,6 +85,7 @@ def test_a_family_of_an_agent_is_completed_after_a_kill(agent, monkeypatch):
     assert actions[0] == actions[1]
 
 
+@pytest.mark.slow
 def test_medium_of_an_agent_is_a_disturbed_expert(agent, monkeypatch):
     returns = {"random": 9.0, "expert": 9.5}
 

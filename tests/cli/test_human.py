@@ -181,6 +181,7 @@ def test_unknown_human_or_missing_expert_is_refused() -> None:
         built(**alone)
 
 
+@pytest.mark.slow
 def test_hg_dagger_clones_first_and_then_what_the_person_does(tmp_path: Path) -> None:
     changes = {
         "algorithm": "hg-dagger",

@@ -84,6 +84,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_job_runs_its_commands_until_one_fails(tmp_path):
     job = Job("two", [["--help"], ["recipes", "no-such-recipe"], ["--help"]])
     with pytest.raises(jobs.RunError, match=r"1 of 1 jobs failed(.|\n)*two\.log"):

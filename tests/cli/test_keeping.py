@@ -46,6 +46,7 @@ def uninterrupted(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Run
     return find_run("latest", folder)
 
 
+@pytest.mark.slow
 def test_every_episode_with_the_step_at_which_it_ended(uninterrupted):
     dataset = Dataset(uninterrupted.path / "episodes")
     facts = [(episode.metadata["training_episode"], episode.metadata["training_step"], len(episode)) for episode in dataset]
@@ -77,6 +78,7 @@ def test_a_killed_run_keeps_the_same_episodes(recipe, uninterrupted, tmp_path, s
         assert episode.actions.tobytes() == other.actions.tobytes() and episode.rewards.tobytes() == other.rewards.tobytes()
 
 
+@pytest.mark.slow
 def test_a_dataset_that_was_being_made_is_made_again(recipe, tmp_path, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(OSError, match="killed"):
         patched.setattr(Path, "rename", _renames_no_dataset)
@@ -135,6 +137,7 @@ def test_rewinding_takes_later_policies_along(uninterrupted, tmp_path):
     assert sorted(path.name for path in (copy / "policies").iterdir()) == ["0000000020", "0000000040"]
 
 
+@pytest.mark.slow
 def test_without_the_setting_nothing_is_kept(recipe, tmp_path):
     assert dispatch(["train", str(recipe), "--out", str(tmp_path), "--no-record-episodes", "--steps", "20"]) == 0
     run = find_run("latest", tmp_path)
@@ -154,6 +157,7 @@ def test_learners_that_make_no_episodes_refuse(algorithm, changes, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_episode_cut_by_the_end_of_the_steps_is_no_crash(recipe, tmp_path):
     """On a robot, whose episodes are kept step by step."""
     path = tmp_path / "robot.yaml"

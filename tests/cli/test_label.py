@@ -88,6 +88,7 @@ def test_labelled_run_resumes_only_with_its_labels(dataset):
         dispatch(["resume", str(run.path)])
 
 
+@pytest.mark.slow
 def test_steps_without_a_label_are_told_of(dataset, capsys):
     dispatch(["label", "data", "--reward", "noisy-oracle", "--reward.settings.missing", "0.5", "--name", "half"])
     trained("--labels", "half")
@@ -100,6 +101,7 @@ def test_steps_without_a_label_are_told_of(dataset, capsys):
         trained("--labels", "none")
 
 
+@pytest.mark.slow
 def test_a_reward_from_a_file_and_settings_over_it(dataset):
     Path("mine.yaml").write_text("reward: constant\nsettings: {value: 2}\n")
     dispatch(["label", "data", "--reward", "mine.yaml", "--name", "two"])
@@ -182,6 +184,7 @@ def test_a_mistake_is_one_error_and_leaves_nothing(dataset, arguments, error, me
 
 
 # ---------------------------------------------------------------------------------------------- preferences
+@pytest.mark.slow
 def test_from_comparisons_to_labels(dataset, capsys):
     assert dispatch(["prefer", "data", "--name", "noisy", "--pairs", "60", "--rater.settings.mistakes", "0.1"]) == 0
     assert dispatch(["prefer", "data", "--name", "noisy", "--pairs", "60", "--rater.settings.mistakes", "0.1"]) == 0

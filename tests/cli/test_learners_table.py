@@ -57,8 +57,12 @@ SLOW = [
     ("ppo", F.COLLECTORS),
     ("drq", F.COLLECTORS),
     ("hil-serl", F.LEARNER_PROCESS),
+    ("sac", F.COLLECTORS),
+    ("sb3-ppo", F.DISCRETE),
+    ("rlpd", F.DEMONSTRATIONS),
+    ("drq", F.PERSON),
 ]
-"""Cells whose trainings start processes; ("sac", F.COLLECTORS) stands for them with every change."""
+"""Cells whose trainings take seconds, most of them since they start processes."""
 
 
 def recipe_with(name: str, features: frozenset[Feature]) -> dict[str, Any]:

@@ -254,6 +254,7 @@ def test_a_checkpoint_of_another_spec_is_refused(tmp_path: Path, capsys: pytest.
 STEERS = "\x1b]0;owned\x07\x9b31m\r"
 
 
+@pytest.mark.slow
 def test_nothing_foreign_steers_the_terminal(tmp_path: Path) -> None:
     """Neither a name that is wrong, nor the words of an error that nobody foresaw, nor what is printed."""
     program = f"""

@@ -43,6 +43,7 @@ def trainings(monkeypatch):
     return made
 
 
+@pytest.mark.slow
 def test_steps_of_batched_environments_are_learnt_from(tmp_path, trainings, capsys):
     path = tmp_path / "many.yaml"
     path.write_text(yaml.safe_dump({name: value for name, value in SHORT.items() if name not in ("name", "environments")}))
@@ -55,6 +56,7 @@ def test_steps_of_batched_environments_are_learnt_from(tmp_path, trainings, caps
     assert run.metrics()[-1]["step"] == 40 and run.curve("rollout/ep_len_mean").values[-1] == 5.0
 
 
+@pytest.mark.slow
 def test_a_run_of_many_resumes_exactly(tmp_path):
     parts = []
     for steps in ((32,), (16, 32)):
@@ -67,6 +69,7 @@ def test_a_run_of_many_resumes_exactly(tmp_path):
     assert all(np.array_equal(whole[name], resumed[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_a_person_is_in_the_first_of_many(tmp_path, trainings):
     learner = {**SMALL, "critics": 2}
     changes = {"algorithm": "hil-serl", "learner": learner, "human": {"kind": "perfect"}, "demonstrations": {"episodes": 1}}

@@ -78,6 +78,7 @@ def test_the_reason_names_both_numbers() -> None:
     assert learns_too_late(99, 100, "") == "" == learns_too_late(0, 0, "")
 
 
+@pytest.mark.slow
 def test_replay_is_told_for_the_steps_asked_for_without_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = {"max_steps": 5, "cameras": ["front"], "image_size": 64}
     assert trained("sac", SMALL | {"replay": {"learning_starts": 10}}, tmp_path, **arguments) == 0

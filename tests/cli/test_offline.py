@@ -70,6 +70,7 @@ def parameters(run: Run) -> dict[str, np.ndarray]:
     return load_file(newest / "learner.safetensors")
 
 
+@pytest.mark.slow
 def test_the_environment_is_that_of_the_dataset(dataset, recipe, capsys):
     assert dispatch(["train", recipe, "--dataset", str(dataset)]) == 0
     run = find_run("latest", Path("runs"))
@@ -136,6 +137,7 @@ def test_a_kill_in_the_online_phase_costs_nothing(dataset, recipe):
     assert all(np.array_equal(parameters(whole)[name], value) for name, value in parameters(run).items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

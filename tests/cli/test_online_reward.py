@@ -67,6 +67,7 @@ def parameters(run: Run) -> dict[str, np.ndarray]:
     return load_file(run.path / "checkpoints" / "0000000030" / "learner.safetensors")
 
 
+@pytest.mark.slow
 def test_run_records_reward_name_and_both_returns(capsys):
     run = train(RECIPE, "--record-episodes")
     told = run.description["reward"]
@@ -128,6 +129,7 @@ ON_POLICY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ON_POLICY)
 def test_vector_policies_learn_online_and_act_without_camera(algorithm, capsys):
     old = "algorithm: sac\nlearner: {network: {hidden: [8]}, batch_size: 8, replay: {learning_starts: 4}}"

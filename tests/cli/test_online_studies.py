@@ -124,6 +124,7 @@ def finished(method, crashes, way):
     return Record(method, "", 0, final=evaluation)
 
 
+@pytest.mark.slow
 def test_claims_accept_measures_and_lower_is_better():
     Path("study.yaml").write_text(
         "summary: Fewer crashes.\nseeds: [0]\nmethods: {careful: {recipe: drive-town}, fast: {recipe: drive-town}}\n"

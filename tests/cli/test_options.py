@@ -122,6 +122,7 @@ def test_environments_stand_under_their_family(capsys: pytest.CaptureFixture[str
     )
 
 
+@pytest.mark.slow
 def test_switches_take_true_and_false(capsys: pytest.CaptureFixture[str]) -> None:
     """As settings of experiments write them."""
     assert as_flags(["--a.b_c", "false", "--d", "True", "--e=x", "true", "f"]) == ["--a.no-b_c", "--d", "--e=x", "true", "f"]

@@ -81,6 +81,7 @@ def started(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_class_in_a_file_is_trained_in(folder: Path) -> None:
     done = robo_rl(folder, TRAIN)
     assert done.returncode == 0, done.stderr
@@ -118,6 +119,7 @@ def test_everything_along_the_line_works_with_it(folder: Path) -> None:
     assert (folder / "film.mp4").stat().st_size > 500
 
 
+@pytest.mark.slow
 def test_a_class_is_given_in_python(folder: Path) -> None:
     (folder / "script.py").write_text(SCRIPT)
     done = started(folder, "script.py")
@@ -158,6 +160,7 @@ print(len(robo_rl.evaluate(run, Chase(size=0.5), 2)), run.recipe["learner"]["net
 """
 
 
+@pytest.mark.slow
 def test_objects_of_a_notebook_are_trained_with(folder: Path) -> None:
     (folder / "notebook.py").write_text(OBJECTS)
     done = started(folder, "notebook.py")
@@ -177,6 +180,7 @@ def test_objects_of_files_in_the_folder_are_named(folder: Path) -> None:
     assert "reward/model_return" in next((folder / "runs").glob("*/metrics.jsonl")).read_text()
 
 
+@pytest.mark.slow
 def test_a_learner_without_an_environment_says_how_to_name_one(folder: Path) -> None:
     done = robo_rl(folder, "train sac")
     assert done.returncode == 1 and "--environment NAME" in done.stderr

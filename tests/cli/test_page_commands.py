@@ -29,10 +29,8 @@ COMMANDS = [page for page in map(Page, PAGES) if page.commands]
 CHEAP = {
     "docs/first-hour.md": 1,
     "docs/learners/sac.md": 1,
-    "docs/learners/hil-serl.md": 1,
-    "docs/rewards/language-models.md": 2,
 }
-"""Page -> number of its blocks, from the first, that run with every test; 20 s in all on two slow cores."""
+"""Page -> number of its blocks, from the first, that run with every test."""
 TWIN = "http://127.0.0.1:5000"
 EXAMPLE_RUN = (
     "train arm-pick-rlpd --steps 40 --learner.replay.learning-starts 20 --learner.network.hidden 8 --learner.batch-size 8"

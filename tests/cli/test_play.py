@@ -260,6 +260,7 @@ def test_player_keeps_the_environments_rate(line: tuple[Line, Any]) -> None:
     assert screen.shown[-1] == Moment(3, 5, 0.5, 2.5, True, "goal")
 
 
+@pytest.mark.slow
 def test_player_plays_seeds_in_turn_again_and_on(line: tuple[Line, Any]) -> None:
     environment, policy = line
     player = Player(environment, policy, speed=1000.0)
@@ -269,6 +270,7 @@ def test_player_plays_seeds_in_turn_again_and_on(line: tuple[Line, Any]) -> None
     assert [each.seed for each in player.outcomes] == [8, 9], "what was left counts nowhere"
 
 
+@pytest.mark.slow
 def test_paused_player_waits_and_goes_on(line: tuple[Line, Any]) -> None:
     player = Player(*line, speed=1000.0)
     screen = Listed({3: lambda: player.command("pause")})
@@ -290,6 +292,7 @@ def test_player_ends_with_its_screen(line: tuple[Line, Any]) -> None:
     assert len(screen.shown) == 2
 
 
+@pytest.mark.slow
 def test_moments_tell_pictures_and_numbers(server: PlayServer) -> None:
     assert b"robo-rl play" in ask(server, "/") and server.server.token.encode() in ask(server, "/")
     assert b"follow()" in ask(server, "/page.js") and ask(server, "/page.css") and ask(server, "/style.css")
@@ -421,6 +424,7 @@ def test_window_that_does_not_open_is_one_error(monkeypatch: pytest.MonkeyPatch)
         player.run(Window(environment, player), 0)
 
 
+@pytest.mark.slow
 def test_window_opens_where_there_is_a_display(
     runs: dict[str, robo_rl.Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

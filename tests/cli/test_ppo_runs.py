@@ -37,6 +37,7 @@ def parameters(folder: Path) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in state.items()}
 
 
+@pytest.mark.slow
 def test_ppo_resumes_exactly_inside_a_rollout(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:

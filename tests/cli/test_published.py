@@ -128,6 +128,7 @@ def test_means_are_of_the_tasks_that_a_method_of_ours_has() -> None:
     assert "- other: seed 0 on 0 of 2 tasks" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ours", [[], [flat("sac", "reach", 0, 0.2), flat("sac", "reach", 1, 0.3)]])
 def test_curves_are_drawn_with_and_without_ours(ours: list[ScoreCurve], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
@@ -159,6 +160,8 @@ def test_trainings_are_compared_at_environment_steps(in_this_process: list[Any],
     assert "| reach | 0.00 | 0.75 |" in capsys.readouterr().out
     assert "seed 0 on 1 of 1 tasks" in Path("out/published.md").read_text()
     assert Path("out/published.png").exists()
+    order = ["published", "small.yaml", "--out", "elsewhere", "--archive", "out/archive.json", "--scores", "scores"]
+    assert dispatch(order) == 0 and "| reach | 0.00 | 0.75 |" in capsys.readouterr().out
 
 
 def reference(name: str) -> Compared:
@@ -172,6 +175,7 @@ def reference(name: str) -> Compared:
     return Compared(plan, plan.published, [], read_scores(folder, plan.published.suite))
 
 
+@pytest.mark.slow
 def test_the_scores_of_the_suite_give_the_means_that_are_known() -> None:
     """Means of 18 tasks at 100,000 steps, computed once by hand from the same files."""
     found = reference("dmc-states")
@@ -180,6 +184,7 @@ def test_the_scores_of_the_suite_give_the_means_that_are_known() -> None:
     assert found.mean_of_means("tdmpc2/sac", found.race.tasks) == pytest.approx(406.5, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dmc-states", "dmc-choice", "dmc-pictures", "metaworld-ten"])
 def test_every_task_of_a_plan_has_published_scores(name: str) -> None:
     found = reference(name)

@@ -102,6 +102,7 @@ def test_every_public_name_is_there_and_documented() -> None:
         robo_rl.tain  # noqa: B018
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["train", "resume"])
 def test_implementations_get_what_the_door_takes(name: str, finished: robo_rl.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     door, behind = (inspect.signature(each).parameters for each in (getattr(workbench, name), entry_points.operation(name)))
@@ -131,12 +132,14 @@ def test_missing_implementation_is_one_error(monkeypatch: pytest.MonkeyPatch) ->
         robo_rl.train("arm-pick-rlpd")
 
 
+@pytest.mark.slow
 def test_door_and_command_line_train_the_same(finished: robo_rl.Run, tmp_path: Path) -> None:
     (tmp_path / "rlpd.yaml").write_text(yaml.safe_dump(RLPD | {"steps": 40}))
     assert dispatch(["train", str(tmp_path / "rlpd.yaml"), "--seed", "5", "--out", str(tmp_path)]) == 0
     require_equal(finished, robo_rl.open_run("latest", runs=tmp_path), 40)
 
 
+@pytest.mark.slow
 def test_training_is_quiet_unless_asked(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = robo_rl.train(LOOPS["offline"] | {"steps": 20}, out=tmp_path)
     assert robo_rl.resume(run) is run
@@ -145,6 +148,7 @@ def test_training_is_quiet_unless_asked(capfd: pytest.CaptureFixture[str], tmp_p
     assert "is finished: 20 steps" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_recipe_is_a_name_a_path_a_mapping_or_an_object(tmp_path: Path) -> None:
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(LOOPS["offline"] | {"steps": 3}))
@@ -221,6 +225,7 @@ def test_loaded_policy_acts_as_it_was_evaluated(finished: robo_rl.Run) -> None:
     environment.close()
 
 
+@pytest.mark.slow
 def test_recorded_episodes_open_as_a_dataset(tmp_path: Path) -> None:
     run = robo_rl.train(RLPD, steps=40, out=tmp_path, record_episodes=True, evaluation={"every": 0})
     dataset = robo_rl.open_dataset(run.path / "episodes")
@@ -248,6 +253,7 @@ def test_every_loop_is_trained_longer(name: str, tmp_path: Path, capsys: pytest.
             robo_rl.resume(run, steps=60)
 
 
+@pytest.mark.slow
 def test_online_phase_is_added_to_a_finished_run(tmp_path: Path) -> None:
     offline = {key: value for key, value in LOOPS["offline then online"].items() if key != "online"}
     run = robo_rl.train(offline, steps=20, out=tmp_path)
@@ -263,6 +269,7 @@ def test_interrupted_training_is_resumed_exactly(finished: robo_rl.Run, tmp_path
     require_equal(finished, run, 40)
 
 
+@pytest.mark.slow
 def test_interruption_by_a_callback_leaves_a_resumable_run(finished: robo_rl.Run, tmp_path: Path) -> None:
     class Impatient(robo_rl.Callback):
         def on_metrics(self, step: int, metrics: dict[str, float]) -> None:
@@ -274,6 +281,7 @@ def test_interruption_by_a_callback_leaves_a_resumable_run(finished: robo_rl.Run
     require_equal(finished, robo_rl.resume(runs=tmp_path), 40)
 
 
+@pytest.mark.slow
 def test_trainings_at_once_in_threads_equal_one_alone(finished: robo_rl.Run, tmp_path: Path) -> None:
     usual, threads = (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)), torch.get_num_threads()
     runs: dict[int, robo_rl.Run] = {}
@@ -298,6 +306,7 @@ def test_two_trainings_of_one_run_are_refused(copied: robo_rl.Run) -> None:
         robo_rl.resume(copied.path, steps=60)
 
 
+@pytest.mark.slow
 def test_torch_keeps_its_threads(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -90,6 +90,12 @@ def test_the_table_says_when_a_task_was_solved() -> None:
     assert lines[-2:] == ["| T | plain | 50,000, — | 90%, 10% | 1.0, ? |", "| T | other | not yet run |  |  |"]
 
 
+def test_tasks_without_success_show_returns() -> None:
+    trainings = [{"final_success": None, "final_return": value, "seconds": 60.0, "solved_at": None} for value in (300.0, 500.0)]
+    page = race_page({"success": 0.8, "seeds": [0, 1], "rows": [{"task": "T", "method": "plain", "trainings": trainings}]})
+    assert page.splitlines()[-1] == "| T | plain | 400 | 300, 500 | 1.0, 1.0 |" and "0%" not in page
+
+
 def test_races_are_strict(plan: Path) -> None:
     with pytest.raises(UnknownName, match=r"Unknown experiment 'beacon'(.|\n)*'beacons'"):
         read_plan("beacon")
@@ -101,6 +107,7 @@ def test_races_are_strict(plan: Path) -> None:
         read_plan(str(plan))
 
 
+@pytest.mark.slow
 def test_races_that_come_with_the_package_can_be_read() -> None:
     assert {"plain", "perfect"} <= set(read_plan("beacons").methods)
     hil = read_plan("hil")

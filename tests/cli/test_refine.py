@@ -178,6 +178,7 @@ def test_killed_refinement_resumes_and_counts_interventions(trained, twin, tmp_p
     assert counted["interventions"] == sum(len(episode.interventions) for episode in kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "changes", "kind", "said"),
     [
@@ -273,6 +274,7 @@ def test_a_training_begins_only_with_a_learner_that_fits(trained, tmp_path):
         dispatch(["train", str(tmp_path / "other.yaml"), "--out", str(tmp_path)])
 
 
+@pytest.mark.slow
 def test_before_and_after_is_of_a_run_that_was_evaluated_before(tmp_path, capsys):
     recipe = {**RECIPE, "steps": 12, "evaluation": {"episodes": 3, "episodes_during": 2, "before": True, "videos": 0}}
     (tmp_path / "both.yaml").write_text(yaml.safe_dump(recipe))

@@ -43,6 +43,7 @@ def correlation(episode, values):
     return spearmanr(np.cumsum(values), np.cumsum(episode.rewards)).statistic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["arm_pick", "arm_push", "arm_reach"])
 def test_shipped_program_agrees_with_task_progress(name):
     """Without it ever seeing progress or success: the environment's dense reward adds up to both."""
@@ -75,6 +76,7 @@ def test_programs_are_found_by_path_and_by_name(tmp_path):
         read_reward("program:arm_push", {"pth": 1})
 
 
+@pytest.mark.slow
 def test_check_explains_faults_and_sets_exit_status(recorded, tmp_path, capsys):
     (tmp_path / "mine.py").write_text(FIRST)
     mine = str(tmp_path / "mine.py")
@@ -112,6 +114,7 @@ def test_explain_writes_a_page_and_show_prints_the_program(recorded, capsys):
     assert "terms    approach, arrive, effort" in said and "from     written by hand, comes with robo-rl" in said
 
 
+@pytest.mark.slow
 def test_dataset_is_labelled_by_program_and_references_saved(recorded, capsys):
     dispatch(["label", str(recorded), "--reward", "program:arm_reach", "--name", "written", "--cache", "none"])
     dataset = Dataset(recorded)

@@ -80,6 +80,7 @@ def test_sim_run_is_evaluated_on_twin_at_same_rate_only(capsys):
             dispatch(["evaluate", "latest", "--environment", f"robot:{url}?action_repeat=2", "--episodes", "1"])
 
 
+@pytest.mark.slow
 def test_a_recipe_trains_evaluates_and_saves_on_the_twin(capsys):
     with twin("--driver.settings.speed", "4") as (_, url):
         recipe = {

@@ -59,6 +59,7 @@ def test_cameras_that_are_not_read_change_no_action(algorithm: str, tmp_path: Pa
     assert not [name for name in policy.environment_spec.observation if "camera" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["act", "flow-bc"])
 def test_chunks_keep_the_rate_of_their_training(algorithm: str, tmp_path: Path) -> None:
     run = trained(algorithm, tmp_path)

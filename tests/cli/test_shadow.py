@@ -79,6 +79,7 @@ def test_shadow_run_of_evaluate_and_refine(trained, url, capsys):
     assert not (trained.path / "evaluations").exists()  # what the expert reached is no success of the policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "kind", "said"),
     [

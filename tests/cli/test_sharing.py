@@ -66,6 +66,7 @@ def served(monkeypatch, tmp_path):
         yield state
 
 
+@pytest.mark.slow
 def test_a_run_comes_back_from_a_folder(trained, tmp_path, capsys):
     assert dispatch(["push", str(trained.path), str(tmp_path / "there")]) == 0
     assert dispatch(["pull", str(tmp_path / "there"), "--out", str(tmp_path / "back")]) == 0
@@ -89,6 +90,7 @@ def test_a_run_comes_back_from_a_store(trained, store, tmp_path):
     assert Run(tmp_path / "back").checkpoints == (45,)
 
 
+@pytest.mark.slow
 def test_a_run_comes_back_from_the_hub(trained, served, tmp_path):
     sent = push(trained.path, "hf://me/reach")
     assert pull("hf://me/reach", tmp_path / "back") == sent
@@ -99,6 +101,7 @@ def test_a_run_comes_back_from_the_hub(trained, served, tmp_path):
     assert served.commits[-1].count("deletedFile") == 4, "the replay memory of the commit before is removed"
 
 
+@pytest.mark.slow
 def test_the_card_has_the_result_and_the_interface(trained, served):
     push(trained.path, "hf://me/reach")
     card = served.repositories["model/me/reach"]["README.md"].decode()
@@ -110,6 +113,7 @@ def test_the_card_has_the_result_and_the_interface(trained, served):
     assert "hf://me/reach" in body and "robo/ArmReach-v0" in body and "`joint_position`" in body
 
 
+@pytest.mark.slow
 def test_a_dataset_comes_back_from_the_hub(dataset, served, tmp_path):
     push(dataset.path, "hf://datasets/me/toy")
     pull("hf://datasets/me/toy", tmp_path / "back")
@@ -120,6 +124,7 @@ def test_a_dataset_comes_back_from_the_hub(dataset, served, tmp_path):
         writer.add(next(iter(dataset)))
 
 
+@pytest.mark.slow
 def test_the_kind_of_repository_must_fit(dataset, served):
     with pytest.raises(InvalidSetting, match="hf://datasets/USER/NAME"):
         push(dataset.path, "hf://me/toy")

@@ -147,6 +147,7 @@ def test_a_sweep_finds_the_best_stops_what_is_behind_and_reports(stub, space, ca
     assert len(trained) == len({*trained}) < 12 * 3 * 5, "what is stopped is not trained to its end"
 
 
+@pytest.mark.slow
 def test_more_trials_go_on_and_other_settings_are_refused(stub, space, capsys):
     sweep(space, trials=2)
     before = facts()["trials"]
@@ -161,12 +162,14 @@ def test_more_trials_go_on_and_other_settings_are_refused(stub, space, capsys):
         sweep(space, "--learner.discount", "0.9")
 
 
+@pytest.mark.slow
 def test_without_risk_all_are_trained_to_the_end(stub, space, capsys):
     sweep(space, "--risk", "0", trials=8)
     assert "No trial is stopped early" in capsys.readouterr().out
     assert {each["state"] for each in facts()["trials"]} == {"complete"}
 
 
+@pytest.mark.slow
 def test_a_trial_that_diverges_has_failed_and_the_search_goes_on(stub, space, monkeypatch):
     monkeypatch.setattr(
         stub, "status_of", staticmethod(lambda recipe, seed, step: DIVERGED * (recipe["learner"]["lr"] > 1e-2 and step == 20))
@@ -177,6 +180,7 @@ def test_a_trial_that_diverges_has_failed_and_the_search_goes_on(stub, space, mo
     assert any("diverged" in each["why"] for each in facts()["trials"])
 
 
+@pytest.mark.slow
 def test_failed_training_ends_sweep_and_is_retried(stub, space, monkeypatch):
     monkeypatch.setattr(stub, "status_of", staticmethod(lambda recipe, seed, step: int(step == 60 and seed == 1)))
     with pytest.raises(RunError, match=r"t000-seed-1\.log"):
@@ -188,6 +192,7 @@ def test_failed_training_ends_sweep_and_is_retried(stub, space, monkeypatch):
     assert len(trained) == len({*trained})
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_again_counts_as_failed(stub, space, monkeypatch):
     monkeypatch.setattr(stub, "status_of", staticmethod(lambda recipe, seed, step: int(recipe["name"].endswith("t000"))))
     with pytest.raises(RunError, match="t000"):
@@ -196,6 +201,7 @@ def test_a_trial_that_fails_again_counts_as_failed(stub, space, monkeypatch):
     assert [each["state"] for each in facts()["trials"]] == ["failed", "complete"]
 
 
+@pytest.mark.slow
 def test_two_sweeps_do_not_share_a_folder(stub, space, monkeypatch):
     def meanwhile(recipe, seed, step):
         with pytest.raises(RunError, match="Another process runs the sweep"):
@@ -206,6 +212,7 @@ def test_two_sweeps_do_not_share_a_folder(stub, space, monkeypatch):
     sweep(space, "--seeds", "0", trials=1)
 
 
+@pytest.mark.slow
 def test_interrupted_sweep_stops_trainings_and_resumes(stub, space, monkeypatch):
     stopped = []
 
@@ -243,6 +250,7 @@ def test_sweep_killed_anywhere_equals_uninterrupted(stub, space, tmp_path):
     assert len(trained) == len({*trained}), "nothing is trained twice"
 
 
+@pytest.mark.slow
 def test_a_torn_journal_goes_on(stub, space):
     sweep(space, trials=2)
     before, journal = facts()["trials"], Path("runs/arm-reach-sac-sweep/journal.log")

@@ -37,6 +37,7 @@ def sweep(means, scatter, generator, rule):
     return stopped
 
 
+@pytest.mark.slow
 def test_trials_that_are_equally_good_all_go_on():
     generator = np.random.default_rng(0)
     found = [sweep([0.7] * 8, 0.1, generator, rule()) for _ in range(12)]

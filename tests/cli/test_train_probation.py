@@ -49,6 +49,7 @@ def require(found) -> None:
     require_sound_programs(found, reward_of(found, RecipeEnvironments(found)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", ["following", "np.cumsum(distance)", "np.full_like(distance, distance.mean())"])
 def test_train_refuses_a_program_of_other_rows(rows):
     """Of the next ones a policy knows nothing, and how many there are depends on how often it is asked."""
@@ -61,11 +62,13 @@ def test_train_refuses_a_program_of_other_rows(rows):
     assert not Path("runs").exists(), "nothing was begun"
 
 
+@pytest.mark.slow
 def test_train_skips_probation_if_told_so():
     Path("tiny.yaml").write_text(yaml.safe_dump({**RECIPE, "steps": 80, "reward": {"name": "program:next.py"}}))
     assert dispatch(["train", "tiny.yaml", "--reward.no-probation"]) == 0
 
 
+@pytest.mark.slow
 def test_train_refuses_a_program_that_ranks_failure_higher():
     Path("next.py").write_text(SOUND.replace("return 1 - distance", "return distance"))
     with pytest.raises(InvalidSetting, match="Failure earns as much as success or more"):
@@ -98,6 +101,7 @@ def test_train_tries_factors_beside_a_total_that_says_nothing():
         require(recipe({"name": "lare", "settings": {"path": "next.py"}}))
 
 
+@pytest.mark.slow
 def test_train_moves_no_robot_for_a_probation(monkeypatch):
     """Only recorded steps will do: a random policy is not for robots."""
     monkeypatch.setattr(

@@ -77,6 +77,7 @@ def test_seeds_are_trained_once_and_tabled_together(tmp_path, capsys, in_this_pr
         main.dispatch(["train", *SHORT, "--learner.lr", "1e-5", "--seeds", "0-1", "--out", out])
 
 
+@pytest.mark.slow
 def test_a_seed_that_fails_is_told_and_the_others_count(tmp_path, capsys, in_this_process):
     out = str(tmp_path)
     folder = tmp_path / "arm-reach-sac-seeds"

@@ -52,6 +52,7 @@ def test_learners_of_sb3_keep_its_words():
     assert parsed(Train, "sb3-sac", ["--learner.buffer-size", "100"]).recipe.learner.buffer_size == 100
 
 
+@pytest.mark.slow
 def test_every_synonym_is_a_setting_somewhere():
     kinds = [load("learners", name) for name in known("learners")]
     recipe = type(read_recipe("sac"))

@@ -209,6 +209,7 @@ def test_results_match_tasks_and_lost_tasks_are_repeated(cluster, tmp_path):
             list(pool.results([b"fail"]))
 
 
+@pytest.mark.slow
 def test_what_no_node_can_hold_is_refused(cluster):
     with pytest.raises(InvalidSetting, match="No node has that many cores"):
         TaskPool(cluster, "asked:Asked", [b""], cores=3.0)

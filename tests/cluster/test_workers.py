@@ -90,6 +90,7 @@ def reply_of(workers):
     return reply
 
 
+@pytest.mark.slow
 def test_local_worker_gets_setup_method_and_contents(local):
     workers, _, _ = local
     workers.ask(1, "join", b"a", b"", b"c" * (1 << 20))
@@ -110,6 +111,7 @@ def test_local_worker_that_dies_is_replaced_and_shows_its_output(local):
             assert workers.idle == [] and workers.open(0) == 0
 
 
+@pytest.mark.slow
 def test_local_worker_that_is_stopped_by_a_signal_is_replaced(local):
     workers, links, _ = local
     workers.ask(0)

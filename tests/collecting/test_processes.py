@@ -73,6 +73,7 @@ def until_gone(pids: list[int]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_killed_and_hung_collectors_are_replaced(tmp_path: Path, engine: Any) -> None:
     clock = Clock()
     pool = toys.crew_of(engine, timeouts=Timeouts(start=1e9, answer=50), clock=clock)

@@ -103,6 +103,7 @@ def learner_of(training: Any) -> Any:
     return leaves(training.learner.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [pendulums, shorts])
 @pytest.mark.parametrize("policy", ["normal", "beta"])
 def test_the_bits_do_not_depend_on_the_number_of_collectors(make: Any, policy: Any) -> None:

@@ -194,7 +194,13 @@ def trained_policy(name):
     return learner.policy
 
 
-@pytest.mark.parametrize("name", LEARNERS | ON_POLICY)
+EXPORTED = ("sac", "bc", "dqn", "act", "ppo", "hil-serl-gripper")
+"""Stand for all exports in the fast tests."""
+
+
+@pytest.mark.parametrize(
+    "name", [*EXPORTED, *(pytest.param(name, marks=pytest.mark.slow) for name in LEARNERS | ON_POLICY if name not in EXPORTED)]
+)
 def test_torchscript_acts_as_the_policy(name, tmp_path):
     policy = trained_policy(name)
     export(policy, "torchscript", tmp_path / "out", random_episodes(policy.environment_spec))  # raises ExportDiffers

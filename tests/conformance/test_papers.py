@@ -41,6 +41,7 @@ def changed(folder: Path, file: str, old: str, new: str) -> None:
     (folder / file).write_text(text.replace(old, new))
 
 
+@pytest.mark.slow
 def test_the_template_keeps_its_promises(template: Path) -> None:
     check_paper("my_paper")
 
@@ -62,6 +63,7 @@ def test_a_broken_promise_is_found(template: Path, file: str, old: str, new: str
         check_paper("my_paper")
 
 
+@pytest.mark.slow
 def test_a_paper_without_a_page_is_found(template: Path) -> None:
     (template / "page.md").unlink()
     with pytest.raises(ConformanceFailure, match="it has a page"):
@@ -99,6 +101,7 @@ print(*told)
 """
 
 
+@pytest.mark.slow
 def test_a_component_without_its_package_names_the_extra() -> None:
     absent = ("av", "gpytorch", "matplotlib", "minigrid", "pyarrow", "quadprog", "sb3_contrib", "tensorboard", "websockets")
     done = subprocess.run([sys.executable, "-c", LOADED, *absent], check=True, capture_output=True, text=True)

@@ -91,7 +91,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name == "ur" else []) for name in ROWS])
 def test_drivers(name, check):
     if name == "franka-http" and check.__name__ in ("hold_ends_a_motion", "an_unconnected_arm_raises"):
         pytest.skip("the rows of the contract's own tests show it: this stand-in streams, and HTTP needs no connection")

@@ -44,6 +44,9 @@ ELSEWHERE = {
 SMALL = {
     "network": {"hidden": (8,)},
     "batch_size": 8,
+    "critics": 2,
+    "updates_per_step": 2,
+    "gradient_steps": 2,
     "replay": {"learning_starts": 16, "capacity": 1_000},
     "learning_starts": 16,
     "num_envs": 2,
@@ -253,6 +256,7 @@ def goes_on_to_the_end(monkeypatch):
     monkeypatch.setattr(StepLoop, "step", property(lambda self: self.source.taken - self.source.stride))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("breaks", "rule"),
     [

@@ -18,7 +18,7 @@ REPRESENTATIVES = (
     Subject("robo/ArmPick-v0", {"control": "joint_position", "reward": "dense", "action_repeat": 2, "max_steps": 5}),
     Subject("robo/ArmPegInsert-v0", {"reward": "dense", "max_steps": 5}),
     Subject("dm_control/cheetah-run"),
-    Subject("dm_control/finger-turn_hard", {"action_repeat": 2}),
+    pytest.param(Subject("dm_control/finger-turn_hard", {"action_repeat": 2}), marks=pytest.mark.slow),
     Subject("minigrid/MiniGrid-DoorKey-5x5-v0"),
     Subject(
         "minigrid/MiniGrid-ObstructedMaze-1Dlhb-v0",
@@ -149,6 +149,7 @@ def test_each_rule_has_a_broken_variant():
     assert len(caught) == len(VECTOR_CHECKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spoil", "rule", "words"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
 def test_a_broken_vector_environment_is_caught_by_its_rule(monkeypatch, spoil, rule, words):
     def make(*arguments, **settings):

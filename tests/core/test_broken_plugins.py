@@ -94,6 +94,7 @@ def test_formats_that_work_are_offered(lab: str) -> None:
     assert {form.name for form in formats()} == {"minari", "robomimic", "d4rl", "lerobot", "zarr"}
 
 
+@pytest.mark.slow
 def test_doctor_reports_every_broken_plugin(lab: str) -> None:
     problems = [finding for finding in plugins() if finding.level == "problem"]
     assert len(problems) == len(GROUPS) * len(FAULTS) + 1
@@ -104,6 +105,7 @@ def test_doctor_reports_every_broken_plugin(lab: str) -> None:
     assert all(f"pip uninstall {lab}" in str(finding.fix) for finding in problems)
 
 
+@pytest.mark.slow
 def test_doctor_reports_a_name_that_two_packages_declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other_lab.py").write_text("class SAC: ...\n")
     information = tmp_path / "other_lab-0.1.dist-info"
@@ -116,5 +118,6 @@ def test_doctor_reports_a_name_that_two_packages_declare(tmp_path: Path, monkeyp
     assert len(found) == 1 and found[0].text.startswith("learners: 'sac' is declared by other-lab and robo-rl; that of ")
 
 
+@pytest.mark.slow
 def test_doctor_is_content_with_what_comes_with_the_workbench() -> None:
     assert [finding.level for finding in plugins()] == ["ok"]

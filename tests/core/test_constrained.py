@@ -68,12 +68,14 @@ def test_penalties_are_terms_of_the_reward():
     assert set(costly.costs) == {"corridor", "force"}
 
 
+@pytest.mark.slow
 def test_penalty_changes_the_reward_that_a_learner_sees(program):
     paid = episode_of(models={"near": program(NEAR)})
     penalised = episode_of(models={"near": program(NEAR)}, penalties={"near": 3.0})
     np.testing.assert_allclose(penalised.rewards, paid.rewards - 1.5, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_reward_program_serves_as_cost(program):
     environment = constrained(models={"near": program(NEAR)})
     (cost,) = specification(environment).costs
@@ -82,6 +84,7 @@ def test_reward_program_serves_as_cost(program):
     assert episode_of(models={"near": program(LOSS)}).costs["near"].tolist() == [0.0] * 4
 
 
+@pytest.mark.slow
 def test_step_without_a_value_of_the_model_is_refused(program):
     with pytest.raises(RewardUnavailable, match="gave no value"):
         episode_of(models={"near": program(LOSS.replace("-np.ones(", "np.log(-1.0) * np.ones("))})

@@ -15,7 +15,6 @@ from robo_cli.data.info import summary_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.recorder import record_episode
 from robo_rl.environments.curriculum import CurriculumEnv, CurriculumRule, CurriculumTasks
-from robo_rl.environments.histories import History
 from robo_rl.environments.lasting import lasting_state, load_lasting_state
 from robo_rl.environments.levels import KEPT_APART, level_seed, training_levels
 from robo_rl.environments.make import make_environment
@@ -37,6 +36,7 @@ def around(rule, *names, teacher=(), recorded=None):
     return CurriculumEnv([make_environment(name) for name in names], tasks)
 
 
+@pytest.mark.slow
 def test_levels_are_those_of_the_training_pool():
     environment = around(CurriculumRule(sampler="uniform", levels=3), ROOMS)
     levels = [first(make_environment(ROOMS).reset(seed=level_seed("train", level))[0]) for level in range(3)]
@@ -56,6 +56,7 @@ def test_levels_are_those_of_the_training_pool():
 DOOR = "minigrid/MiniGrid-DoorKey-6x6-v0"
 
 
+@pytest.mark.slow
 def test_equal_layouts_are_taken_once_and_none_of_the_tests():
     """A room of 4 by 4, in which two seeds often draw one layout."""
     small = make_environment(DOOR)
@@ -135,63 +136,13 @@ def test_teachers_on_levels_of_the_test_are_refused(teacher):
         CurriculumTasks(CurriculumRule(sampler="frontier", hints=(0.5, 0.0)), 1, leaked, spec)
 
 
-def test_tasks_grow_out_of_own_episodes():
-    """Episodes begin in the states of earlier ones, and a slot whose outcome is certain is the first to be replaced."""
-    rule = CurriculumRule(sampler="uniform", histories=2, least_episodes=1, rate=1.0)
-    environment = around(rule, ROOMS)
-    spec, kept = specification(environment), environment.curriculum.histories
-    first_one = rollout(environment, RandomPolicy(spec, 0), seed=0)
-    assert kept.slots[0] is None and kept.slots[2] is None
-    begun = kept.slots[1]
-    assert begun.seed == 0 and 1 <= len(begun.actions) < len(first_one)
-    for seed in range(1, 30):
-        observation, info = environment.reset(seed=seed)
-        steps = info["metadata"].get("history")
-        if steps is not None:
-            break
-    assert steps == len(begun.actions)
-    for name, values in first_one.observations.items():
-        np.testing.assert_array_equal(observation[name], values[steps])
-    sampler = environment.curriculum.sampler
-    kept.slots[2] = History(7, (0,))
-    sampler.success[:], sampler.seen[:] = [0.5, 0.6, 0.05], 5
-    kept.offer(History(9, tuple(range(10))), 4, np.random.default_rng(0))
-    assert kept.slots[1] is begun and kept.slots[2].seed == 9 and 5 <= len(kept.slots[2].actions) < 10
-    assert sampler.seen.tolist() == [5, 5, 0] and sampler.success[2] == 0.5
-    with pytest.raises(InvalidSetting, match="Histories have no order"):
-        around(CurriculumRule(sampler="frontier", histories=2), ROOMS)
-    with pytest.raises(InvalidSetting, match="one kind"):
-        around(CurriculumRule(sampler="uniform", histories=2), ROOMS, HARDER)
-
-
-def test_robots_are_not_sent_through_their_beginnings_again():
-    environment = make_environment(ROOMS)
+def test_hints_are_refused_for_a_robot(teacher):
+    spec, episodes = teacher
+    environment = make_environment(REACH, action_repeat=3)
     environment.unwrapped.replays = False
+    tasks = CurriculumTasks(CurriculumRule(sampler="uniform", hints=(0.5, 0.0)), 1, episodes, spec)
     with pytest.raises(InvalidSetting, match="States of a robot cannot be restored"):
-        CurriculumEnv([environment], CurriculumTasks(CurriculumRule(sampler="uniform", histories=2), 1, (), None))
-
-
-def test_a_replaced_beginning_hears_of_no_older_episode():
-    environment = around(CurriculumRule(sampler="uniform", histories=1, least_episodes=1), ROOMS)
-    spec, kept = specification(environment), environment.curriculum.histories
-    rollout(environment, RandomPolicy(spec, 0), seed=0)
-    seed = next(seed for seed in range(1, 30) if "history" in environment.reset(seed=seed)[1]["metadata"])
-    environment.reset(seed=seed)
-    kept.offer(History(0, tuple(np.zeros(8, np.int64))), 0, np.random.default_rng(0))
-    environment.curriculum.sampler.seen[1] = 1
-    kept.offer(History(3, tuple(np.zeros(8, np.int64))), 0, np.random.default_rng(0))
-    reported = []
-    environment.curriculum.sampler.report = lambda task, **outcome: reported.append(task)
-    is_over = False
-    while not is_over:
-        _, _, terminated, truncated, _ = environment.step(np.int64(0))
-        is_over = terminated or truncated
-    assert reported == []
-    environment.reset(seed=seed)
-    while not is_over or not reported:
-        _, _, terminated, truncated, _ = environment.step(np.int64(0))
-        is_over = terminated or truncated
-    assert reported == [1]
+        CurriculumEnv([environment], tasks)
 
 
 def test_outcomes_reach_the_sampler(teacher):
@@ -206,14 +157,14 @@ def test_outcomes_reach_the_sampler(teacher):
     assert again.success and tasks.sampler.success[again.metadata["level"]] == 1.0
 
 
-@pytest.mark.parametrize("tasks", [{"levels": 50}, {"histories": 4}])
-def test_state_leads_to_the_same_task(tasks):
-    environment = around(CurriculumRule(sampler="learnability", **tasks), ROOMS)
+@pytest.mark.slow
+def test_state_leads_to_the_same_task():
+    environment = around(CurriculumRule(sampler="learnability", levels=50), ROOMS)
     spec = specification(environment)
     for seed in range(8):
         rollout(environment, RandomPolicy(spec, seed), seed=seed)
     observation, info = environment.reset(seed=99)
-    other = around(CurriculumRule(sampler="learnability", **tasks), ROOMS)
+    other = around(CurriculumRule(sampler="learnability", levels=50), ROOMS)
     load_lasting_state(other, lasting_state(environment))
     again, facts = other.reset(seed=99)
     assert facts["metadata"] == info["metadata"]
@@ -249,6 +200,7 @@ def test_splits_keep_the_arguments_of_the_evaluation(tmp_path):
     assert run.evaluate(2, split="test").lengths == run.evaluate(2).lengths == (3, 3)
 
 
+@pytest.mark.slow
 def test_evaluations_have_no_curriculum(tmp_path):
     run = robo_rl.train({**RECIPE, "curriculum": {"sampler": "uniform", "levels": 1}}, steps=40, out=tmp_path)
     assert run.evaluate(episodes=3).seeds == (1_000_000, 1_000_001, 1_000_002)
@@ -293,6 +245,7 @@ def test_hints_from_a_dataset_and_bad_curricula_by_recipe(tmp_path):
         robo_rl.train({**base, "curriculum": other}, out=tmp_path / "refused")
 
 
+@pytest.mark.slow
 def test_episodes_of_variants_are_recorded(tmp_path):
     """An easier variant may have another time limit; its episodes belong to the run all the same."""
     variants = [{"arguments": {"max_steps": 4}}]

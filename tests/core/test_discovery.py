@@ -127,6 +127,7 @@ def test_an_autoreset_mode_that_does_not_exist():
         make_vector_environment("gymnasium/Hopper-v5", 2, autoreset_mode="Later")
 
 
+@pytest.mark.slow
 def test_the_command_line_lists_a_third_partys_environment(third_party):
     done = subprocess.run(
         [sys.executable, "-m", "robo_cli.main", "envs", "--json"],

@@ -246,6 +246,7 @@ class Walk(Coin):
         return observation, reward, terminated, truncated, info if self.seed in self.broken else {**info, "measures": told}
 
 
+@pytest.mark.slow
 def test_what_an_environment_measures_is_told_with_intervals():
     evaluation = evaluate(RandomPolicy(SPEC, 0), Walk(), seeds=evaluation_seeds(10))
     assert evaluation.measures == MEASURES and evaluation.measured["way"] == pytest.approx((0.008, 0.02) * 5)

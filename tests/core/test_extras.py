@@ -111,6 +111,7 @@ def same(one: Batch, other: Batch) -> None:
 EPISODES = st.lists(st.tuples(st.integers(1, 7), st.sampled_from(["terminated", "truncated", "cut", "begun"])), max_size=8)
 
 
+@pytest.mark.slow
 @given(episodes=EPISODES, capacity=st.integers(2, 30), n_step=st.integers(1, 4), running=st.integers(1, 9))
 def test_extras_follow_their_steps_through_a_ring(episodes, capacity, n_step, running):
     replay, number, span, sums = ReplayBuffer(SPEC, capacity, 0, extras=EXTRAS), 1, {}, {}
@@ -438,6 +439,7 @@ def test_training_with_extras_resumes_exactly(tmp_path, has_model, step):
     assert whole.learner.trace != 0.0  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_model", [False, True], ids=["own-rewards", "rewards-of-a-model"])
 def test_the_learner_process_gets_what_extras_recorded(tmp_path, has_model):
     whole = online(Halved() if has_model else None)

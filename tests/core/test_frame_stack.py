@@ -194,6 +194,7 @@ def check_batch(batch: Batch) -> None:
             np.testing.assert_array_equal(found, expected(number + later, first))
 
 
+@pytest.mark.slow
 @given(st.integers(7, 40), st.integers(1, 9), st.integers(0, 4))
 def test_ring_returns_what_the_environment_stacked(capacity: int, episodes: int, running: int) -> None:
     environment = stacked()

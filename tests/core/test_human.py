@@ -377,6 +377,7 @@ def test_executed_action_is_learned_also_if_person_errs() -> None:
             assert observation["joint_position"].tobytes() == episode.observations["joint_position"][step + 1].tobytes()
 
 
+@pytest.mark.slow
 def test_hg_dagger_uses_only_demonstrations_and_corrections() -> None:
     training = picking(HGDAggerConfig(network=OfflineNetwork(hidden=(8,)), batch_size=8))
     seen: list[Any] = []

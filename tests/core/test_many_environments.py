@@ -138,6 +138,7 @@ def rows_in(memory: ReplayBuffer, n_step: int) -> dict[tuple[int, ...], Any]:
     return {first: {name: each[row].tolist() for name, each in arrays.items()} for row, first in enumerate(firsts)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("history", "extras"), [(1, ()), (1, EXTRAS), (HISTORY, ())], ids=["plain", "extras", "history"])
 @given(
     ends=st.lists(ENDS, min_size=1, max_size=4), steps=st.integers(1, 40), share=st.integers(2, 12), n_step=st.integers(1, 4)
@@ -334,6 +335,7 @@ class Robot(Swerving):
     replays = False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "resumed"), [(Swerving, "exact"), (Forgetful, "warm"), (Robot, "warm")])
 def test_resume_in_many_says_whether_it_is_exact(make, resumed):
     def made():
@@ -359,6 +361,7 @@ class Cheetahs:
         return make_vector_environment(HALFCHEETAH, num_envs, threads=1, autoreset_mode="SameStep")
 
 
+@pytest.mark.slow
 def test_sac_in_batched_simulation_resumes_exactly(tmp_path):
     def made():
         config = SACConfig(

@@ -177,6 +177,7 @@ def of_pendulums(steps: int = 240, config: PPOConfig = SMALL) -> OnPolicyTrainin
     return config.training(Pendulums(), steps=steps, seed=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [3, 12, 24, 27, 120, 237, 240])
 def test_resumed_anywhere_equals_uninterrupted(step: int, tmp_path: Path) -> None:
     """At the first step, inside a rollout, at its end, and after the last."""
@@ -227,6 +228,7 @@ def test_fewer_steps_than_environments_are_refused(steps: int, least: int) -> No
         of_pendulums(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgotten", ["acting", "shuffling"])
 def test_the_comparison_can_fail(forgotten: str, tmp_path: Path) -> None:
     expected, _ = finished(of_pendulums())

@@ -54,6 +54,7 @@ def _package(names: tuple[str, ...]) -> str:
     return next(name for name in names if name.startswith("robo_"))
 
 
+@pytest.mark.slow
 def test_back_end_is_chosen_before_mujoco_is_imported() -> None:
     modules = modules_with_mujoco()
     assert {"robo_app.playback.window", "robo_real.kinematics", "robo_sims.simulation"} <= {*modules}
@@ -61,6 +62,7 @@ def test_back_end_is_chosen_before_mujoco_is_imported() -> None:
     assert subprocess.check_output(command, text=True, env=bare_environment()).strip() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["robo_app.playback.window", "robo_real.kinematics"])
 def test_process_that_imports_it_first_draws(first: str) -> None:
     program = f"""

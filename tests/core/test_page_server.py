@@ -56,6 +56,7 @@ def test_page_server_closes_silent_connections(monkeypatch, sent):
             pass
 
 
+@pytest.mark.slow
 def test_page_server_gives_up_a_body_that_does_not_come(monkeypatch):
     monkeypatch.setattr(server, "IDLE", 0.3)
     with served(write("/note", lambda *_: {})) as page, socket.create_connection(("127.0.0.1", page.port), 20) as link:
@@ -64,6 +65,7 @@ def test_page_server_gives_up_a_body_that_does_not_come(monkeypatch):
         assert link.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.slow
 def test_page_server_keeps_a_silent_websocket(monkeypatch):
     monkeypatch.setattr(server, "IDLE", 0.2)
     with served() as page, talk(page) as link:

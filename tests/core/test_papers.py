@@ -94,6 +94,7 @@ def test_components_of_a_paper_are_loaded(lab: Path) -> None:
         load("learners", "lab-none")
 
 
+@pytest.mark.slow
 def test_a_heading_is_what_the_whole_recipe_says() -> None:
     for name, file in recipe_files().items():
         recipe, found = read_recipe(name), heading(file)

@@ -62,6 +62,7 @@ DEEP_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", DEEP_FILES.values(), ids=DEEP_FILES)
 def test_deep_yaml_is_one_error(tmp_path: Path, read) -> None:
     path = tmp_path / "deep.yaml"

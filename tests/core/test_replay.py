@@ -108,6 +108,7 @@ def put(replay: ReplayBuffer, *steps: Transition) -> ReplayBuffer:
 EPISODES = st.lists(st.tuples(st.integers(1, 7), st.sampled_from(["terminated", "truncated", "cut", "begun"])), max_size=12)
 
 
+@pytest.mark.slow
 @given(episodes=EPISODES, capacity=st.integers(2, 40), n_step=st.integers(1, 5), running=st.integers(1, 4))
 def test_every_transition_is_the_one_that_was_added(episodes, capacity, n_step, running):
     replay, naive, number = ReplayBuffer(SPEC, capacity, 0), NaiveReplay(capacity), 0

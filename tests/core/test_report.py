@@ -128,6 +128,7 @@ def page_of(runs, tmp_path):
     return SimpleNamespace(html=html, **vars(Page(html)))
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_told_on_one_page_without_network(tmp_path):
     page = page_of([make_run(tmp_path)], tmp_path)
     for words in (
@@ -276,6 +277,7 @@ def test_model_without_usable_answers_is_said(counts, told):
     assert len(found) == bool(told) and told in "".join(found)
 
 
+@pytest.mark.slow
 def test_several_seeds_share_one_headline_judged_by_the_weakest(tmp_path):
     runs = [make_run(tmp_path, seed=seed, rate=rate, films=False) for seed, rate in enumerate((0.98, 0.5, 1.0))]
     page = page_of(runs, tmp_path)
@@ -286,6 +288,7 @@ def test_several_seeds_share_one_headline_judged_by_the_weakest(tmp_path):
         assert label in page.text
 
 
+@pytest.mark.slow
 def test_two_recipes_have_a_headline_and_a_colour_each(tmp_path):
     runs = [make_run(tmp_path, name=name, seed=seed, films=False) for name in ("sac", "rlpd") for seed in (0, 1)]
     page = page_of(runs, tmp_path)
@@ -353,6 +356,7 @@ def test_report_names_the_seed_and_defines_every_colour_it_uses(tmp_path):
     assert drawn and all(f"--{color}:" in text and f".fill.{color} " in text for color in drawn)
 
 
+@pytest.mark.slow
 def test_report_has_extra_evaluations_measures_and_videos(tmp_path):
     path = make_run(tmp_path)
     measures = (Measure("distance", "km", "that was driven"), Measure("crashes", "1/km", "into others", per="distance"))

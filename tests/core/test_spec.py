@@ -64,6 +64,7 @@ ACTION_SPECS = st.lists(
 )
 
 
+@pytest.mark.slow
 @hypothesis.given(ACTION_SPECS, st.data())
 def test_to_normalized_inverts_to_physical(spec, data):
     action = np.array(data.draw(st.lists(st.floats(-1, 1, width=32), min_size=spec.size, max_size=spec.size)), np.float32)
@@ -270,6 +271,7 @@ ENVIRONMENT_SPECS = st.builds(
 )
 
 
+@pytest.mark.slow
 @hypothesis.given(ENVIRONMENT_SPECS)
 def test_json_round_trip_keeps_everything(spec):
     copy = EnvironmentSpec.from_json(json.loads(json.dumps(spec.to_json(), allow_nan=False)))

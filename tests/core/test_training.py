@@ -100,6 +100,7 @@ def test_resumed_anywhere_equals_uninterrupted(make: Callable[[], OnlineTraining
         assert finished(resumed)[0] == expected, f"resumed at step {step}"
 
 
+@pytest.mark.slow
 def test_mapping_the_replay_changes_nothing(tmp_path: Path) -> None:
     def mapped() -> OnlineTraining[EnvironmentSteps]:
         environment = make_environment("gymnasium/InvertedPendulum-v5")
@@ -114,6 +115,7 @@ def test_mapping_the_replay_changes_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 
 
+@pytest.mark.slow
 def test_the_comparison_can_fail(tmp_path: Path) -> None:
     expected, _ = finished(sac_on_mujoco())
     sac_on_mujoco().run(Silent(save=(20, tmp_path)))
@@ -124,6 +126,7 @@ def test_the_comparison_can_fail(tmp_path: Path) -> None:
     assert finished(resumed)[0] != expected
 
 
+@pytest.mark.slow
 def test_nondeterministic_environment_is_resumed_warm(tmp_path: Path) -> None:
     sac_on_mujoco().run(Silent(save=(20, tmp_path)))
     parts = load_checkpoint(tmp_path).parts

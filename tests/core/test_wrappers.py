@@ -291,6 +291,7 @@ def test_every_prefix_of_before_is_a_wrapper():
     assert not {*PREFIXES} & known("environments").keys()
 
 
+@pytest.mark.slow
 def test_wrappers_are_in_runs_that_go_on_and_are_judged(tmp_path):
     made = {
         "environment": {"name": POINT, "wrappers": [{"name": "maximum"}, {"name": "time_limit", "steps": 6}]},

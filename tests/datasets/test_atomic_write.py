@@ -70,6 +70,7 @@ def test_two_at_once(tmp_path):
     assert (tmp_path / "x").read_text() == "first"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 5_000, 40_000])
 def test_a_disk_that_is_full_is_one_error_of_hdf5(tmp_path, room):
     """In a process of its own: HDF5 that was told of it crashes at a later file."""

@@ -67,6 +67,7 @@ def test_replay_leaves_out_pictures_that_a_spec_lacks(filled):
 # what is sampled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_batches_are_those_of_a_memory_in_ram_for_the_same_seed(filled, spec, n_step):
     memory = ReplayBuffer(spec, sum(LENGTHS) + len(LENGTHS), seed=7, extras=EXTRAS)
@@ -123,6 +124,7 @@ def test_an_episode_without_steps_takes_no_row(dataset, make_episode):
         CachedEpisodes(dataset, dataset.entries()[:1]).replay(seed=0).sample(1)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(lengths=st.lists(st.integers(1, 8), min_size=1, max_size=6), length=st.integers(1, 10), before=st.integers(0, 9))
 def test_a_window_never_leaves_its_episode(spec_of_numbers, numbered, lengths, length, before):
@@ -181,6 +183,7 @@ def test_episodes_can_be_asked_for_one_by_one(filled, same):
     assert not (filled.path / "cache").exists(), "reading builds nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("death", [0, 2])
 def test_kill_while_building_leaves_no_cache(filled, death):
     killed = subprocess.run([sys.executable, BUILD, filled.path, str(death)], check=False, timeout=120)
@@ -191,6 +194,7 @@ def test_kill_while_building_leaves_no_cache(filled, death):
     assert cache.rows["starts"].sum() == sum(LENGTHS)
 
 
+@pytest.mark.slow
 def test_two_builders_at_once_both_succeed(filled):
     command = [sys.executable, BUILD, filled.path]
     builders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -197,6 +197,7 @@ ENCODES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encode", ENCODES)
 def test_encoder_leaves_scheduling_ordinary(encode, tmp_path):
     """As root, SVT-AV1 gives the calling thread and its own the highest real-time priority: a robot's loop would wait."""

@@ -70,6 +70,7 @@ def test_segments_that_nothing_holds_are_refused(filled):
 
 
 # ---------------------------------------------------------------------------------------------- answers
+@pytest.mark.slow
 def test_after_a_break_down_only_what_has_no_answer_is_asked(filled):
     asked = draw_questions(filled.entries(), 30, 1, seed=0)
     Counting.breaks_after = 7
@@ -111,6 +112,7 @@ def test_answer_to_changed_or_missing_clip_is_refused(filled, how, monkeypatch):
     assert len(answered) == 3 and len([*PreferenceSet(filled, "mine")]) == 2
 
 
+@pytest.mark.slow
 def test_fit_refuses_comparison_of_missing_episode(filled, tmp_path):
     collect_preferences(filled, OracleRater(), draw_questions(filled.entries(), 40, 1, seed=0), 1, "mine")
     (filled.path / "episodes" / filled.entries()[0].file).unlink()

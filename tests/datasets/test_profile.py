@@ -67,6 +67,7 @@ def test_coverage_is_told_for_each_actor_and_leaves_pictures_out(recorded):
     assert found == profile(recorded)["coverage"], "the draw is always the same"
 
 
+@pytest.mark.slow
 def test_coverage_looks_at_so_many_steps_of_an_actor(dataset, make_episode):
     with dataset.writer() as writer:
         for seed in range(3):

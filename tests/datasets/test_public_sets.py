@@ -296,6 +296,7 @@ def test_the_real_files_have_the_listed_hashes(name, folder):
     assert sum(path.is_file() for path in Path("out").rglob("*")) == len(public_set(name).members)
 
 
+@pytest.mark.slow
 def test_the_real_drive_and_experts_become_datasets():
     for name, folder, episodes in (("donkeycar", "driving", 10), ("cs285-halfcheetah", "experts", 2)):
         fetch(name, public_set(name), Path(name), reference(folder))

@@ -64,6 +64,7 @@ def assert_told_everywhere(capsys, dataset, line, tmp_path) -> None:
         assert any(line in kept for kept in Dataset(tmp_path / "back").card["remarks"])
 
 
+@pytest.mark.slow
 def test_times_that_contradict_the_rate(recorded, capsys, tmp_path):
     """An episode with steps 0.298 s apart was exported as 20 frames a second, and no command said so."""
     dataset = recorded({"timestamps": np.arange(STEPS + 1) * 0.298}, {})

@@ -144,6 +144,7 @@ print("held", flush=True)
 sys.stdin.read()"""
 
 
+@pytest.mark.slow
 def test_a_catalogue_that_another_process_holds(filled, monkeypatch):
     monkeypatch.setattr(database, "WAIT", 0.05)
     journal_of(filled, rich_episode(SPEC, 5, 9))
@@ -224,6 +225,7 @@ print(*map(os.waitstatus_to_exitcode, ends))
 """
 
 
+@pytest.mark.slow
 def test_too_little_memory(tmp_path):
     """Real allocations fail, in Python, NumPy and HDF5, at 25 places of the reading; in a process with a small heap."""
     spec = make_spec("test/Wide-v0", ArraySpec("x", (1_000,)))

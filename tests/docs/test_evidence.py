@@ -92,6 +92,7 @@ def test_levels_follow_the_orders() -> None:
         computed_level(replace(proven, study="none"), ARCHIVES)
 
 
+@pytest.mark.slow
 def test_orders_of_runs_are_computed_from_their_episodes() -> None:
     archive = archive_named("arm-pick", ARCHIVES)
     assert holds(archive, Order("arm-pick-rlpd", "arm-pick-bc", by="success")) == "yes"

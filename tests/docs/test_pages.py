@@ -63,6 +63,7 @@ def batch(rewards) -> Batch:
     )
 
 
+@pytest.mark.slow
 def test_the_learner_imitates_what_was_rewarded(module_of):
     learner = module_of("extending/adding-a-learner.md").RWRConfig(lr=1e-3, temperature=0.01).build(SPEC, seed=0)
     assert isinstance(learner, Learner)

@@ -44,6 +44,7 @@ def test_loss_of_choices_is_the_cross_entropy(discrete_spec, make_batch):
     np.testing.assert_allclose(result.detach(), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_continuous_actions_are_learnt_up_to_the_limits(spec, make_batch):
     batch = make_batch(spec, 256)
     position = batch.observations["joint_position"]
@@ -58,6 +59,7 @@ def test_continuous_actions_are_learnt_up_to_the_limits(spec, make_batch):
     assert np.abs(cloned - actions[:50]).mean() < 0.05
 
 
+@pytest.mark.slow
 def test_choices_are_learnt_and_drawn(discrete_spec, make_batch):
     batch = make_batch(discrete_spec, 256)
     position = batch.observations["joint_position"]
@@ -106,6 +108,7 @@ def test_an_action_that_is_not_finite_refuses_the_update(spec, make_batch, leave
     assert leaves(learner.state_dict()) == before
 
 
+@pytest.mark.slow
 def test_pictures_alone_are_cloned():
     spec = make_spec("test/camera", picture_spec(shape=(16, 16, 3)))
     bright = np.random.default_rng(0).integers(0, 255, 64)

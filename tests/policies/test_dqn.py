@@ -52,6 +52,7 @@ def test_target_takes_the_online_choice_and_the_slow_value(monkeypatch):
     assert learner.targets(data).tolist() == [1.0 + 0.5 * -3.0, 0.5 + 0.5 * 2.0, 2.0]
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_chain():
     learner = DQN(SPEC, DQNConfig(network=Network(hidden=(32,)), lr=3e-3, tau=0.05), 0)
     data = chain()
@@ -89,6 +90,7 @@ def test_continuous_actions_and_wrong_settings_are_refused():
             updated(DQNConfig(), wrong)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_machine_is_made_and_goes_on(tmp_path):
     machine = {"labels": {"key": {"entry": "grid", "index": 490, "above": 0.5}}, "formula": "F key"}
     recipe = {

@@ -127,6 +127,7 @@ def test_a_folder_without_encoder_is_refused(tmp_path: Path) -> None:
         FittedEncoder(str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("torn", ["weights.safetensors", "encoder.json"])
 def test_a_torn_folder_is_refused(folder: Path, tmp_path: Path, torn: str) -> None:
     for path in folder.iterdir():
@@ -240,6 +241,7 @@ def make_model(kind: str, folder: Path) -> None:
     processor.save_pretrained(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "size"), [("dinov2", 32), ("siglip", 32), ("resnet", 16)])
 def test_pretrained_models_encode_pictures(tmp_path: Path, kind: str, size: int) -> None:
     make_model(kind, tmp_path)

@@ -87,6 +87,7 @@ def sb3_policy(name):
     return training.policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SB3)
 def test_sb3_exports_act_alike(name, tmp_path):
     policy = sb3_policy(name)
@@ -141,6 +142,7 @@ def test_weights_alone_are_those_of_the_network(tmp_path):
     assert sorted(path.name for path in done.folder.iterdir()) == ["policy.json", "policy.safetensors"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [updated(ACTConfig(), ACT), updated(ACTConfig(), ACT, executed=3), updated(DiffusionBCConfig(), SMALL, noise_levels=3)],
@@ -152,6 +154,7 @@ def test_runner_plays_chunks_as_the_policy(config, tmp_path):
     assert export(policy, "torchscript", tmp_path / "out", episodes).difference <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_runner_draws_its_own_noise(tmp_path):
     policy = policy_of(updated(DiffusionBCConfig(), SMALL, noise_levels=3))
     export(policy, "torchscript", tmp_path / "out", random_episodes(policy.environment_spec))

@@ -201,6 +201,7 @@ def test_discriminator_sees_an_absorbing_state_for_each_end():
     assert torch.equal(seen[0][4:], absorbing(torch.zeros(2, 3))) and seen[0][:4, 2].abs().max() == 0.0
 
 
+@pytest.mark.slow
 def test_penalty_keeps_the_discriminator_smooth():
     found = {}
     for weight in (10.0, 0.0):

@@ -332,6 +332,7 @@ DRAWING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", DRAWING.values(), ids=DRAWING)
 def test_drawn_chunks_keep_to_one_of_two_ways(config):
     """Cloning by squared errors goes between them."""

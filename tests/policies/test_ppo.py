@@ -192,6 +192,7 @@ def double_heads(networks: PolicyValue, vectors: torch.Tensor) -> tuple[torch.Te
     return outputs, (critic @ networks.critic_weight)[:, 0] + networks.critic_bias
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS])
 @pytest.mark.parametrize("privileged", [False, True])
 def test_engines_agree_over_ten_updates(kind, privileged, spec, discrete_spec, collect):
@@ -265,6 +266,7 @@ def copy_rollout(ours: PPO, theirs: SB3PPO) -> None:
     buffer.compute_returns_and_advantage(last_values=last, dones=data.ended[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["reference", "accelerated"])
 def test_update_equals_that_of_stable_baselines(engine, spec, collect, monkeypatch):
     """Same networks, rollout and order of minibatches: the same losses and parameters, in two updates one after the other."""
@@ -343,6 +345,7 @@ class ForgetsTheLimit(PPO):
 PLAIN = {"normalize": {"observations": False, "rewards": False}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("environment", "kind"), [(Clock, PPO), (EndlessClock, PPO), (EndlessClock, ForgetsTheLimit)])
 def test_values_at_terminal_and_at_time_limit(environment, kind, silent):
     config = updated(

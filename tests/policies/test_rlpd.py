@@ -132,6 +132,7 @@ def test_more_target_critics_than_critics_are_refused():
         RLPDConfig(critics=2, target_critics=3)
 
 
+@pytest.mark.slow
 def test_three_states_reach_their_known_values():
     """A chain with rewards 0.5, -1 and 2 that ends: without entropy in the target the values are those of the rewards."""
     spec = make_spec("chain", ArraySpec("state", (3,)))

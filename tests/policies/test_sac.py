@@ -248,6 +248,7 @@ def true_values(ends: bool) -> np.ndarray:
     return np.linalg.solve(np.eye(3) - 0.8 * to_next, [0.5, -1.0, 2.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("ends", [True, False])
 def test_three_states_reach_their_known_values(ends, precision, three_states):
@@ -366,6 +367,7 @@ def test_seed_determines_result_and_globals_are_untouched(spec, make_batch, leav
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_metrics_are_means_and_come_every_hundred_updates(spec, make_batch):
     learner, batch = SMALL.build(spec, 0), make_batch(spec, 4)
     reports = [learner.update(batch) for _ in range(200)]

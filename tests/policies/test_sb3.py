@@ -178,6 +178,7 @@ def test_equals_plain_sb3_on_halfcheetah_bit_for_bit(name):
         assert_equal(untrained, parameters_of(plain))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "taken"), [("ppo", 256), ("a2c", 288), ("sac", 300), ("td3", 300)])
 def test_no_rollout_is_begun_that_would_exceed_the_budget(name, taken):
     config, recorder = EQUAL[name][0], Recorder(act_on=cheetah().reset(seed=0)[0])
@@ -203,6 +204,7 @@ def test_dqn_equals_plain_sb3_on_cartpole_bit_for_bit():
     assert_equal(parameters_of(training.model), parameters_of(plain))
 
 
+@pytest.mark.slow
 def test_normalized_ppo_in_several_environments_equals_plain_sb3():
     def plain_environment():
         made, space = gymnasium.make("HalfCheetah-v5"), gymnasium.spaces.Box(-np.inf, np.inf, (17,), np.float32)
@@ -233,6 +235,7 @@ class BatchedCheetahs:
         return make_vector_environment("gymnasium/HalfCheetah-v5", num_envs, threads=1, autoreset_mode="SameStep")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [PPOConfig(n_steps=16, n_envs=3, batch_size=48, **SMALL), SACConfig(n_envs=3, **REPLAY, **SMALL)]
 )
@@ -327,6 +330,7 @@ def test_off_policy_learning_from_demonstrations_starts_at_once():
     assert training.model._n_updates == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("discrete", "expert"), [(False, Expert()), (True, DiscreteExpert())], ids=["continuous", "discrete"])
 def test_cloned_ppo_starts_far_better_than_uncloned(discrete, expert):
     environment = Reach(discrete=discrete)
@@ -388,6 +392,7 @@ def assert_same(a, b, where=""):
         assert np.array_equal(np.asarray(a), np.asarray(b)), where
 
 
+@pytest.mark.slow
 def test_dqn_goes_on_with_its_exploration_rate():
     config = DQNConfig(**REPLAY, exploration_fraction=0.9, **SMALL)
     saved = config.training(CartPole, steps=400, seed=0)

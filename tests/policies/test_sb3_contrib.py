@@ -97,6 +97,7 @@ def test_an_action_depends_on_what_was_seen_before():
     assert not np.allclose(*memories)
 
 
+@pytest.mark.slow
 def test_memory_and_networks_are_saved(tmp_path):
     config = RecurrentPPOConfig(**MEMORY)
     training = config.training(bandit, steps=128, seed=0)

@@ -130,6 +130,7 @@ class Saving:
             self.kept = packed(training.state_dict())
 
 
+@pytest.mark.slow
 def test_a_training_that_was_saved_goes_on_exactly() -> None:
     config = SB3SACHILConfig(**SMALL, offline_fraction=0.0, learning_starts=5, buffer_size=100)
 

@@ -31,6 +31,7 @@ def groups_of(kind):
     return {item.name for item in dataclasses.fields(kind) if dataclasses.is_dataclass(item.default)}
 
 
+@pytest.mark.slow
 def test_a_learner_has_few_settings_of_its_own():
     counts = setting_counts(in_groups=False)
     assert {"sac", "ppo", "group-ppo", "sb3-tqc"} <= set(counts) and max(counts.values()) <= MOST, counts

@@ -169,6 +169,7 @@ def test_minilm_puts_the_same_meaning_together():
     assert minilm().encode([]).shape == (0, 384)
 
 
+@pytest.mark.slow
 @reads
 def test_minilm_tells_a_policy_its_task():
     environment = InstructedWrapper().wrap(Told())

@@ -68,6 +68,7 @@ def test_actions_are_those_of_stable_baselines3(tmp_path, kind):
         np.testing.assert_allclose(physical, expected, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ppo", "ppo gsde", "sac", "sac gsde", "a2c choices"])
 def test_sampled_actions_spread_as_those_of_stable_baselines3(tmp_path, kind):
     file, model = saved(tmp_path, kind)

@@ -130,6 +130,7 @@ def test_killed_process_loses_no_line(tmp_path):
     assert numbers(path) == list(range(1, 501)) and len(files(path)) > 2
 
 
+@pytest.mark.slow
 def test_disk_that_hangs_delays_nobody_and_gets_every_line(tmp_path):
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)
@@ -161,6 +162,7 @@ def test_writer_that_is_killed_is_replaced(tmp_path):
     assert lines(path)[2]["why"] == "the one before ended with status -9: its numbers may be missing"
 
 
+@pytest.mark.slow
 def test_log_that_cannot_be_written_is_refused(tmp_path):
     path = tmp_path / "audit.jsonl"
     with (
@@ -185,6 +187,7 @@ def test_line_that_is_cut_or_long_breaks_no_other(tmp_path):
     assert json.loads(long)["number"] == 1 and '"path": "/pose"' in json.loads(long)["cut"]
 
 
+@pytest.mark.slow
 def test_full_disk_is_told_and_stops_nothing():
     log = AuditLog(Path("/dev/full"))
 

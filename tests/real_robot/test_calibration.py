@@ -61,6 +61,7 @@ def views(mounting, count=14):
     return pictures, hands
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mounting", ["hand", "fixed"])
 def test_known_camera_is_found(mounting):
     pictures, hands = views(mounting)
@@ -98,6 +99,7 @@ def test_pictures_without_the_board_are_left_out_or_refused():
         calibrate(pictures, hands, Charuco(columns=9, rows=4))
 
 
+@pytest.mark.slow
 def test_orientations_that_are_too_alike_are_refused():
     pictures, hands = views("hand", 8)
     still = [pose(hand[:3, 3], Rotation.from_matrix(hands[0][:3, :3])) for hand in hands]
@@ -229,6 +231,7 @@ def test_damaged_views_are_named(changes, said, tmp_path):
     assert not (tmp_path / "camera.yaml").exists()
 
 
+@pytest.mark.slow
 def test_torn_lists_other_sizes_and_missing_folders_are_told(tmp_path):
     folder = write_folder(tmp_path / "views", count=8)
     with (folder / "views.jsonl").open("a") as file:

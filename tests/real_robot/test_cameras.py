@@ -92,6 +92,7 @@ def camera(device):
     found.close()
 
 
+@pytest.mark.slow
 def test_camera_process_sends_new_pictures(camera):
     first = camera.newest()
     assert first.picture.shape == (32, 32, 3) and first.identity == "A1"
@@ -101,6 +102,7 @@ def test_camera_process_sends_new_pictures(camera):
     assert not np.array_equal(first.picture, second.picture)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "kind", "words"),
     [
@@ -122,6 +124,7 @@ def test_camera_process_reports_fault_and_recovers(camera, device, state, kind, 
     assert (camera.pid != before) == state.get("dies", False)
 
 
+@pytest.mark.slow
 def test_camera_process_refuses_another_device(camera, device):
     device(plugged=False)
     fault_of(camera)
@@ -134,6 +137,7 @@ def test_camera_process_refuses_another_device(camera, device):
     assert working(camera).identity == "A1"
 
 
+@pytest.mark.slow
 def test_killed_camera_process_is_replaced(camera):
     number, pid = camera.newest().number, camera.pid
     os.kill(pid, signal.SIGKILL)
@@ -141,6 +145,7 @@ def test_killed_camera_process_is_replaced(camera):
     assert working(camera).number > number and camera.pid != pid
 
 
+@pytest.mark.slow
 def test_camera_that_is_missing_is_refused_at_start(device):
     device(plugged=False)
     with pytest.raises(CameraFault, match="does not open"):
@@ -479,6 +484,7 @@ def watched_plant(twin):
         thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
@@ -522,6 +528,7 @@ class Failing:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
@@ -552,6 +559,7 @@ def test_camera_fault_stops_plant_within_a_period(serve_in_step, beside, kind, r
     environment.close()
 
 
+@pytest.mark.slow
 def test_arm_goes_on_after_camera_is_back_and_person_looked(under_way, device):
     server, environment = under_way
     device(plugged=False)
@@ -570,6 +578,7 @@ def test_arm_goes_on_after_camera_is_back_and_person_looked(under_way, device):
     assert events and events[0]["camera"] == "wrist"
 
 
+@pytest.mark.slow
 def test_cameras_of_two_sizes_beside_fake_arm(device):
     cameras = {"wrist": device.settings, "front": device.settings | {"image_size": 24, "scene": 2}}
     fake = build_server(ServerSettings(driver="fake", cameras=cameras, port=0))

@@ -252,6 +252,7 @@ def test_keys_move_the_arm_through_the_guard_and_space_stops_it(console, page):
     start(page)
 
 
+@pytest.mark.slow
 def test_stop_is_received_while_robot_rearms(console, page):
     robot = console.server_of_robot.application.robot
     entered, left = threading.Event(), threading.Event()
@@ -294,6 +295,7 @@ class Keeps:
         self.ended.append(rollout)
 
 
+@pytest.mark.slow
 def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
     kept = Keeps()
     console.keep(kept, {})
@@ -317,6 +319,7 @@ def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
     assert len(episode.interventions) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["success", "failure", "discard"])
 def test_a_label_ends_the_episode_and_decides_whether_it_is_kept(console, page, label):
     kept = Keeps()
@@ -330,6 +333,7 @@ def test_a_label_ends_the_episode_and_decides_whether_it_is_kept(console, page, 
     assert told["episodes"] == (label != "discard")
 
 
+@pytest.mark.slow
 def test_the_end_of_an_episode_is_shown_once_it_is_stored(console, page):
     class Slow(Keeps):
         def end(self, rollout):
@@ -344,6 +348,7 @@ def test_the_end_of_an_episode_is_shown_once_it_is_stored(console, page):
     assert len(kept.ended) == 1, "whoever saw the end may have ended the program"
 
 
+@pytest.mark.slow
 def test_the_second_operator_may_watch_and_stop_and_nothing_else(console, page):
     second = Page(console)
     second.say(kind="sit")
@@ -358,6 +363,7 @@ def test_the_second_operator_may_watch_and_stop_and_nothing_else(console, page):
     second.until(lambda told: told["operator"] == "you" or second.say(kind="sit"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [{"token": "wrong"}, {"token": ""}, {"token": "ä"}, {"token": "\ud800"}])
 def test_a_wrong_token_sees_nothing(console, first):
     page = Page(console, **first)
@@ -366,6 +372,7 @@ def test_a_wrong_token_sees_nothing(console, first):
     assert error.value.rcvd.code == 4401
 
 
+@pytest.mark.slow
 def test_foreign_origins_and_names_are_refused(console):
     for arguments in ({"origin": "http://evil.example"}, {"origin": None}, {"origin": "null"}):
         with pytest.raises(InvalidStatus, match="403"):
@@ -375,6 +382,7 @@ def test_foreign_origins_and_names_are_refused(console):
         urllib.request.urlopen(request)
 
 
+@pytest.mark.slow
 def test_page_has_no_token_and_loads_nothing_foreign(console):
     for path in ("/", "/page.js", "/controls.js", "/page.css", "/style.css"):
         with urllib.request.urlopen(f"http://127.0.0.1:{console.server.port}{path}") as answer:
@@ -384,6 +392,7 @@ def test_page_has_no_token_and_loads_nothing_foreign(console):
         urllib.request.urlopen(f"http://127.0.0.1:{console.server.port}/../server.py")
 
 
+@pytest.mark.slow
 def test_page_without_a_websocket_is_refused_with_safe_headers(console):
     address = f"http://127.0.0.1:{console.server.port}"
     request = urllib.request.Request(f"{address}/socket", headers={"Origin": address})
@@ -394,6 +403,7 @@ def test_page_without_a_websocket_is_refused_with_safe_headers(console):
         assert "Server" not in refusal.headers
 
 
+@pytest.mark.slow
 def test_invalid_messages_are_refused_and_finally_disconnect(console, page):
     start(page)
     hands = [{"held": 1, "action": STILL}, {"held": True, "action": [1]}, {"held": True, "action": [5.0] * 5}]
@@ -415,6 +425,7 @@ def test_invalid_messages_are_refused_and_finally_disconnect(console, page):
     watcher.until(lambda told: told["health"]["mode"] == "stopped")
 
 
+@pytest.mark.slow
 def test_a_message_that_is_too_large_ends_the_connection(console, page):
     page.socket.send("x" * (LARGEST_MESSAGE + 1))
     with pytest.raises(ConnectionClosed):
@@ -422,6 +433,7 @@ def test_a_message_that_is_too_large_ends_the_connection(console, page):
             page.socket.recv(timeout=10)
 
 
+@pytest.mark.slow
 def test_a_slow_page_is_sent_no_queue_of_old_reports(console):
     slow = Page(console)
     slow.told("welcome")
@@ -431,6 +443,7 @@ def test_a_slow_page_is_sent_no_queue_of_old_reports(console):
         slow.socket.recv(timeout=0.5)
 
 
+@pytest.mark.slow
 def test_words_that_answer_old_reports_command_nothing(console, page, monkeypatch):
     start(page)
     page.held, page.action = True, RIGHT
@@ -443,6 +456,7 @@ def test_words_that_answer_old_reports_command_nothing(console, page, monkeypatc
     page.until(lambda told: told["health"]["mode"] == "stopped")
 
 
+@pytest.mark.slow
 def test_a_person_is_told_apart_in_what_is_recorded(console, page):
     kept = Keeps()
     console.keep(kept, {})

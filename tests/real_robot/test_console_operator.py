@@ -64,6 +64,7 @@ def test_takeover_in_a_new_episode_leaves_the_fingers(held_before):
     assert human.command(observation, proposed)[4] == -1.0
 
 
+@pytest.mark.slow
 def test_report_pairs_the_grip_with_its_episode(console, page):
     start(page)
     first = page.until(lambda told: told["grip"] is not None)
@@ -100,6 +101,7 @@ def test_stop_after_a_loss_names_its_cause(lose, why):
     assert robot.by == f"the console: {why}"
 
 
+@pytest.mark.slow
 def test_page_and_log_say_who_stopped_the_arm(console, page):
     start(page)
     page.say(kind="stop")
@@ -107,6 +109,7 @@ def test_page_and_log_say_who_stopped_the_arm(console, page):
     assert told["health"]["reason"] == "stop: the operator at the console"
 
 
+@pytest.mark.slow
 def test_robot_lost_at_a_press_ends_and_keeps_the_episode(console, page, monkeypatch):
     kept = []
     monkeypatch.setattr(console, "on_episode", kept.append)
@@ -127,6 +130,7 @@ def test_robot_lost_at_a_press_ends_and_keeps_the_episode(console, page, monkeyp
 # re-arming
 
 
+@pytest.mark.slow
 def test_rearm_names_a_report_and_ends_no_later_stop(console, page):
     guard = console.server_of_robot.application.robot.guard
     page.say(kind="rearm")
@@ -144,6 +148,7 @@ def test_rearm_names_a_report_and_ends_no_later_stop(console, page):
         console.environment.unwrapped.robot.rearm("Ada", looked["health"]["stops"])
 
 
+@pytest.mark.slow
 def test_hello_with_a_lone_surrogate_is_a_wrong_token(console):
     page = Page(console, token="\ud800")
     with pytest.raises(Exception, match="4401"):

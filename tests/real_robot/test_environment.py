@@ -125,6 +125,7 @@ def test_closed_gripper_is_absent_from_action_and_sim_spec():
     assert twin.environment_spec.action.names == ("dx", "dy", "dz", "turn") and twin.action_space == simulated.action_space
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("settings", "holds"), [(PEG, True), ({"action_repeat": 2}, False)], ids=["closed", "free"])
 def test_closed_gripper_holds_peg_under_random_policy(settings, holds):
     environment = lockstep("robo/ArmPegInsert-v0", **settings)
@@ -175,11 +176,13 @@ def test_scripted_sim_policy_succeeds_on_twin(task):
     assert np.mean([len(episode) for episode in results]) < 1.3 * np.mean(lengths)
 
 
+@pytest.mark.slow
 def test_the_scripted_policy_inserts_the_peg_with_closed_fingers():
     environment = lockstep("robo/ArmPegInsert-v0", **PEG)
     assert all(rollout(environment, environment.scripted_policy(seed), seed=seed).success for seed in range(4))
 
 
+@pytest.mark.slow
 def test_three_period_action_is_divided():
     environment = lockstep("robo/ArmPick-v0", action_repeat=3)
     episode = rollout(environment, environment.scripted_policy(0), seed=0)
@@ -197,6 +200,7 @@ def test_twin_episode_starts_at_simulated_pose(serve_in_step, beside):
     environment.close()
 
 
+@pytest.mark.slow
 def test_a_policy_reaches_over_http(serve_in_step, beside):
     environment = beside(serve_in_step())
     evaluation = evaluate(environment.scripted_policy(0), environment, seeds=range(2))
@@ -226,6 +230,7 @@ def test_a_twin_runs_faster_than_time_where_it_is_told_to(serve):
 # addresses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("over_http", [False, True])
 def test_times_of_an_episode_are_those_of_its_measurements(over_http, serve_in_step, beside, tmp_path):
     """The twin's clock passes while somebody waits: what arrives within milliseconds was measured 50 ms apart."""
@@ -281,6 +286,7 @@ def test_an_interrupted_episode_is_not_gone_through_again():
     assert not resumed.exact and len(resumed) == 0 and len(arm.sent) == sent
 
 
+@pytest.mark.slow
 def test_what_a_guard_changed_is_stored_by_the_rollout():
     environment = fake_reach()
     environment.robot.guard._high[0] = 0.462
@@ -351,6 +357,7 @@ class _Still:
         return np.array([self._along, 0, 0, 0, 1], np.float32)
 
 
+@pytest.mark.slow
 def test_safety_filter_keeps_the_twin_in_a_box_behind_its_guard():
     """The plant tells where the gripper went, and the episode who chose each action."""
     box = [[0.4, -0.1, 0.1], [0.55, 0.1, 0.25]]

@@ -110,6 +110,7 @@ def test_a_robot_at_fault_is_stopped_and_the_episode_says_why(under_way, faults,
         environment.reset(seed=1)
 
 
+@pytest.mark.slow
 def test_lost_robot_ends_episode_and_returns_stopped(under_way, link):
     server, environment = under_way()
     link.clock = server.application.robot.clock
@@ -124,6 +125,7 @@ def test_lost_robot_ends_episode_and_returns_stopped(under_way, link):
     again.close()
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_late_now_and_then_is_only_counted(under_way, link):
     server, environment = under_way()
     link.clock, link.jitter = server.application.robot.clock, 0.05
@@ -133,6 +135,7 @@ def test_an_answer_that_is_late_now_and_then_is_only_counted(under_way, link):
     assert server.application.robot.guard.reason == ""
 
 
+@pytest.mark.slow
 def test_commands_on_old_news_are_refused_and_held(under_way, link):
     server, environment = under_way()
     link.clock, link.latency = server.application.robot.clock, 0.25  # a command answers older news than is allowed
@@ -151,6 +154,7 @@ def test_only_one_owner_commands_a_robot(under_way):
     assert server.application.robot.guard.mode == "stopped"
 
 
+@pytest.mark.slow
 def test_second_environment_ends_episode_of_first(under_way, beside):
     server, environment = under_way()
     second = beside(server)
@@ -163,6 +167,7 @@ def test_second_environment_ends_episode_of_first(under_way, beside):
 # cameras
 
 
+@pytest.mark.slow
 def test_frozen_camera_stops_arm_within_one_period(under_way):
     server, environment = under_way(cameras=("wrist",), image_size=32)
     inject(server, camera_freeze=True)
@@ -173,6 +178,7 @@ def test_frozen_camera_stops_arm_within_one_period(under_way):
     assert server.application.robot.guard.mode == "stopped"
 
 
+@pytest.mark.slow
 def test_resized_camera_stops_arm(under_way):
     server, environment = under_way(cameras=("wrist",), image_size=32)
     inject(server, camera_size=16)
@@ -180,6 +186,7 @@ def test_resized_camera_stops_arm(under_way):
     assert "has changed its pictures" in server.application.robot.guard.reason
 
 
+@pytest.mark.slow
 def test_swapped_camera_stops_arm(under_way):
     server, environment = under_way(cameras=("front", "wrist"), image_size=32)
     inject(server, camera_swap=True)
@@ -262,6 +269,7 @@ def test_the_command_of_a_client_that_was_paused_is_discarded(serve):
     assert robot.guard.reason == ""
 
 
+@pytest.mark.slow
 def test_watchdog_tolerates_short_loss_and_stops_at_300_ms(under_way, link):
     server, environment = under_way()
     remote, robot = environment.robot, server.application.robot
@@ -283,6 +291,7 @@ def test_watchdog_tolerates_short_loss_and_stops_at_300_ms(under_way, link):
 # what is stored
 
 
+@pytest.mark.slow
 def test_what_was_executed_is_recorded_with_the_reason(under_way):
     server, environment = under_way()
 

@@ -85,6 +85,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_transcript_of_every_route(serve_in_step):
     server = serve_in_step()
     for route, shapes in GETTERS.items():
@@ -124,6 +125,7 @@ def test_forces_are_told_in_the_frame_of_the_hand(serve_in_step):
     )  # up in the base is back in a hand that points down
 
 
+@pytest.mark.slow
 def test_a_client_of_the_contract_moves_the_arm_and_the_gripper(serve_in_step):
     server = serve_in_step()
     post(server, "/update_param", {f"translational_clip_{axis}": 0.05 for axis in "xyz"})
@@ -160,6 +162,7 @@ def test_pose_that_is_not_reached_says_so(serve_in_step):
     assert reason_of(server, "/pose", {"arr": [*pose[:2], pose[2] + 0.03, *pose[3:]]}) == (200, "box")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("yaw", [0.4, 0.64, 0.92, 1.2])
 def test_poses_between_two_directions_need_not_be_normalised(serve_in_step, yaw):
     """HIL-SERL's interpolate_move takes the numbers between two quaternions as they are."""
@@ -242,6 +245,7 @@ def test_clearing_errors_leaves_a_protective_stop_to_a_person(serve_in_step):
     assert recovered == [1]
 
 
+@pytest.mark.slow
 def test_clearing_no_error_leaves_the_hand_on_its_way(serve_in_step):
     server = serve_in_step(auto_clear=True)
     pose = json.loads(post(server, "/getpos")[2])["pose"]
@@ -275,6 +279,7 @@ def test_error_page_is_written_as_flask_writes_it(serve_in_step):
     assert post(serve_in_step(), "/pose", None)[2] == page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arr", [[float("nan")] * 7, [0.6, 0.2, 0.2, 1.0, 0, 0, 0], [0.46, 0.0, 0.2, 0.5, 0, 0, 0]])
 def test_a_pose_that_would_do_harm_never_reaches_the_arm(serve_in_step, arr):
     server = serve_in_step()
@@ -330,6 +335,7 @@ def test_a_hardware_server_moves_for_nobody_without_a_lease(serve_in_step):
     assert post(server, "/pose", {"arr": [0.46, 0, 0.2, 1, 0, 0, 0]})[0] == 403
 
 
+@pytest.mark.slow
 def test_a_page_in_a_browser_is_kept_out(serve_in_step):
     server = serve_in_step()
     request = urllib.request.Request(server.url + "/open_gripper", b"", {"Origin": "http://evil.example"})
@@ -360,6 +366,7 @@ def test_a_server_that_hangs_does_not_freeze_the_driver():
         driver.close()
 
 
+@pytest.mark.slow
 def test_silent_gripper_is_held_then_blocks_the_arm(serve_in_step):
     server = serve_in_step()
 

@@ -383,6 +383,7 @@ def random_stream(seed, length, hostile, late):
     return stream
 
 
+@pytest.mark.slow
 def test_no_command_of_ten_thousand_escapes():
     sent = 0
     for seed in range(50):

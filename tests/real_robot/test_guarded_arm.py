@@ -187,6 +187,7 @@ def test_the_log_is_appended_to(tmp_path):
     assert [json.loads(line)["mode"] for line in lines] == ["armed", "armed"]
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_the_arm_still_and_nothing_to_re_arm(serve, unhurried):
     server = serve(unhurried)
     guard = server.application.robot.guard

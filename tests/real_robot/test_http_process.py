@@ -283,6 +283,7 @@ def told(link) -> bytes:
     return b"".join(iter(partial(link.recv, 1 << 20), b""))
 
 
+@pytest.mark.slow
 def test_front_closes_what_sends_no_whole_request(fronted):
     port, _ = fronted
     body = HEAD % (b"/robo/stop", 10) + b"{"
@@ -300,6 +301,7 @@ def test_front_closes_what_drips(fronted):
             time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_front_closes_what_reads_no_answer(fronted):
     port, channels = fronted
     with closing(socket.create_connection(("127.0.0.1", port), 30)) as link:

@@ -74,6 +74,7 @@ def drive(robot, action, steps):
     return found
 
 
+@pytest.mark.slow
 def test_guard_drives_the_motors(tmp_path, opened, python):
     robot = opened(GuardedArm(arm(tmp_path, python), LIMITS))
     start = robot.measure()
@@ -96,6 +97,7 @@ def test_guard_drives_the_motors(tmp_path, opened, python):
     assert journal(tmp_path)[-1]["event"] == "disconnected"
 
 
+@pytest.mark.slow
 def test_guard_keeps_the_box(tmp_path, opened):
     limits = replace(LIMITS, box_low=(0.28, -0.3, 0.04))
     robot = opened(GuardedArm(arm(tmp_path), limits))
@@ -131,6 +133,7 @@ def test_lost_process_holds_the_arm(tmp_path, opened, way):
     assert sent[-1] < lost + 0.2  # no motor was sent anything any more
 
 
+@pytest.mark.slow
 def test_nan_of_a_motor_stops_the_arm(tmp_path, opened):
     robot = opened(GuardedArm(arm(tmp_path, robot={"fault": "nan", "after": 0.4}), LIMITS))
     robot.arm()
@@ -141,6 +144,7 @@ def test_nan_of_a_motor_stops_the_arm(tmp_path, opened):
     assert all(math.isfinite(event.get("lift", 0)) for event in journal(tmp_path))
 
 
+@pytest.mark.slow
 def test_recover_starts_a_dead_process_again(tmp_path, opened):
     driver = opened(arm(tmp_path))
     os.kill(driver._process._process.pid, signal.SIGKILL)
@@ -279,6 +283,7 @@ def test_kinematics_reach_a_pose(goal):
     assert model.hand(start + small)[0] - position == pytest.approx(jacobian[:3] @ small, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_gripper_stays_closed_in_a_hold(tmp_path, opened):
     driver = opened(arm(tmp_path))
     state = driver.read()
@@ -289,6 +294,7 @@ def test_gripper_stays_closed_in_a_hold(tmp_path, opened):
     assert driver.read().opening == pytest.approx(0.01, abs=0.002)
 
 
+@pytest.mark.slow
 def test_a_served_robot_is_driven_with_its_pictures(tmp_path):
     limits = tmp_path / "limits.yaml"
     limits.write_text(yaml.safe_dump(plain(LIMITS)))

@@ -93,6 +93,7 @@ def plant_of(robot):
     return robot.driver._plant._physics.data.qpos[:9].copy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("latch", [stopped, faulty, silent, in_reflex])
 def test_no_route_moves_a_stopped_arm(twin, latch, plain):

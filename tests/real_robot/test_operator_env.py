@@ -152,6 +152,7 @@ def test_operator_events_reach_learner_through_log(asked, tmp_path):
     assert rows["vectors"][rows["starts"].astype(bool), -1].sum() == 1, "the label of success, and nothing else, is paid"
 
 
+@pytest.mark.slow
 def test_start_is_refused_while_learner_is_absent(asked):
     operator, me, told = asked.operator, object(), []
     operator.operator_state.acquire(me)
@@ -170,6 +171,7 @@ def test_start_is_refused_while_learner_is_absent(asked):
     assert told == ["", HOLDS, HOLDS, HOLDS, READY]
 
 
+@pytest.mark.slow
 def test_held_episode_is_over_and_next_can_start(asked):
     person = Scripted(asked.operator, asked.person)
     asked.environment.may_begin = person.may_begin

@@ -32,6 +32,7 @@ def test_plant_keeps_the_limits_in_a_flood(limits):
     assert worst.broken(limits) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tilt", [-0.4, 0.4])
 def test_hand_that_presses_at_a_side_gets_no_farther(tilt):
     """It presses on the table, is stopped by the force, springs back and is armed again; without a way back, 5.6 mm outside."""

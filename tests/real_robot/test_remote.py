@@ -161,6 +161,7 @@ def test_link_timeout_holds_against_drips(hostile, monkeypatch, drip):
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_link_takes_nonsense_for_no_answer(hostile, monkeypatch):
     monkeypatch.setattr(Hostile, "body", b"[" * 200_000)
     with pytest.raises(RobotUnavailable, match="no JSON object"):
@@ -170,6 +171,7 @@ def test_link_takes_nonsense_for_no_answer(hostile, monkeypatch):
         hostile.json("/robo/apply")
 
 
+@pytest.mark.slow
 def test_link_takes_no_larger_answer_than_a_picture(hostile, monkeypatch):
     monkeypatch.setattr("robo_real.http_client.LARGEST_ANSWER", 1000)
     monkeypatch.setattr(Hostile, "body", b"x" * 1000)
@@ -179,6 +181,7 @@ def test_link_takes_no_larger_answer_than_a_picture(hostile, monkeypatch):
         hostile.post("/robo/apply", {})
 
 
+@pytest.mark.slow
 def test_link_errors_hold_nothing_a_terminal_obeys(hostile, monkeypatch):
     monkeypatch.setattr(Hostile, "status", 423)
     monkeypatch.setattr(Hostile, "body", json.dumps({"mode": "held", "reason": "\x1b]0;x\x07\n  do: rm"}).encode())

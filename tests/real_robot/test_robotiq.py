@@ -82,6 +82,7 @@ def wait_until(holds, seconds=20.0):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_gripper_is_activated_once_and_follows(peer, gripper):
     gripper.connect()
     assert peer.requests[:3] == ["GET STA", "SET ACT 0 ATR 0", "GET STA"] and "SET ACT 1" in peer.requests
@@ -95,6 +96,7 @@ def test_gripper_is_activated_once_and_follows(peer, gripper):
     wait_until(lambda: gripper.opening == pytest.approx(0.085))
 
 
+@pytest.mark.slow
 def test_active_gripper_is_not_activated_again(gripper, peer):
     peer.variables |= {"ACT": 1, "STA": 3}
     gripper.connect()
@@ -125,6 +127,7 @@ def test_silence_and_a_cut_link_are_reported_in_time(gripper, peer):
     assert time.monotonic() - start < 5
 
 
+@pytest.mark.slow
 def test_closed_connection_is_reported(gripper, peer):
     gripper.connect()
     for connection in peer.sockets:
@@ -134,6 +137,7 @@ def test_closed_connection_is_reported(gripper, peer):
         gripper.go(0.01)
 
 
+@pytest.mark.slow
 def test_fault_is_named_and_ends_with_a_new_activation(gripper, peer):
     gripper.connect()
     peer.variables["FLT"] = 14
@@ -147,6 +151,7 @@ def test_absent_gripper_is_one_error():
         Robotiq("127.0.0.1", port=1).connect()
 
 
+@pytest.mark.slow
 def test_nonsense_is_refused(gripper, peer):
     peer.variables |= {"STA": 3, "POS": 300}
     with pytest.raises(RobotUnavailable, match="POS 300"):
@@ -159,6 +164,7 @@ def test_options_out_of_range_are_refused(setting):
         RobotiqOptions(**setting)
 
 
+@pytest.mark.slow
 def test_ur_measures_and_moves_its_gripper(peer, monkeypatch):
     """The driver's own part: openings in its measurements and targets, faults, and an end with the arm."""
     pytest.importorskip("rtde_receive", reason="pip install ur_rtde")

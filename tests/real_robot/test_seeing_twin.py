@@ -39,6 +39,7 @@ def test_twin_without_own_cameras_adds_those_seen():
     assert twin.cameras == ("camera_wrist", "camera_front")
 
 
+@pytest.mark.slow
 def test_twin_pictures_equal_those_of_simulation(serve_in_step, beside):
     simulated = make_environment("robo/ArmPick-v0", sees="both", image_size=32)
     environment = beside(serve_in_step(task="robo/ArmPick-v0", sees="both", image_size=32))
@@ -52,6 +53,7 @@ def test_twin_pictures_equal_those_of_simulation(serve_in_step, beside):
     simulated.close()
 
 
+@pytest.mark.slow
 def test_frozen_camera_at_a_reset_is_waited_for(monkeypatch):
     twin = Twin(TwinOptions(task="robo/ArmPick-v0", cameras=("front",), image_size=32))
     twin.connect()

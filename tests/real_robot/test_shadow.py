@@ -82,6 +82,7 @@ def played(environment, policy):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"action_repeat": 3, "max_steps": 9}])
 def test_shadow_is_invisible_at_the_plant(robots, settings):
     plain, plant = robots(**settings)
@@ -113,6 +114,7 @@ def test_zero_commands_leave_the_plant_where_it_is(robots):
     assert np.abs(arm - arm[0]).max() > 0.03
 
 
+@pytest.mark.slow
 def test_judge_says_what_apply_does_and_changes_nothing(robots):
     environment, twin = robots()
     environment.reset(seed=0)

@@ -176,6 +176,7 @@ def test_spacemouse_ignores_short_and_foreign_reports(monkeypatch):
     assert read(mouse) == {}
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(min_size=1, max_size=64), max_size=30))
 def test_spacemouse_survives_any_reports(reports):
     with pytest.MonkeyPatch.context() as patch:
@@ -441,6 +442,7 @@ def test_device_commands_while_it_is_held(seat):
     seat.until(kind(DecisionKind.POLICY))
 
 
+@pytest.mark.slow
 def test_unplugged_device_holds_at_once_then_stops(seat):
     seat.device.drive(x=1.0)
     seat.until(kind(DecisionKind.PERSON))
@@ -495,6 +497,7 @@ def test_reading_of_nonsense_is_a_loss(seat):
     seat.until(kind(DecisionKind.HOLD))
 
 
+@pytest.mark.slow
 def test_device_that_keeps_failing_is_opened_now_and_then(seat, monkeypatch):
     monkeypatch.setattr("robo_real.teleoperation.session.RETRY", 0.2)
     monkeypatch.setattr(seat.device, "read", lambda: 1 / 0)
@@ -502,6 +505,7 @@ def test_device_that_keeps_failing_is_opened_now_and_then(seat, monkeypatch):
     assert 1 < seat.device.opened < 8 and len(seat.said) < 16
 
 
+@pytest.mark.slow
 def test_page_that_closes_ends_the_device_too(monkeypatch):
     seat = Seat(monkeypatch)
     seat.device.drive(x=1.0)
@@ -580,6 +584,7 @@ class Keeps:
         self.ended.append(rollout)
 
 
+@pytest.mark.slow
 def test_device_drives_the_arm_and_its_loss_ends_the_episode(serve, unhurried, monkeypatch):
     server = serve(unhurried, image_size=32)
     console, device, kept = RobotConsole(server.url), Scripted(), Keeps()

@@ -124,6 +124,7 @@ def test_controller_ends_program_of_silent_driver(peer, arm):
     assert peer.get("actual_TCP_pose") == here and here[0] < 0.55
 
 
+@pytest.mark.slow
 def test_set_points_reach_the_pose_and_end_with_the_commands(peer, robot):
     robot.arm()
     start = robot.measure()
@@ -190,6 +191,7 @@ def test_person_unlocks_protective_stop_and_restarts_program(peer, robot):
     assert len(numbers(peer, 35)) == 2  # the watchdog is on again
 
 
+@pytest.mark.slow
 def test_measurements_that_stand_still_grow_old(peer, arm):
     peer.set(frozen=True)
     time.sleep(0.05)
@@ -221,6 +223,7 @@ os._exit(0)  # ur_rtde is busy reconnecting, and would abort an ordinary end
 """
 
 
+@pytest.mark.slow
 def test_a_lost_link_is_told_in_time(peer):
     with subprocess.Popen([sys.executable, "-c", LOSES, peer.address], text=True, stdin=-1, stdout=-1) as process:
         try:

@@ -103,6 +103,7 @@ def test_watch_stops_an_arm_whose_measurements_stand_still(robot, faults):
     assert robot.guard.reason in ("state_frozen", "state_late", "velocity_contradicts_position")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [pausing, held, idle])
 def test_watch_raises_no_alarm_while_nothing_happens(robot, before):
     before(robot)

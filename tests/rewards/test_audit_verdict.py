@@ -262,6 +262,7 @@ def test_reward_may_refuse_black_pictures_and_reports_words():
         audited(Choosy(), wrong="make the blue light bright")
 
 
+@pytest.mark.slow
 def test_words_that_were_not_tried_and_instructions_of_its_own():
     audit = audited(Light(), wrong="")
     assert audit.verdict.color == "middling" and "name another instruction with --wrong-text" in told(audit)
@@ -276,12 +277,14 @@ class Drifting(Light):
         return self.sure(seen + 1e-6 * np.arange(len(pictures)) * (seen == 0))
 
 
+@pytest.mark.slow
 def test_a_rise_by_next_to_nothing_is_none():
     audit = audited(Drifting())
     assert "but rise by next to nothing" in " ".join(each.text for each in audit.verdict.findings)
     assert audit.verdict.color == audited(Light()).verdict.color == "good"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["delta", "potential"])
 def test_level_behind_differences_is_compared_with_progress(mode):
     audit = audited(Light(mode=mode), progress="near:brightness")

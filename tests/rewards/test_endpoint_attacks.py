@@ -99,6 +99,7 @@ def one(endpoint, words="Is it done?"):
 
 
 # ---------------------------------------------------------------------------------------------- time
+@pytest.mark.slow
 @pytest.mark.parametrize("drip", DRIPS)
 def test_endpoint_deadline_holds_against_drips(endpoint, drip):
     with listener(dripping(*DRIPS[drip])) as (port, received):
@@ -108,6 +109,7 @@ def test_endpoint_deadline_holds_against_drips(endpoint, drip):
     assert time.monotonic() - started < LONG / 2
 
 
+@pytest.mark.slow
 def test_endpoint_deadline_holds_against_a_dripping_proxy(endpoint, monkeypatch):
     with listener(dripping(b"HTTP/1.0 200 OK\r\n", b"X: a\r\n")) as (port, received):
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
@@ -117,6 +119,7 @@ def test_endpoint_deadline_holds_against_a_dripping_proxy(endpoint, monkeypatch)
     assert time.monotonic() - started < LONG / 2 and KEY.encode() not in b"".join(received)
 
 
+@pytest.mark.slow
 def test_endpoint_deadline_holds_where_nothing_is_read(endpoint):
     with listener(lambda line, over: over.wait(LONG)) as (port, _):
         started = time.monotonic()
@@ -264,6 +267,7 @@ def test_endpoint_takes_no_question_elsewhere(endpoint, status):
         assert not received
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("coding", "bits"), [("gzip", 31), ("deflate", 15)])
 def test_endpoint_decompresses_nothing(endpoint, coding, bits):
     """300 kB that a client would make 300 MB of; what was not asked for is no answer."""
@@ -284,6 +288,7 @@ def test_endpoint_reads_no_reply_beyond_its_size(endpoint):
         assert one(replace(endpoint, base_url=f"http://127.0.0.1:{port}/v1")).status == "garbage"
 
 
+@pytest.mark.slow
 def test_eight_dripping_servers_are_left_at_the_timeout(endpoint):
     with listener(dripping(OK, b"X: a\r\n")) as (port, received):
         many = replace(endpoint, base_url=f"http://127.0.0.1:{port}/v1", timeout_s=0.5, concurrency=8)

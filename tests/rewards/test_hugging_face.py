@@ -114,6 +114,7 @@ def test_it_serves_a_reward(folders):
     assert reward.identity[0] == "vlm-rm with transformers clip"
 
 
+@pytest.mark.slow
 def test_a_name_of_the_hub_is_taken_from_what_was_downloaded(folders, tmp_path, monkeypatch):
     import huggingface_hub
 

@@ -76,6 +76,7 @@ def values(dataset: Dataset, name: str) -> np.ndarray:
     return np.concatenate([LabelSet(dataset, name).read(entry.identity).values for entry in dataset.entries()])
 
 
+@pytest.mark.slow
 def test_labels_are_made_and_made_again_without_server_and_key(dataset, order, chat_server, monkeypatch, capsys):
     prices = {"prompt_price": 10.0, "completion_price": 0.0}
     assert dispatch(order("first", terms=prices)) == 0
@@ -94,6 +95,7 @@ def test_labels_are_made_and_made_again_without_server_and_key(dataset, order, c
     assert len(chat_server.asked) == 28 and "0 asked now, 28 known before" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_one_question_judges_have_several_episodes_under_way(tmp_path, order, chat_server):
     """Each of 12 episodes has one question; all wait for the last of them, as no quiet machine is needed for."""
     all_there = threading.Event()
@@ -113,6 +115,7 @@ def test_one_question_judges_have_several_episodes_under_way(tmp_path, order, ch
     assert len(chat_server.asked) == 12 == chat_server.most_under_way
 
 
+@pytest.mark.slow
 def test_answers_are_kept_in_one_store(dataset, order, chat_server, monkeypatch, tmp_path, capsys):
     """The answers are in the store, their labels in the set, and neither anywhere else."""
     cache = tmp_path / "cache"
@@ -128,6 +131,7 @@ def test_answers_are_kept_in_one_store(dataset, order, chat_server, monkeypatch,
         assert kept.execute("SELECT count(*) FROM labels").fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_replay_sends_nothing_and_leaves_gaps(dataset, order, chat_server, capsys):
     good = brightness((), [np.zeros((1, 1, 3), np.uint8)])
     chat_server.script.extend([chat_server.say(good)] * 6 + [chat_server.fail(500)])
@@ -140,6 +144,7 @@ def test_replay_sends_nothing_and_leaves_gaps(dataset, order, chat_server, capsy
     np.testing.assert_array_equal(values(dataset, "again"), before)
 
 
+@pytest.mark.slow
 def test_a_budget_pauses_and_the_same_command_goes_on(dataset, order, chat_server):
     asked = 0
     for most in (1000, 2000):
@@ -189,6 +194,7 @@ def test_killed_judging_repeats_no_answered_question(dataset, order, chat_server
     assert len(chat_server.asked) == asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reward", "reply", "statuses", "advice"),
     [

@@ -52,6 +52,7 @@ def test_killed_sampling_loses_and_repays_nothing(slow_server, tmp_path):
     assert [reply.text for reply in replayed.sample(prompt("Write a reward.", purpose="write"), N)] == told
 
 
+@pytest.mark.slow
 def test_two_processes_share_one_cache(slow_server, tmp_path):
     processes = [started(slow_server.url, tmp_path / f"{number}.jsonl") for number in range(2)]
     told = [process.communicate(timeout=60)[0].splitlines() for process in processes]

@@ -227,6 +227,7 @@ def test_without_any_answer_the_training_stops():
 LEARNS = {"learning_starts": 5, "replay_capacity": 1000, "steps": 30}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"every": 4}, {"every": 64, "completion": Completion(Steps(), 0.3, 2.0)}])
 def test_resumed_anywhere_equals_uninterrupted(settings, tmp_path):
     def make():
@@ -372,6 +373,7 @@ def test_a_potential_alone_is_refused():
         Completion(Steps(mode="delta"))
 
 
+@pytest.mark.slow
 def test_demonstrations_are_labelled_and_cut_at_gaps():
     reward = reward_of(FrameNumber(gaps=True))
     spec = reward.visible(DRAWN)
@@ -410,6 +412,7 @@ def sb3_stored(replay) -> tuple[np.ndarray, np.ndarray]:
     return replay.rewards[rows].ravel(), replay.next_observations[rows, :, 0].ravel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("envs", "every"), [(1, 1), (1, 64), (3, 10)])
 def test_sb3_replay_rewards_belong_to_frames_past_wrap(envs, every):
     config = sb3.SACConfig(n_envs=envs, buffer_size=150, learning_starts=10_000, train_freq=7, **SB3_LEARNS)
@@ -574,6 +577,7 @@ class Factory:
         return Savable(Frames, num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
+@pytest.mark.slow
 def test_ppo_is_resumed_exactly_in_the_middle_of_a_rollout(tmp_path):
     config = updated(PPOConfig(), PPO)
 

@@ -91,6 +91,7 @@ def test_both_clips_are_shown_and_the_answer_comes_back(rater):
     assert found == [0.0, 0.5, 1.0, "skip"] and rater.kind == "human"
 
 
+@pytest.mark.slow
 def test_page_says_how_many_comparisons_are_to_come(rater, tmp_path):
     dataset = make_dataset(tmp_path / "data", SPEC, [episode(seed) for seed in range(2)])
     drawn = draw_questions(dataset.entries(), 3, 2, 0)

@@ -104,6 +104,7 @@ def episodes():
     return [rollout(Dot(), RandomPolicy(SPEC, seed), seed=seed) for seed in range(6)]
 
 
+@pytest.mark.slow
 def test_reward_is_shaped_sum_with_all_terms_reported(files):
     found = set()
     for episode in episodes():

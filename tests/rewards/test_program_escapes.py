@@ -292,6 +292,7 @@ def test_hostile_program_harms_only_itself(name):
     assert column.tolist() == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.slow
 def test_the_end_of_its_core_time_is_a_timeout_too(monkeypatch):
     """On a busy machine the kernel may end a process before the clock on the wall does."""
     monkeypatch.setattr(process, "KILLED", 0.0)
@@ -351,6 +352,7 @@ sandbox.run({"x": np.ones(2)})
 """
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_its_parent_however_that_ended():
     parent = subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE)
     child = int(parent.stdout.readline())

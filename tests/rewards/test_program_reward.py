@@ -149,6 +149,7 @@ def test_a_program_that_fails_says_so(written):
         written(NUMBER).online(SPEC, weight=float("nan"), discount=None)
 
 
+@pytest.mark.slow
 def test_without_any_number_the_training_stops(written):
     live = written('def reward(batch):\n    return np.log(-1 - batch["frame"][:, 0] ** 2), {}\n').online(
         SPEC, weight=1.0, discount=None
@@ -238,6 +239,7 @@ def test_all_learners_use_program_without_environment_reward(config, written):
     assert observer.metrics["reward/now"] > 5
 
 
+@pytest.mark.slow
 def test_resumed_anywhere_equals_uninterrupted(written, tmp_path):
     online = written(GAPS, every=4).online(SPEC, weight=1e-3, discount=None)
 

@@ -81,6 +81,7 @@ def test_results_are_copies_and_arguments_stay():
     assert {name: value.tobytes() for name, value in batch.items()} == before
 
 
+@pytest.mark.slow
 def test_ended_or_timed_out_process_is_replaced():
     with Sandbox(PROGRAM) as sandbox:
         first = sandbox.run(columns(4)).total
@@ -120,6 +121,7 @@ def test_threads_take_turns():
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_errors_of_a_program_name_its_line_and_what_to_do():
     raised = failure("np.stack([x, x[:1]])", np.ones(3))
     assert raised.status == "raised"

@@ -30,6 +30,7 @@ def failed(verdict) -> set[str]:
     return {finding.check for finding in verdict.findings if finding.kind == "failure"}
 
 
+@pytest.mark.slow
 def test_an_honest_program_passes_and_its_scale_is_told():
     verdict = tried("x - 0.01 * np.sum(action ** 2, axis=1)", '{"x": x}')
     assert verdict.passed and verdict.feedback == ""
@@ -38,6 +39,7 @@ def test_an_honest_program_passes_and_its_scale_is_told():
     assert verdict.rewards is not None and verdict.rewards.valid.all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "checks"),
     [
@@ -56,6 +58,7 @@ def test_a_bad_program_fails_the_check_that_is_for_it(expression, checks):
     assert failed(verdict) == checks and verdict.feedback
 
 
+@pytest.mark.slow
 def test_program_waiting_for_one_row_count_is_found():
     """Any up to 1,024, and larger ones where it is known that they will be asked for, also in pieces."""
     assert failed(tried("np.where(len(x) == 777, -x, x)")) == {"batch"}
@@ -63,6 +66,7 @@ def test_program_waiting_for_one_row_count_is_found():
         assert failed(tried(f"np.where({waiting}, -x, x)", sizes=(6400, 50_000))) == {"batch"}
 
 
+@pytest.mark.slow
 def test_notes_name_weak_terms_but_accept_program():
     verdict = tried("x", '{"constant": 0.0 * x, "switch": np.where(x > 2.0, 1.0, 0.0), "small": 1e-6 * x, "x": x}')
     assert verdict.passed
@@ -83,6 +87,7 @@ def test_success_must_earn_more_than_failure():
     assert alone.passed and "There are not both successful and failed clips" in alone.feedback
 
 
+@pytest.mark.slow
 def test_a_program_that_remembers_is_found_out(monkeypatch):
     """No program can, so one that the grammar never saw has to."""
     code = "seen = []\ndef reward(batch):\n    seen.append(0)\n    return batch['x'] + len(seen), ()"
@@ -106,6 +111,7 @@ def test_wrong_calls_are_refused():
     assert failed(unknown) == {"unknown column"}
 
 
+@pytest.mark.slow
 def test_batches_just_below_their_limit_do_not_add_up(monkeypatch):
     """Each of a thousand batches, of one row too, takes as long as a third of what one may take."""
     computed = Process.computed

@@ -108,6 +108,7 @@ def through(stage, pieces, values=None, valid=None, at=None):
 # potentials
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=25, deadline=None)
 @hypothesis.given(
     lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
@@ -252,6 +253,7 @@ def par(folder, scores, **settings):
 SCORES = st.floats(-50, 50)
 
 
+@pytest.mark.slow
 @hypothesis.given(score=SCORES, references=st.lists(SCORES, min_size=1, max_size=5), shift=SCORES, more=st.floats(0.1, 5))
 def test_a_preference_is_bounded_rising_and_knows_no_zero(score, references, shift, more):
     value = shaped(score, references)

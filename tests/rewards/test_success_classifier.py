@@ -107,6 +107,7 @@ def test_the_threshold_is_the_least_that_few_failures_reach(highest, rate):
 
 
 # ---------------------------------------------------------------------------------------------- learning
+@pytest.mark.slow
 def test_success_is_seen_in_pictures(tmp_path):
     found = fitted(tmp_path / "fit")
     assert found.area.estimate == 1 and found.detected.estimate == 1 and found.false_positives.estimate == 0

@@ -72,6 +72,7 @@ def answers(judge, *questions):
     return [answer for _, answer in sorted(judge.ask(questions), key=lambda each: each[0])]
 
 
+@pytest.mark.slow
 def test_the_likeliest_of_the_possible_answers_is_taken(folder):
     judge = TransformersChat(str(folder))
     asked = [Question(("Is it done?", picture), Verdict, "You judge.") for picture in PICTURES]
@@ -102,6 +103,7 @@ def test_the_likeliest_of_the_possible_answers_is_taken(folder):
         assert abs(scores['{"done": "yes"}'] - scores['{"done": "no"}']) > 1e-3
 
 
+@pytest.mark.slow
 def test_pictures_count_and_answers_repeat(folder):
     judge = TransformersChat(str(folder))
     inputs = [judge._inputs(Question(("a", picture), Verdict)) for picture in PICTURES[:2]]
@@ -132,6 +134,7 @@ def test_which_answers_are_possible():
     assert not choices_of(Question(("",))) and not choices_of(Question(("",), ContrastForm))
 
 
+@pytest.mark.slow
 def test_a_reward_asks_it(folder):
     reward = JudgeProgress(judge="transformers-chat", judge_settings={"model": str(folder)})
     scores = reward.score(PICTURES, np.broadcast_to(PICTURES[:1], PICTURES.shape), "go")

@@ -39,6 +39,7 @@ def test_pictures_are_in_the_observation_and_differ(env):
     assert front.std() > 10 and not np.array_equal(front, wrist)
 
 
+@pytest.mark.slow
 def test_the_scene_is_light_and_the_cube_is_seen_red(env):
     env.reset(seed=0)
     picture = env.render().astype(int)
@@ -56,6 +57,7 @@ def test_pictures_follow_the_motion_and_repeat(env):
     assert np.array_equal(first, env.reset(seed=0)[0]["camera_front"])
 
 
+@pytest.mark.slow
 def test_looking_does_not_change_what_happens(env):
     blind = ArmEnv("ArmPick-v0")
     env.reset(seed=4)
@@ -66,6 +68,7 @@ def test_looking_does_not_change_what_happens(env):
     assert all(np.array_equal(seen[name], unseen[name]) for name in unseen)
 
 
+@pytest.mark.slow
 def test_a_list_has_each_control_step_since_the_call_before():
     env = ArmEnv("ArmPick-v0", action_repeat=3, render_mode="rgb_array_list")
     env.reset(seed=4)
@@ -80,6 +83,7 @@ def test_a_list_has_each_control_step_since_the_call_before():
     env.close()
 
 
+@pytest.mark.slow
 def test_list_holds_lazy_pictures_until_episode_end():
     listing, single = (ArmEnv("ArmPick-v0", action_repeat=3, render_mode=mode) for mode in ("rgb_array_list", "rgb_array"))
     steps = []
@@ -110,6 +114,7 @@ def test_gymnasium_is_content_with_every_render_mode():
     env.close()
 
 
+@pytest.mark.slow
 def test_closing_twice_and_drawing_again(env):
     env.reset(seed=0)
     before = env.render()
@@ -118,6 +123,7 @@ def test_closing_twice_and_drawing_again(env):
     assert np.array_equal(before, env.render())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["", "import weakref; weakref.finalize(type, str); "], ids=["alone", "after_others"])
 def test_a_process_that_forgets_to_close_ends_without_a_word(before):
     code = (
@@ -146,12 +152,14 @@ def test_ctrl_c_while_a_context_opens_interrupts(env, monkeypatch):
         env.reset(seed=0)
 
 
+@pytest.mark.slow
 def test_probe_tells_a_working_back_end_from_a_broken_one():
     backend = rendering.choose_backend()
     assert backend in rendering.BACKENDS
     assert rendering.probe("no-such-back-end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["robo/ArmReach-v0", "gymnasium/HalfCheetah-v5", ""])
 def test_unusable_renderer_is_one_error(name):
     """The list of environments needs no MuJoCo, a description of one does."""

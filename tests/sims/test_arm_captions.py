@@ -103,6 +103,7 @@ def test_task_instruction_is_complete_at_success(task):
     assert own.complete(reached)[0] and own.progress(reached)[0] > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_pictures_are_those_of_the_environment(task):
     env, stage = ArmEnv(task, cameras=["front"], image_size=64), SceneRenderer(task, "front", 64)
@@ -159,6 +160,7 @@ def test_every_task_is_complete():
         assert kinds == {*task.kinds} and len({each.words for each in task.sentences()}) == len(task.sentences())
 
 
+@pytest.mark.slow
 def test_same_seed_draws_same_and_other_tasks_are_refused():
     first, again = (captioned_pictures("ArmReach-v0", count=4, size=32, seed=5) for _ in range(2))
     assert np.array_equal(first.pictures, again.pictures) and np.array_equal(first.truth, again.truth)

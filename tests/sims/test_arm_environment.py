@@ -33,6 +33,7 @@ def test_listed_names_match_existing_tasks():
     assert {f"robo/{name}" for name in NAMES} <= {name for name, problem in environment_names().items() if problem is None}
 
 
+@pytest.mark.slow
 def test_importing_registers_quietly_and_loads_no_simulator():
     done = python(
         "import gymnasium, sys, robo_sims; robo_sims.register(); assert 'mujoco' not in sys.modules, 'mujoco was imported'\n"
@@ -42,6 +43,7 @@ def test_importing_registers_quietly_and_loads_no_simulator():
     assert (done.stdout.strip(), done.stderr) == ("[False, False, True]", "")
 
 
+@pytest.mark.slow
 def test_gymnasium_imports_us_from_the_full_name():
     done = python("import gymnasium; print(gymnasium.make('robo_sims:robo/ArmReach-v0').unwrapped.environment_spec.name)")
     assert (done.stdout.strip(), done.stderr) == ("robo/ArmReach-v0", "")
@@ -91,6 +93,7 @@ def test_an_episode_depends_on_nothing_but_its_seed_and_actions(task, control):
         assert all(np.array_equal(here[name], there[name]) for name in here)
 
 
+@pytest.mark.slow
 def test_an_episode_is_the_same_in_another_process():
     code = (
         "import numpy as np; from robo_sims.arm.environment import ArmEnv\n"
@@ -316,6 +319,7 @@ def test_with_closed_fingers_no_action_lets_go_of_the_peg():
     assert dropped == [False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control", [mode for mode in CONTROLS if mode != CLOSED])
 def test_the_expert_masters_repeated_actions(control):
     env = ArmEnv("ArmPick-v0", control=control, action_repeat=3)

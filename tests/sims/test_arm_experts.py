@@ -26,6 +26,7 @@ def test_experts_succeed_on_two_hundred_seeds(task, control):
     assert measure(ArmEnv(task, control=control), seeds=range(200)).successes >= 190
 
 
+@pytest.mark.slow
 def test_pick_survives_noise():
     assert measure(ArmEnv("ArmPick-v0"), seeds=range(1000, 1015), noise=0.3).successes >= 14
 

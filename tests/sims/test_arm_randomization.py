@@ -55,6 +55,7 @@ def test_unknown_sees_is_one_error():
         make(sees="back")
 
 
+@pytest.mark.slow
 def test_seeing_changes_neither_task_nor_batch():
     """The single environment without cameras, the one that sees and a batch of them agree to the bit."""
     plain, single = make(), make(sees="front")
@@ -71,6 +72,7 @@ def test_seeing_changes_neither_task_nor_batch():
 
 
 # ------------------------------------------------------------------------------------------------ randomisation
+@pytest.mark.slow
 def test_randomization_follows_from_the_seed():
     environment = make(sees="both", randomization="all")
     first, other, again = (environment.reset(seed=seed)[0] for seed in (3, 4, 3))
@@ -79,6 +81,7 @@ def test_randomization_follows_from_the_seed():
     np.testing.assert_array_equal(episodes[0].observations["joint_position"], episodes[1].observations["joint_position"])
 
 
+@pytest.mark.slow
 def test_randomization_leaves_the_task_of_a_seed_alone():
     """Without noise the places are those of the plain task; pictures differ."""
     plain = make(sees="front").reset(seed=1)[0]
@@ -87,6 +90,7 @@ def test_randomization_leaves_the_task_of_a_seed_alone():
     assert different == ["camera_front"]
 
 
+@pytest.mark.slow
 def test_randomization_is_off_in_one_episode():
     environment, plain = make(sees="both", randomization="all"), make(sees="both")
     environment.reset(seed=9)
@@ -123,6 +127,7 @@ def test_each_range_changes_its_own_part_alone(name):
     assert model.camera(0).name == "overview"
 
 
+@pytest.mark.slow
 def test_patterns_lie_on_the_table_in_their_share_of_episodes():
     environment = make(sees="front", randomization={"textures": 0.5})
     found = [environment.reset(seed=seed)[1]["metadata"]["randomization"]["pattern"] for seed in range(40)]
@@ -131,6 +136,7 @@ def test_patterns_lie_on_the_table_in_their_share_of_episodes():
     assert len(pictures) > 2
 
 
+@pytest.mark.slow
 def test_noise_has_the_stated_deviation():
     environment = make(sees="front", randomization={"noise": 1.0})
     plain = make(sees="front").reset(seed=0)[0]
@@ -192,6 +198,7 @@ def test_ranges_of_zero_randomize_nothing():
     assert Randomization.of({"colours": 0.0}) is None and Randomization.of(None) is None
 
 
+@pytest.mark.slow
 def test_randomized_environments_side_by_side_equal_single_ones():
     arguments = {"sees": "front", "image_size": SIZE, "randomization": "all"}
     several = make_vector_environment("robo/ArmPick-v0", 2, **arguments).reset(seed=[3, 4])[0]

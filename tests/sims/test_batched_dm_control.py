@@ -34,16 +34,19 @@ def follow(task, steps, **arguments):
         return compare(Subject(name, arguments), f"{steps} steps", vector, singles, actions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["cheetah-run", "reacher-hard"])
 def test_thousand_steps_and_reset_equal_single_environment(task):
     assert follow(task, 1010) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["cheetah-run", "finger-turn_hard"])
 def test_a_repeated_action_equals_the_single_environment(task):
     assert follow(task, 510, action_repeat=2) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["humanoid-run", "fish-swim", "quadruped-walk", "swimmer-swimmer6"])
 def test_products_and_norms_equal_the_single_environment(task):
     assert follow(task, 60) == 0
@@ -70,6 +73,7 @@ def test_rewards_that_need_plain_numbers_equal_the_source(task):
     assert len(seen) > 1
 
 
+@pytest.mark.slow
 def test_tasks_that_draw_no_part_of_their_model_share_it():
     for task, draws in (("cheetah-run", False), ("reacher-easy", True), ("point_mass-hard", True)):
         with contextlib.closing(DMControlSimulation(task)) as one, contextlib.closing(DMControlSimulation(task)) as other:
@@ -98,6 +102,7 @@ def test_a_warning_that_is_no_divergence_is_an_error():
             vector.step(np.zeros((2, 1), np.float32))
 
 
+@pytest.mark.slow
 def test_manipulation_is_stepped_one_after_the_other():
     with contextlib.closing(make_vector_environment("dm_control/manipulation-reach_site_features", 2)) as vector:
         assert isinstance(vector, SequentialEnvironments)

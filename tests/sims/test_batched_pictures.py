@@ -29,6 +29,7 @@ TARGETS = Subject("dm_control/reacher-hard", {"cameras": ["fixed"], **SMALL})  #
 TERRAIN = Subject("dm_control/quadruped-escape", {"cameras": ["x"], **SMALL})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", VECTOR_CHECKS, ids=lambda check: check.__name__)
 def test_pictures_keep_every_rule(check):
     check(ARM)
@@ -52,6 +53,7 @@ def test_environments_with_models_of_their_own_show_their_own(subject):
     follow_the_singles(subject, AutoresetMode.NEXT_STEP, 3)
 
 
+@pytest.mark.slow
 def test_diverged_simulation_shows_last_picture_when_restored():
     action = CHEETAH.actions(1)[0]
     with CHEETAH.vector() as vector, CHEETAH.vector() as other:
@@ -75,6 +77,7 @@ def test_a_state_of_other_cameras_is_refused():
             vector.load_state_dict(state | {"pictures": {}})
 
 
+@pytest.mark.slow
 def test_a_batch_draws_with_one_context():
     with ARM.vector(render_mode="rgb_array") as vector:
         before = set(cameras._STAGES)
@@ -114,6 +117,7 @@ def test_wrong_pictures_are_caught(monkeypatch, spoil, check, words):
         check(CHEETAH)
 
 
+@pytest.mark.slow
 def test_pictures_of_a_finished_episode_are_caught(monkeypatch):
     draw = LatestPictures.draw
     monkeypatch.setattr(LatestPictures, "draw", lambda self, where: draw(self, where) if where.all() else None)

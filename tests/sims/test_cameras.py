@@ -53,6 +53,7 @@ def cheetah():
     environment.close()
 
 
+@pytest.mark.slow
 def test_light_picture_equals_gymnasium_without_shadows(cheetah):
     kept = cheetah.model.light_castshadow.copy(), cheetah.model.mat_reflectance.copy()
     cheetah.model.light_castshadow[:] = cheetah.model.mat_reflectance[:] = 0
@@ -64,6 +65,7 @@ def test_light_picture_equals_gymnasium_without_shadows(cheetah):
     assert np.abs(source - ours[:, ::-1]).mean() > 4 * differs.mean(), "a wrong picture would be noticed"
 
 
+@pytest.mark.slow
 def test_a_light_picture_has_the_silhouette_that_mujoco_states(cheetah):
     with mujoco.Renderer(cheetah.model, SIZE, SIZE) as renderer:
         renderer.update_scene(cheetah.data, "track")
@@ -80,6 +82,7 @@ def test_a_light_picture_has_the_silhouette_that_mujoco_states(cheetah):
     assert (changed & body).sum() / (changed | body).sum() > 0.9
 
 
+@pytest.mark.slow
 def test_shadows_and_smooth_edges_are_optional(scene):
     plain, pretty = drawn(scene, 0, PLAIN), drawn(scene, 0, PRETTY)
     only = {"samples": 0, "slices": 28}
@@ -121,6 +124,7 @@ def test_closing_one_of_two_leaves_the_other_a_context(scene):
     np.testing.assert_array_equal(other.picture(scene, 0), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["robo/ArmPick-v0", "gymnasium/HalfCheetah-v5", "dm_control/cheetah-run"])
 def test_a_batch_from_one_context_equals_single_environments(name):
     camera = {"robo/ArmPick-v0": "front", "gymnasium/HalfCheetah-v5": "track", "dm_control/cheetah-run": "side"}[name]
@@ -142,6 +146,7 @@ def test_a_batch_from_one_context_equals_single_environments(name):
     assert len(shared) == 1
 
 
+@pytest.mark.slow
 def test_new_terrain_is_drawn():
     environment = make_environment("dm_control/quadruped-escape", cameras=("global",), image_size=48)
     first, again = (environment.reset(seed=seed)[0]["camera_global"] for seed in (0, 0))

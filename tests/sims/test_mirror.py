@@ -99,6 +99,7 @@ def test_pictures_are_turned_over():
     np.testing.assert_array_equal(mirror.observation({"camera_front": seen})["camera_front"], picture)
 
 
+@pytest.mark.slow
 def test_a_dataset_is_doubled_with_its_labels(tmp_path, capsys):
     data, both = str(tmp_path / "data"), tmp_path / "both"
     assert dispatch(["record", "robo/ArmReach-v0", "--episodes", "3", "--out", data]) == 0

@@ -185,6 +185,7 @@ PICTURED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURED)
 def test_render_returns_a_picture(name):
     make = functools.partial(make_environment, name)
@@ -200,6 +201,7 @@ def test_render_returns_a_picture(name):
         assert environment.render() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("camera", "turns"), [("corner2", 2), ("behindGripper", 0)])
 def test_metaworld_pictures_are_upright_and_not_mirrored(camera, turns):
     with make_environment("metaworld/reach-v3", camera=camera, render_mode="rgb_array") as environment:

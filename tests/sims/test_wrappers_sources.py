@@ -87,6 +87,7 @@ def test_suite_equals_its_source(task):
         assert reward == step.reward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "repeat"), [("cheetah-run", 2), ("manipulation-reach_site_features", 3)])
 def test_repeats_sum_rewards_and_keep_the_length(task, repeat):
     ours, once = make_environment(f"dm_control/{task}", action_repeat=repeat), make_environment(f"dm_control/{task}")
@@ -115,6 +116,7 @@ def test_an_action_that_outlasts_the_episode_is_refused(repeat):
     assert "1 to 1000" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_manipulation_equals_its_source_and_keeps_250_steps():
     ours = make_environment("dm_control/manipulation-lift_brick_features")
     source = manipulation.load("lift_brick_features", seed=0)

@@ -58,6 +58,7 @@ def refusal_of(address, **headers):
     return refused.value.code
 
 
+@pytest.mark.slow
 def test_page_waits_for_a_run_that_begins_later(tmp_path):
     with served(tmp_path / "runs", "latest") as url:
         assert b"Waits for <b>latest</b>" in read(f"{url}api/view")[0]
@@ -90,6 +91,7 @@ def test_damaged_run_leaves_the_others_on_the_page(tmp_path):
         assert f'data-run="{damaged.path.name}"' not in found
 
 
+@pytest.mark.slow
 def test_films_are_served_by_number_alone(tmp_path):
     run = new_run(tmp_path)
     keep_episode(run, 5)
@@ -211,6 +213,7 @@ VALUES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_foreign_content_leaves_the_page(tmp_path, file):
     sound, damaged = new_run(tmp_path), new_run(tmp_path, seed=1)
@@ -228,6 +231,7 @@ def test_foreign_content_leaves_the_page(tmp_path, file):
     assert sound.path.name in view.html()
 
 
+@pytest.mark.slow
 def test_long_log_is_drawn_thinned_and_seldom(tmp_path, monkeypatch):
     run = new_run(tmp_path)
     line = {f"train/m{number}": 0.5 for number in range(10)}

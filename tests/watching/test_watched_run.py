@@ -53,6 +53,7 @@ def age(run, seconds):
     assert RunStatus.read(run.path) == status
 
 
+@pytest.mark.slow
 def test_killed_training_is_running_and_then_crashed(run):
     with subprocess.Popen([sys.executable, "-c", TRAIN_AND_HANG, run.path], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"trains\n"
@@ -240,6 +241,7 @@ def test_selection_finds_runs_by_name_folder_and_pattern(tmp_path):
     assert Selection([made[1].name, "none"], tmp_path / "study" / "runs").find() == ([made[1]], ["none"], 0)
 
 
+@pytest.mark.slow
 def test_selection_leaves_out_the_oldest_of_many(tmp_path):
     for seed in range(MOST_RUNS + 2):
         path = Run.create(tmp_path, recipe_name="a", seed=seed, recipe="{}", spec=SPEC).path

@@ -23,17 +23,6 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class GainSettings:
-    """Settings of `gain`."""
-
-    slow_rate: float = 0.05
-    """Weight of the newest episode in the slower running success rate."""
-
-    def __post_init__(self) -> None:
-        require_allowed(self, {"slow_rate": (0.0 <= self.slow_rate <= 1.0, "0 to 1")})
-
-
-@dataclass(frozen=True)
 class ReplaySettings:
     """Settings of `replay`."""
 
@@ -65,47 +54,6 @@ class LearnabilitySampler(TaskSampler):
     def choose(self, generator: np.random.Generator) -> int:
         weights = self.success * (1.0 - self.success) + 1e-6
         return int(generator.choice(self.count, p=weights / weights.sum()))
-
-
-class GainSampler(TaskSampler):
-    """Tasks by the student's newest gain or loss: the distance of the running success rate from a slower one.
-
-    Both begin at 0, so that a task that never succeeded has none.
-    """
-
-    def __init__(self, count: int, rule: SamplerRule) -> None:
-        super().__init__(count, rule)
-        self._settings = settings_as(GainSettings, rule.settings, source="curriculum.settings")
-        self.fast, self.slow = np.zeros(count), np.zeros(count)
-
-    @override
-    def choose(self, generator: np.random.Generator) -> int:
-        weights = self.paid() + 1e-3
-        return int(generator.choice(self.count, p=weights / weights.sum()))
-
-    @override
-    def forget(self, task: int) -> None:
-        super().forget(task)
-        self.fast[task] = self.slow[task] = 0.0
-
-    def paid(self) -> Floats:
-        """Return the teacher's pay for each task (n,)."""
-        return np.asarray(np.abs(self.fast - self.slow))
-
-    @override
-    def report(self, task: int, *, success: bool, score: float) -> None:
-        super().report(task, success=success, score=score)
-        self.fast[task] += self.rule.rate * (float(success) - self.fast[task])
-        self.slow[task] += self._settings.slow_rate * (float(success) - self.slow[task])
-
-    @override
-    def state_dict(self) -> StateDict:
-        return super().state_dict() | {"fast": self.fast.copy(), "slow": self.slow.copy()}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self.fast, self.slow = np.array(state["fast"]), np.array(state["slow"])
 
 
 class ReplaySampler(TaskSampler):
@@ -171,41 +119,6 @@ class LogisticSampler(TaskSampler):
         super().load_state_dict(state)
         self._newest.clear()
         self._newest.extend((int(task), bool(success)) for task, success in state["newest"])
-
-
-class LadderSampler(TaskSampler):
-    """The task itself for some episodes; easier ones as long as all of these failed, as in GHPO."""
-
-    is_ordered = True
-
-    def __init__(self, count: int, rule: SamplerRule) -> None:
-        super().__init__(count, rule)
-        self._rung, self._tried = count - 1, 0
-        self._has_succeeded = False
-
-    @override
-    def choose(self, generator: np.random.Generator) -> int:
-        return self._rung
-
-    @override
-    def report(self, task: int, *, success: bool, score: float) -> None:
-        super().report(task, success=success, score=score)
-        if task != self._rung:
-            return
-        self._tried, self._has_succeeded = self._tried + 1, self._has_succeeded or success
-        if self._tried >= self.rule.least_episodes:
-            self._rung = self.count - 1 if self._has_succeeded or not task else task - 1
-            self._tried, self._has_succeeded = 0, False
-
-    @override
-    def state_dict(self) -> StateDict:
-        return super().state_dict() | {"rung": self._rung, "tried": self._tried, "has_succeeded": self._has_succeeded}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self._rung, self._tried = int(state["rung"]), int(state["tried"])
-        self._has_succeeded = bool(state["has_succeeded"])
 
 
 def fitted_logistic(places: Floats, outcomes: Floats, ridge: float = 0.1, iterations: int = 20) -> tuple[float, float]:

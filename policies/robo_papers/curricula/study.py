@@ -15,7 +15,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_app.experiments.results import Results, add_archive_option
-from robo_papers.curricula.samplers import GainSampler, LearnabilitySampler
+from robo_papers.curricula.samplers import LearnabilitySampler
 from robo_rl.environments.task_samplers import SamplerRule, TaskSampler, sampler_of
 
 DIGITS, SYMBOLS, GROUP, RATE, MOST = 10, 5, 8, 0.5, 16_000
@@ -38,14 +38,6 @@ class Misfiled(LearnabilitySampler):
         super().report(self.count - 1 - task, success=success, score=score)
 
 
-class PaidBySuccess(GainSampler):
-    """A control: the teacher is paid by the success itself."""
-
-    @override
-    def paid(self) -> npt.NDArray[np.float64]:
-        return self.fast
-
-
 def ruled(name: str, **changes: Any) -> Callable[[], TaskSampler]:
     """Return a function that makes a sampler of the lock's tasks."""
     return lambda: sampler_of(DIGITS, SamplerRule(**{"sampler": name, "uniform_share": 0.1, **changes}))
@@ -57,11 +49,8 @@ KINDS: dict[str, Callable[[], TaskSampler]] = {
     "`frontier`": ruled("frontier", uniform_share=0.0),
     "`logistic`": ruled("logistic"),
     "`learnability`": ruled("learnability"),
-    "`gain`": ruled("gain"),
     "`replay`": ruled("replay"),
-    "`ladder`": ruled("ladder", uniform_share=0.0),
     "control: `learnability`, outcomes filed under other tasks": lambda: Misfiled(DIGITS, SamplerRule(uniform_share=0.1)),
-    "control: `gain`, the teacher paid by success": lambda: PaidBySuccess(DIGITS, SamplerRule(uniform_share=0.1)),
     "control: `logistic` that forgets nothing": ruled("logistic", settings={"memory": 0}),
 }
 

@@ -13,17 +13,15 @@ import numpy as np
 from robo_app.display.markdown_tables import table_lines
 from robo_app.experiments.published_scores import Published, ScoreCurve
 from robo_app.experiments.race import Race
-from robo_app.experiments.study import Cell
-from robo_app.jobs.trainings import EVALUATION
-from robo_app.recipes.recipe import read_recipe
+from robo_app.experiments.records import Record
 from robo_rl.errors import optional
-from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.statistics import Interval, student_interval
-from robo_rl.runs.run import Run
 from robo_rl.system.durable_files import drafted
 
 ABREAST = 5
 """Panels in a row of the figure."""
+REPEAT = "environment.arguments.action_repeat"
+"""Setting of a training: environment steps of one decision."""
 WIDTH, HEIGHT = 3.2, 2.4
 """[inch] of one panel."""
 
@@ -71,15 +69,19 @@ class Compared:
         return [task for task in self.race.tasks if self.scores(_own(method), task)]
 
 
-def own_curves(runs: Mapping[Cell, Path], by: str) -> list[ScoreCurve]:
-    """Return the curves of finished trainings: their evaluations, the final one included. by: "return" or "success"."""
-    found = []
-    for (method, task, seed), run in runs.items():
-        recipe = read_recipe(str(run / "recipe.yaml"))
-        repeat = int(recipe.environment.arguments.get("action_repeat", 1))
-        files = Run(run).evaluation_files | {recipe.steps: run / EVALUATION}
-        points = [(float(step * repeat), _score(Evaluation.read(file), by)) for step, file in files.items()]
-        found.append(ScoreCurve(method, task, seed, tuple(sorted(points))))
+def own_curves(race: Race, records: Iterable[Record], by: str) -> list[ScoreCurve]:
+    """Return the curves of the trainings of a race, in environment steps, the final evaluation included.
+
+    by: "return" or "success".
+    """
+    found, cells = [], {*race.cells()}
+    for record in records:
+        if record.cell in cells:
+            repeat, curve = int(record.settings.get(REPEAT, 1)), record.curve
+            points = dict(zip(curve.steps, curve.returns if by == "return" else curve.successes, strict=True))
+            points[int(record.settings["steps"])] = float(np.mean(record.outcomes(by)))
+            scores = tuple(sorted((float(step * repeat), score) for step, score in points.items()))
+            found.append(ScoreCurve(record.method, record.on, record.seed, scores))
     return found
 
 
@@ -171,10 +173,6 @@ def _grouped(curves: Iterable[ScoreCurve]) -> dict[tuple[str, str], list[ScoreCu
 def _own(method: str) -> str:
     """Return the name of a method of ours among all: others have methods of the same name."""
     return f"ours: {method}"
-
-
-def _score(evaluation: Evaluation, by: str) -> float:
-    return float(np.mean(np.asarray(evaluation.outcomes(by), float)))
 
 
 def _cell(scores: Mapping[int, float], number: str) -> str:

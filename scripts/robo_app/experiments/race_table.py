@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from robo_app.display.markdown_tables import table_lines
+from robo_app.display.markdown_tables import listed, table_lines
 from robo_app.experiments.race import Race
 from robo_app.experiments.records import Record
 from robo_app.experiments.study import Cell
@@ -29,8 +29,11 @@ def race_facts(race: Race, records: Mapping[Cell, Record]) -> Facts:
 
 def race_page(facts: Facts) -> str:
     """Return the table, a row for each task and method; a training that never solved its task is a dash."""
+    trainings = [each for row in facts["rows"] for each in row["trainings"]]
+    if trainings and all(each["final_success"] is None for each in trainings):
+        return _returns_page(facts)
     heads = ["task", "method", "steps to success", "success at the end", "minutes"]
-    has_person = any(each.get("human_seconds") is not None for row in facts["rows"] for each in row["trainings"])
+    has_person = any(each.get("human_seconds") is not None for each in trainings)
     if has_person:
         heads += ["person's seconds to success", "cycle time [s]"]
     rows = []
@@ -40,6 +43,19 @@ def race_page(facts: Facts) -> str:
         rows.append([row["task"], row["method"], *shown])
     title = f"Steps to {facts['success']:.0%} success in evaluation, seeds {', '.join(map(str, facts['seeds']))}"
     return "\n".join([f"{title}; success at the end.", "", *table_lines(heads, rows)]) + "\n"
+
+
+def _returns_page(facts: Facts) -> str:
+    """Return the table of tasks without success: mean returns."""
+    rows = []
+    for row in facts["rows"]:
+        returns = [each["final_return"] for each in row["trainings"]]
+        minutes = [_minutes(each) for each in row["trainings"]]
+        shown = [f"{np.mean(returns):.4g}", listed(returns, ".4g"), ", ".join(minutes)] if returns else ["not yet run", "", ""]
+        rows.append([row["task"], row["method"], *shown])
+    title = f"Mean return of the evaluation at the end, seeds {', '.join(map(str, facts['seeds']))}"
+    heads = ["task", "method", "return", "of each seed", "minutes"]
+    return "\n".join([f"{title}; the tasks have no success.", "", *table_lines(heads, rows)]) + "\n"
 
 
 def solved_at(record: Record, success: float) -> int | None:
@@ -67,6 +83,7 @@ def _facts(record: Record, success: float) -> Facts:
         "seed": record.seed,
         "solved_at": step,
         "final_success": _rate(record.evaluation),
+        "final_return": float(np.mean(record.evaluation.returns)),
         "episodes": len(record.evaluation),
         "seconds": record.seconds,
         "cycle_seconds": cycle_seconds(record),
@@ -74,16 +91,20 @@ def _facts(record: Record, success: float) -> Facts:
     }
 
 
-def _rate(evaluation: Evaluation) -> float:
-    return float(np.mean([bool(success) for success in evaluation.successes]))
+def _rate(evaluation: Evaluation) -> float | None:
+    return None if evaluation.success_rate is None else evaluation.success_rate.estimate
+
+
+def _minutes(training: Facts) -> str:
+    return "?" if training["seconds"] is None else f"{training['seconds'] / 60:.1f}"
 
 
 def _cells(training: Facts) -> list[str]:
     """Return the columns of a training."""
     return [
         _or_dash(training["solved_at"], "{:,}"),
-        f"{training['final_success']:.0%}",
-        "?" if training["seconds"] is None else f"{training['seconds'] / 60:.1f}",
+        _or_dash(training["final_success"], "{:.0%}"),
+        _minutes(training),
         _or_dash(training.get("human_seconds"), "{:.0f}"),
         _or_dash(training.get("cycle_seconds"), "{:.2f}"),
     ]

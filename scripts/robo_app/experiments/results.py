@@ -22,6 +22,7 @@ from robo_app.experiments.archive import Archive, require_own
 from robo_app.experiments.records import Circumstances, Figures, Record
 from robo_rl.runs.run import circumstances
 from robo_rl.settings import plain
+from robo_rl.system.durable_files import locked_folder
 
 
 class Results:
@@ -60,8 +61,9 @@ class Results:
         figures = {name: _plain(value) for name, value in measure().items()}
         seconds = round(time.monotonic() - begin, 1)
         record = Record(method, on, seed, wanted, {}, _here(), started, seconds=seconds, figures=figures)
-        self.archive = self._read().with_records([record])  # another process may have written meanwhile
-        self.archive.write(self._file)
+        with locked_folder(self._file.parent):  # another process may add at the same time
+            self.archive = self._read().with_records([record])
+            self.archive.write(self._file)
         return figures
 
     def page(self) -> str:

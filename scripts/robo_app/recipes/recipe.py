@@ -153,7 +153,7 @@ class CurriculumSettings(CurriculumRule):
             raise InvalidSetting(
                 "Hints are of a teacher's episodes.", got=got, fix="set curriculum.hints and curriculum.dataset"
             )
-        if not self.sampler and (self.levels or self.hints or self.variants or self.histories):
+        if not self.sampler and (self.levels or self.hints or self.variants):
             fix = "curriculum.sampler uniform"
             raise InvalidSetting("The curriculum has tasks and no sampler.", got="sampler ''", fix=fix)
 

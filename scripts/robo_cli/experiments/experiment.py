@@ -20,6 +20,7 @@ from robo_app.jobs.jobs import run_jobs
 from robo_app.jobs.trainings import train_all
 from robo_app.recipes.recipe import require_at_least
 from robo_rl.runs.run import write_text
+from robo_rl.system.durable_files import locked_folder
 
 EXAMPLES = """robo-rl experiment offline --out experiments/offline
 robo-rl experiment my-plan.yaml --out experiments/mine --table
@@ -60,8 +61,10 @@ def run(arguments: ExperimentOrder) -> int:
             missing = [training for cell, training in plan.trainings(out).items() if cell not in known]
             train_all(f"experiment {plan.name}", missing, out, at_once=arguments.jobs)
     finally:  # finished trainings count, whatever else failed
-        archive, file = updated(_kept(arguments, plan.name), plan, out), arguments.archive or out / "archive.json"
-        archive.write(file)
+        file = arguments.archive or out / "archive.json"
+        with locked_folder(file.parent):  # another process may add at the same time
+            archive = updated(_kept(arguments, plan.name), plan, out)
+            archive.write(file)
     page = page_of(archive)
     write_text(out / "table.md", page)
     print("\n".join([page, *missing_lines(archive, plan), f"archive  {file}"]))

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import tyro
 
+from robo_app.experiments.archive import require_own
+from robo_app.experiments.archived import updated
 from robo_app.experiments.plan import read_plan
 from robo_app.experiments.published_scores import read_scores
 from robo_app.experiments.published_table import Compared, draw_published, own_curves, published_page
@@ -28,6 +30,8 @@ class PublishedOrder:
     """Name of an experiment with published scores, or a YAML file."""
     out: Path
     """Folder of its results; published.md and published.png are added."""
+    archive: Path | None = None
+    """Archive of the trainings; by default OUT/archive.json. Trainings that have finished in OUT since are added."""
     scores: Path | None = None
     """Folder of the score files; by default `scores` in the folder that ROBO_RL_REFERENCE_DATA names."""
 
@@ -42,10 +46,10 @@ def run(arguments: PublishedOrder) -> int:
             allowed="such as dmc-states",
         )
     theirs = read_scores(_folder(arguments.scores), plan.published.suite)
-    finished = {cell: run for cell, training in plan.trainings(out).items() if (run := training.finished) is not None}
-    compared = Compared(plan, plan.published, own_curves(finished, plan.published.by), theirs)
-    page = published_page(compared)
     out.mkdir(parents=True, exist_ok=True)
+    archive = updated(require_own(arguments.archive or out / "archive.json", plan.name), plan, out)
+    compared = Compared(plan, plan.published, own_curves(plan, archive.records, plan.published.by), theirs)
+    page = published_page(compared)
     write_text(out / "published.md", page)
     print(f"{page}\ncurves   {draw_published(compared, out / 'published.png')}")
     return 0

@@ -58,6 +58,7 @@ def robomimic_changes(change):
     return changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -77,6 +78,7 @@ def test_robomimic_contradictions_are_said(exported, tmp_path, change, said):
     assert [len(episode) for episode in Dataset(tmp_path / "back")] == [4, 1, 6]
 
 
+@pytest.mark.slow
 def test_a_sound_robomimic_file_has_no_contradiction(exported, tmp_path):
     notes = notes_of(ROBOMIMIC, exported(ROBOMIMIC), tmp_path)
     assert not any(word in notes for word in ("next_obs", "is set before", "num_samples"))
@@ -106,6 +108,7 @@ def test_float64_that_becomes_float32_is_said(exported, tmp_path):
     assert "rewards are float64 in the file, and kept as float32: 3 of 3" in notes_of(MINARI, out, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_lerobot_folder_without_tasks_says_so(exported, tmp_path):
     out = exported(LEROBOT)
     (out / "meta" / "robo_rl.json").unlink()
@@ -280,6 +283,7 @@ def shorten(group, name):
 # ------------------------------------------------------------------------------------------------ too much
 
 
+@pytest.mark.slow
 def test_a_table_of_very_many_tasks_is_refused(exported, tmp_path):
     out = exported(LEROBOT)
     same = pyarrow.array(np.zeros(20_000_000, np.int64))
@@ -290,6 +294,7 @@ def test_a_table_of_very_many_tasks_is_refused(exported, tmp_path):
         import_dataset(LEROBOT, out, tmp_path / "back")
 
 
+@pytest.mark.slow
 def test_lists_longer_than_described_are_refused(exported, tmp_path):
     out = exported(LEROBOT)
     path = out / "data" / "chunk-000" / "file-000.parquet"

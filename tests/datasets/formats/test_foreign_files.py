@@ -151,6 +151,7 @@ def test_dones_do_not_tell_how_an_episode_ended(tmp_path):
     assert dataset.spec.name == "imported/Lift"
 
 
+@pytest.mark.slow
 def test_a_horizon_tells_termination_from_truncation(tmp_path):
     path = demonstrations(tmp_path / "a.hdf5", kwargs={"horizon": 5, "control_freq": 20})
     dataset, _ = read(ROBOMIMIC, path)

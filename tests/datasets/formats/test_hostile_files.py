@@ -205,6 +205,7 @@ def name_another_schema(file):
     file["header"] = np.frombuffer(json.dumps(header | {"schema": "other"}).encode(), np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [

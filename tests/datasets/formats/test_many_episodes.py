@@ -47,6 +47,7 @@ def test_conversion_keeps_few_arrays_open(make, tmp_path, open_nodes, name):
     assert len(Dataset(tmp_path / "back")) == 30
 
 
+@pytest.mark.slow
 def test_lerobot_export_holds_few_rows_of_episodes(make, tmp_path, monkeypatch):
     """Each has 80 KB of statistics in memory."""
     form, dataset = load("formats", "lerobot"), make(steps=(2,) * 10)

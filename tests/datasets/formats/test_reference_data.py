@@ -72,6 +72,7 @@ def door(reference, tmp_path):
     return flat_file(tmp_path / "door.hdf5", episodes), episodes
 
 
+@pytest.mark.slow
 def test_a_last_reward_of_a_person_is_told_and_can_be_kept(door, tmp_path):
     """The return fell by 10 to 20 in each episode, and the remark named the action only."""
     path, episodes = door
@@ -84,6 +85,7 @@ def test_a_last_reward_of_a_person_is_told_and_can_be_kept(door, tmp_path):
     assert [episode.undiscounted_return for episode in Dataset(tmp_path / "whole")] == pytest.approx(returns)
 
 
+@pytest.mark.slow
 def test_actions_of_a_person_beyond_their_range(door, tmp_path):
     """They are beyond [-1, 1] in 82 % of the steps; the remark on 28 numbers had 16 digits each."""
     path, episodes = door
@@ -194,6 +196,7 @@ def test_times_of_a_real_camera_are_compared_with_its_rate(drive):
     assert any(f"steps {apart:.3g} s apart, control period 0.05 s: 1 of 1 episodes" in line for line in glance(drive))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", ["90", "mirrored"])
 def test_real_pictures_are_turned_at_import(drive, tmp_path, turn):
     (episode,) = drive
@@ -207,6 +210,7 @@ def test_real_pictures_are_turned_at_import(drive, tmp_path, turn):
         assert np.abs(error).max() == 0 if form is ROBOMIMIC else 10 * np.log10(255**2 / (error**2).mean()) > 30
 
 
+@pytest.mark.slow
 def test_real_pictures_of_a_film_belong_to_their_rows(drive, tmp_path):
     """Rows are taken out as a filter of idle frames does; each picture left is nearer to its own row than to any beside it."""
     import pyarrow

@@ -151,6 +151,7 @@ def shortened(cells, episode, steps):
     })  # fmt: skip
 
 
+@pytest.mark.slow
 def test_reading_returns_what_reduced_promises(form, make, cells, tmp_path):
     """So `losses` can say beforehand what would only be seen afterwards."""
     dataset, out = make(terminated=True, success=True), out_of(form, tmp_path)
@@ -163,6 +164,7 @@ def test_reading_returns_what_reduced_promises(form, make, cells, tmp_path):
             assert name in form.approximated(dataset.spec) or (found.observations[name] == values).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"robomimic"}))
 def test_choices(name, make, cells, tmp_path):
     dataset = make(spec=cells["spec"](cells["FLAT"], cells["CHOICE"]))
@@ -236,6 +238,7 @@ def test_two_episodes_that_are_the_same(cells, tmp_path, form):
     assert [episode.costs["cost"][0] for episode in Dataset(tmp_path / "back")] == [1.0, 2.0]
 
 
+@pytest.mark.slow
 def test_films(cells, tmp_path):
     """Pictures of a film are near what they were, each episode at its own place; the side file has them to the bit."""
     from robo_rl.spec.environment import ArraySpec
@@ -284,6 +287,7 @@ def test_what_is_of_no_format(tmp_path):
         recognized(tmp_path / "nothing")
 
 
+@pytest.mark.slow
 def test_nothing_is_overwritten_and_nothing_half_done_stays(form, make, tmp_path, monkeypatch):
     dataset, out = make(), out_of(form, tmp_path)
     export(form, dataset, out)

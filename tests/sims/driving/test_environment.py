@@ -153,6 +153,7 @@ def test_who_runs_into_a_car_that_stands_is_not_hit_by_it(driven):
     assert list(result.values()) == expected
 
 
+@pytest.mark.slow
 def test_a_scenario_or_walkers_that_cannot_be_are_one_error(driven):
     result = driven("""
         from robo_rl.errors import RoboRLError
@@ -287,6 +288,7 @@ def test_server_death_during_reset_is_recovered(driven):
     assert result["ended"] == -9 and result["end"] == "goal"
 
 
+@pytest.mark.slow
 def test_reset_right_after_server_death_does_not_wait(driven):
     """Red before: 30.4 s, the patience and a start."""
     result = driven("""

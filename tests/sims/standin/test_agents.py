@@ -81,6 +81,7 @@ result["left"], result["speed"], result["aside"] = left(), vehicle.get_velocity(
     assert result["aside"] == 0.0 and result["speed"] < 0.01 and result["left"] > 2.4
 
 
+@pytest.mark.slow
 def test_lights_count_far_enough_to_stop_from_town_speed(client):
     result = client(
         AT_THE_LIGHT

@@ -72,6 +72,7 @@ def memory(server: StandIn) -> float:
     return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1000 if status.is_file() else 0.0
 
 
+@pytest.mark.slow
 def test_unread_answers_are_sent_later_and_dropped(server):
     with Wire(server.port) as wire:
         later, now = ([0, number, "version", [[is_async]]] for number, is_async in ((1, True), (2, False)))
@@ -95,6 +96,7 @@ def test_lists_that_claim_to_be_endless_are_not_waited_for(server):
     assert memory(server) < before + 150
 
 
+@pytest.mark.slow
 def test_endless_calls_are_aborted_before_memory_fills(server):
     before, half = memory(server), LARGEST // 2 // LONGEST
     bad = [Wire(server.port) for _ in range(6)]

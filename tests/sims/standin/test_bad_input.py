@@ -50,6 +50,7 @@ def server():
         yield running
 
 
+@pytest.mark.slow
 def test_taken_port_unknown_map_and_bad_settings_are_errors(server):
     with pytest.raises(PortsTaken, match=r"cannot listen at 127\.0\.0\.1:"):
         listeners("127.0.0.1", server.port)
@@ -73,6 +74,7 @@ def test_foreign_protocol_is_disconnected_without_harm(server, data):
             assert bad.recv(10) == b""
 
 
+@pytest.mark.slow
 def test_senseless_arguments_are_errors_and_server_continues(server):
     chance = random.Random(1)
     values = [None, True, -1, 0, 3, 1e308, float("nan"), float("inf"), "", "grid", b"\0", [], [[]], [1, 2], {"a": 1}, 2**63]

@@ -1,6 +1,9 @@
 """Blueprints by the names and attributes that CARLA's scripts filter for, read by the real client."""
 
+import pytest
 
+
+@pytest.mark.slow
 def test_blueprints_have_the_names_that_scripts_look_for(program):
     result = program("""
         def found(pattern):

@@ -12,6 +12,7 @@ def message(act):
 """
 
 
+@pytest.mark.slow
 def test_lights_of_vehicles_are_kept_and_read_back(program):
     result = program("""
         lamp = carla.VehicleLightState
@@ -27,6 +28,7 @@ def test_lights_of_vehicles_are_kept_and_read_back(program):
     assert result["before"] == 0 and result["after"] == [10, {str(result["id"]): 10}] and result["batch"] == 64
 
 
+@pytest.mark.slow
 def test_physics_control_is_read_back_and_changes_motion(program):
     result = program("""
         cars = [car(at(20.0 * number, 0, yaw=90)) for number in range(4)]
@@ -88,6 +90,7 @@ def test_physics_control_is_read_back_and_changes_motion(program):
     assert "Mass must be positive" in result["said"]
 
 
+@pytest.mark.slow
 def test_rays_meet_ground_buildings_and_cars(program):
     result = program(
         """
@@ -136,6 +139,7 @@ def test_rays_meet_ground_buildings_and_cars(program):
     assert result["head"] == [pytest.approx(0.0, abs=1e-3), pytest.approx(3.5)]
 
 
+@pytest.mark.slow
 def test_calls_without_a_meaning_here_say_so_in_a_sentence(program):
     result = program(
         MISSING
@@ -212,6 +216,7 @@ SENTENCES = (
 )
 
 
+@pytest.mark.slow
 def test_a_step_above_a_second_is_moved_in_shorter_ones(program):
     result = program("""
         settings.fixed_delta_seconds = 3.0

@@ -35,6 +35,7 @@ def test_a_client_drives_a_car_and_reads_where_it_is(client):
     assert result["left"] == ["spectator"]
 
 
+@pytest.mark.slow
 def test_right_steering_turns_clockwise_on_bicycle_circle(client):
     result = client("""
         vehicle = car(carla.Transform(carla.Location(0, 0, 0.3), carla.Rotation(yaw=0)))
@@ -49,6 +50,7 @@ def test_right_steering_turns_clockwise_on_bicycle_circle(client):
     assert result["radius"] == pytest.approx(2.9 / (math.tan(wheel) * math.cos(slip)), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_server_refuses_in_a_sentence_or_a_line_in_its_log(client):
     result = client("""
         vehicle = car()

@@ -3,6 +3,7 @@
 import pytest
 
 
+@pytest.mark.slow
 def test_a_batch_spawns_and_controls_what_it_has_just_spawned(client):
     result = client("""
         command, blueprint = carla.command, library.find("vehicle.tesla.model3")
@@ -21,6 +22,7 @@ def test_a_batch_spawns_and_controls_what_it_has_just_spawned(client):
     assert result["gone"] == ["", "", "", "actor 999 does not exist"] and result["left"] == 1
 
 
+@pytest.mark.slow
 def test_ticking_batch_does_not_block_its_measurements(client):
     # With one thread for all that arrives, and Python's lock held by the batch. A callback that loses the lock on its last line
     # stops that thread too, which no server can prevent: on a loaded machine up to two ticks of 30 were late so. Without the
@@ -54,6 +56,7 @@ def test_ticking_batch_does_not_block_its_measurements(client):
     assert result["rising"] and result["late"] <= 5
 
 
+@pytest.mark.slow
 def test_maps_are_loaded_and_reloaded_and_ids_begin_again(client):
     result = client("""
         first = car().id
@@ -81,6 +84,7 @@ def test_maps_are_loaded_and_reloaded_and_ids_begin_again(client):
     assert "Unknown map 'Town99'" in result["wrong"] and result["listed"] > 3
 
 
+@pytest.mark.slow
 def test_client_map_is_validated_before_parsing(client):
     result = client("""
         text = world.get_map().to_opendrive()
@@ -100,6 +104,7 @@ def test_client_map_is_validated_before_parsing(client):
     assert result["alive"] and result["made"] == ["Carla/Maps/OpenDriveMap", True]
 
 
+@pytest.mark.slow
 def test_clock_ticks_only_in_asynchronous_mode(client):
     result = client(
         """
@@ -121,6 +126,7 @@ def test_clock_ticks_only_in_asynchronous_mode(client):
     assert result["rising"] and result["still"] == 0 and result["next"] == 1
 
 
+@pytest.mark.slow
 def test_server_ends_with_parent_and_frees_port(tmp_path):
     import os
     import subprocess

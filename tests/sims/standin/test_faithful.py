@@ -84,6 +84,7 @@ def test_grip_is_what_a_server_or_a_blueprint_says():
             car(World(town("ring"), Nobody()), grip=wrong)
 
 
+@pytest.mark.slow
 def test_friction_that_is_told_is_that_which_holds(client):
     result = client(
         """

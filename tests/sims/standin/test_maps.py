@@ -70,6 +70,7 @@ def test_sets_share_no_map_and_a_name_is_always_the_same_map():
         town("gird")
 
 
+@pytest.mark.slow
 def test_lanes_run_on_where_the_last_one_ends():
     for name in ("ring", "grid", "highway", "grid_train_6"):
         lanes = town(name).lanes

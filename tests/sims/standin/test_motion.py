@@ -5,6 +5,7 @@ import math
 import pytest
 
 
+@pytest.mark.slow
 def test_physics_off_freezes_a_car_until_it_is_on(program):
     result = program("""
         car = car(at(0, 0))
@@ -31,6 +32,7 @@ def test_physics_off_freezes_a_car_until_it_is_on(program):
     assert result["after"][0] > 21.0 and result["after"][2] == 0.0
 
 
+@pytest.mark.slow
 def test_actor_far_below_ground_keeps_z_and_blocks_nothing(program):
     result = program("""
         hidden = car(at(10, 0, -500))
@@ -55,6 +57,7 @@ def test_actor_far_below_ground_keeps_z_and_blocks_nothing(program):
     assert result["shown"] == pytest.approx([-20, 0, 0, 0], abs=1e-5) and result["taken"]
 
 
+@pytest.mark.slow
 def test_a_car_in_the_air_falls_and_without_gravity_stays(program):
     result = program("""
         falling, floating = car(at(0, 0, 20)), car(at(20, 0, 20))
@@ -74,6 +77,7 @@ def test_a_car_in_the_air_falls_and_without_gravity_stays(program):
     assert result["thrown"][2] == pytest.approx(6 - 9.81 * 0.05, abs=1e-3) and result["again"][2] == 0.0
 
 
+@pytest.mark.slow
 def test_constant_velocity_is_kept_in_the_cars_frame(program):
     result = program("""
         car = car(at(0, 0, yaw=90))
@@ -97,6 +101,7 @@ def test_constant_velocity_is_kept_in_the_cars_frame(program):
     assert "unknown call" not in result["said"]
 
 
+@pytest.mark.slow
 def test_impulses_forces_and_spins_move_cars_as_masses(program):
     result = program("""
         cars = [car(at(x, 0)) for x in (-60, -30, 0, 30)]
@@ -131,6 +136,7 @@ def test_impulses_forces_and_spins_move_cars_as_masses(program):
     assert 0 < result["angular"] <= 50.1 and result["batch"] == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.slow
 def test_ackermann_control_reaches_angle_and_speed(program):
     result = program("""
         car = car(at(0, 0))
@@ -155,6 +161,7 @@ def test_ackermann_control_reaches_angle_and_speed(program):
     assert result["stopped"] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_controls_that_do_not_stick_hold_for_one_tick(program):
     result = program("""
         def drive(repeated, reset, **attributes):
@@ -181,6 +188,7 @@ def test_controls_that_do_not_stick_hold_for_one_tick(program):
     assert result["loose"] == result["reset"] and result["loose"][1] < 1 and result["loose"][2] == 0.0
 
 
+@pytest.mark.slow
 def test_get_control_tells_what_holds_and_nan_is_said_once(program):
     result = program("""
         car = car(at(0, 0))

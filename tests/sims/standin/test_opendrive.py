@@ -141,6 +141,7 @@ def test_reading_keeps_widths_marks_and_offsets():
     assert text.count('sOffset="15.0"') == 2 and "<spiral" in text and "<paramPoly3" in text and "<poly3" in text
 
 
+@pytest.mark.slow
 def test_cars_drive_on_maps_of_editors(client):
     result = client(
         f"""
@@ -247,6 +248,7 @@ def streets(size: int = 4) -> str:
     return f'<osm version="0.6">{bounds}{nodes}{ways}</osm>'
 
 
+@pytest.mark.slow
 def test_maps_of_carlas_converter_load_and_agree(tmp_path):
     pytest.importorskip("carla", reason="no wheel here")
     path = tmp_path / "streets.xodr"

@@ -63,6 +63,7 @@ def test_server_paces_answers_while_a_traffic_manager_runs(order):
         assert min(took(raw) for _ in range(50)) < 0.9 * APART
 
 
+@pytest.mark.slow
 def test_traffic_manager_accepts_missing_actor():
     with StandIn() as server, Raw(server.port) as raw:
         made = raw.call("spawn_actor", [0, "vehicle.audi.a2", []], [[0.0, 0.0, 0.3], [0.0, 0.0, 0.0]])[1][0][1]
@@ -135,6 +136,7 @@ def test_deferred_functions_keep_their_order():
     assert called == ["early", "late"] and waiting.until_due() is None
 
 
+@pytest.mark.slow
 def test_load_is_answered_late_beside_a_traffic_manager():
     """Red before: answered at once, which ended clients of a Traffic Manager by a segmentation fault."""
     with StandIn() as server, Raw(server.port) as raw, Raw(server.port) as manager:

@@ -96,6 +96,7 @@ def test_many_vehicles_at_once_move_as_each_alone(model):
         assert np.isfinite(each).all()
 
 
+@pytest.mark.slow
 def test_dynamic_model_is_stable_at_large_steps_and_full_lock():
     state, controls, parameters = made(*VEHICLES, throttle=1.0, steer=1.0)
     for _ in range(400):

@@ -25,6 +25,7 @@ straight = carla.Transform(carla.Location(0, 41.75, 0.3), carla.Rotation(yaw=0))
 """
 
 
+@pytest.mark.slow
 def test_cameras_see_road_sky_and_a_car_at_its_distance(client):
     result = client(
         SENSORS
@@ -63,6 +64,7 @@ result["above"] = int(down[22, 70])
     assert result["above"] == 10
 
 
+@pytest.mark.slow
 def test_inertial_satellite_and_lidar_follow_from_the_pose(client):
     result = client(
         SENSORS
@@ -94,6 +96,7 @@ result["turn"] = [moving.gyroscope.z, moving.accelerometer.y, speed * moving.gyr
     assert rate > 0.1 and sideways == pytest.approx(centripetal, rel=0.25)
 
 
+@pytest.mark.slow
 def test_a_collision_and_a_crossed_line_are_told(client):
     result = client(
         SENSORS
@@ -128,6 +131,7 @@ result["lines"] = [str(mark.type) for mark in lines.get(timeout=3).crossed_lane_
     assert result["lines"] == ["Broken"]
 
 
+@pytest.mark.slow
 def test_a_sensor_with_a_period_measures_then(client):
     result = client(
         SENSORS
@@ -158,6 +162,7 @@ other.set_target_velocity(carla.Vector3D(x=5))
 """Two cars, the rear of one 20 m before the middle of the other."""
 
 
+@pytest.mark.slow
 def test_lidar_loses_points_as_its_attributes_say(client):
     result = client(
         SENSORS
@@ -198,6 +203,7 @@ result["defaults"] = [library.find("sensor.lidar.ray_cast").get_attribute(name).
     assert result["defaults"] == pytest.approx([0.45, 0.8, 0.4, 0.0])
 
 
+@pytest.mark.slow
 def test_detectors_tell_the_car_ahead(client):
     result = client(
         SENSORS
@@ -235,6 +241,7 @@ result["speed"] = other.get_velocity().x
     assert result["obstacle"] == [own, other, pytest.approx(gap - 2.5, abs=1e-3)] and result["near"] == 0
 
 
+@pytest.mark.slow
 def test_sensors_that_hit_nothing_send_no_points_but_measure(client):
     result = client(
         SENSORS
@@ -261,6 +268,7 @@ for name, wrong in (("camera.dvs", dict(positive_threshold=0)), ("other.obstacle
     assert len(result["refused"]) == 4 and "positive_threshold='0'" in result["refused"][0]
 
 
+@pytest.mark.slow
 def test_every_camera_of_carla_is_decoded(client):
     result = client(
         SENSORS

@@ -53,6 +53,7 @@ def signs_of(name: str, kind: str) -> int:
     return sum(signal.type == kind for road in town(name).road_map.roads for signal in road.signals)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "stops"), [("stops", True), ("grid", False)])
 def test_signs_are_landmarks_and_actors_of_the_client(program, name, stops):
     result = program(LOOK + "\n    result.update(look(world))", map=name)
@@ -64,6 +65,7 @@ def test_signs_are_landmarks_and_actors_of_the_client(program, name, stops):
         assert result[type_id]["types"] == (["TrafficSign"] if count else [])
 
 
+@pytest.mark.slow
 def test_maps_that_are_loaded_keep_their_signs(program, tmp_path):
     text = re.sub(r'type="205"', 'type="206"', town("grid").text, count=3)
     assert Town(from_opendrive(text)).text.count('type="206"') == 3
@@ -111,6 +113,7 @@ def test_stop_signs_are_seen_and_have_stop_lines():
     assert world.town.ground.labels.ravel()[world.town.ground.at(np.stack([x, -y], axis=1))] == [Tag.ROAD_LINE]
 
 
+@pytest.mark.slow
 def test_signs_cannot_be_destroyed(program):
     result = program(
         """

@@ -174,6 +174,7 @@ def test_a_folder_of_maps_serves_its_files_by_name(tmp_path):
         Catalogue(str(tmp_path / "empty"))
 
 
+@pytest.mark.slow
 def test_clients_load_folder_maps_and_own_by_name(client, tmp_path):
     """Red before: "Unknown map 'Town03'", and a map that was sent had no name but OpenDriveMap."""
     (tmp_path / "Town03.xodr").write_text(town("ring").text)
@@ -210,6 +211,7 @@ print(json.dumps([max(jumps), back]))
 """
 
 
+@pytest.mark.slow
 def test_routes_do_not_jump_back_between_sections():
     """Red before: the client's lane went on to the end of the road, and the next section began far behind it."""
     pytest.importorskip("carla", reason="no wheel here")

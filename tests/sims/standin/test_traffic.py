@@ -116,6 +116,7 @@ def test_car_stops_behind_obstacle_and_client_car():
     assert world.cars.speed[0] < 0.05 and 1.0 < gap < 4.0
 
 
+@pytest.mark.slow
 def test_faster_car_overtakes_on_two_lanes():
     world = world_of("ring_train_1")
     lanes = world.town.lanes
@@ -295,6 +296,7 @@ def test_same_calls_repeat_bytes_and_seed_changes_them():
     assert first != other
 
 
+@pytest.mark.slow
 def test_a_reloaded_world_goes_the_same_way_again():
     world = World(town("grid"), Nobody())
     courses = []
@@ -327,6 +329,7 @@ def test_only_another_map_is_told_as_one():
     assert told() == [1, 0], "nobody has heard of it in between"
 
 
+@pytest.mark.slow
 def test_respawned_traffic_repeats_its_paths():
     world = World(town("grid"), Nobody())
     courses = []
@@ -425,6 +428,7 @@ def test_clients_car_has_a_rank_at_junctions():
     assert straight in users_of(lanes, world.bodies.motion[[made.row]], everywhere).inside
 
 
+@pytest.mark.slow
 def test_closest_approach_is_that_of_the_whole_motion():
     chance = np.random.default_rng(0)
     for _ in range(50):
@@ -451,6 +455,7 @@ def test_walkers_see_every_car_before_stepping_out(away, pace):
     assert Script(np.random.default_rng(0), 0.0, 1.4, 10.0).velocity(place, far, 0.05) != (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_way_of_several_sections_is_one_way():
     """Red before: right of way was tested for the first section alone."""
     text = town("grid").text

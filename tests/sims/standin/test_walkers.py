@@ -14,6 +14,7 @@ def watch(actor):
 """
 
 
+@pytest.mark.slow
 def test_walker_is_stopped_by_parked_car(program):
     result = program(
         WALKING
@@ -32,6 +33,7 @@ result["events"] = sorted({name for name, _ in events}), max(impulse for _, impu
     assert result["events"] == [["walker.pedestrian.0001"], pytest.approx(80 * 1.4)]
 
 
+@pytest.mark.slow
 def test_a_car_that_hits_a_walker_goes_on_and_throws_him(program):
     result = program(
         WALKING

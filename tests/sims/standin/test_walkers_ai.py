@@ -51,6 +51,7 @@ STREETS = (np.array([0.0, 90.0, 200.0, 300.0]), -np.array([0.0, 100.0, 190.0]))
 """x and y of the streets of the grid, each of them crossed half-way."""
 
 
+@pytest.mark.slow
 def test_random_places_are_on_pavements(program):
     result = program(CROWD + "result['found'] = [where(place) for place in found(200)]", map="grid")
     distance, is_lane = np.array(result["found"])[:, :2].T
@@ -59,6 +60,7 @@ def test_random_places_are_on_pavements(program):
     assert np.ptp(places, axis=0).min() > 150 and len(np.unique(places.round(1), axis=0)) > 190
 
 
+@pytest.mark.slow
 def test_walker_crosses_only_at_crossings(program):
     result = program(
         CROWD
@@ -86,6 +88,7 @@ def _is_half_way(x: float, y: float) -> bool:
     return min(np.abs(halves[0] - x).min(), np.abs(halves[1] - y).min()) < 1.6
 
 
+@pytest.mark.slow
 def test_go_to_location_arrives_and_max_speed_holds(program):
     result = program(
         CROWD
@@ -172,6 +175,7 @@ result["own"] = there()
     assert result["own"][0] <= 0.71 and not result["own"][1]
 
 
+@pytest.mark.slow
 def test_get_required_files_tells_the_mesh_by_its_content(program):
     result = program(
         """
@@ -188,6 +192,7 @@ except RuntimeError as error:
     assert "no such file" in result["error"] and "grid-" in result["error"]
 
 
+@pytest.mark.slow
 def test_walker_far_from_pavement_gets_no_controller(program):
     result = program(
         CROWD
@@ -211,6 +216,7 @@ result["unmapped"] = led(0, 54)
     assert result["near"][1] < 45.3 and result["unmapped"][:2] == [0, 54]
 
 
+@pytest.mark.slow
 def test_a_server_without_navigation_lets_clients_make_no_files(program):
     result = program(
         CROWD + 'result["files"], result["found"] = client.get_required_files("Nav", False), found(1)', navigation=False

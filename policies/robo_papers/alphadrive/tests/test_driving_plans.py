@@ -46,6 +46,7 @@ def at(environment, blocked, lanes):
     raise AssertionError
 
 
+@pytest.mark.slow
 def test_plans_of_one_seed_begin_in_one_state(environment):
     states = [judged(environment, 2, plan)[0] for plan in ("keep_lane", "stop_right", "faster_left")]
     for other in states[1:]:
@@ -75,6 +76,7 @@ def test_a_plan_is_worth_what_it_drives(environment):
     assert info["reward_terms"]["accuracy"] == pytest.approx(0.3 + 0.7 * info["measures"]["progress"])  # no weight here
 
 
+@pytest.mark.slow
 def test_a_lane_that_there_is_not_is_worth_nothing(environment):
     edge = at(environment, False, [0.0, 1.0])
     _, reward, info = judged(environment, edge, "faster_left")
@@ -102,6 +104,7 @@ def test_routes_of_plans_pass_the_obstacle():
     environment.close()
 
 
+@pytest.mark.slow
 def test_no_plan_is_faster_than_the_pace():
     environment = planned(arguments={"route_length": 120.0}, whole=True, pace=6.0)
     environment.reset(seed=0)
@@ -123,6 +126,7 @@ def test_states_lie_before_the_end_of_the_route():
     environment.close()
 
 
+@pytest.mark.slow
 def test_a_lane_of_oncoming_traffic_is_none():
     environment = planned("carla/Town-v0", {"route_length": 60.0}, prefix=0)
     lanes = [environment.reset(seed=seed)[0]["lanes"] for seed in range(6)]

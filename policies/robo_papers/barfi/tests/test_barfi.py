@@ -81,6 +81,7 @@ def test_a_series_that_diverges_is_warned_of():
     assert any("lower learner.alpha" in str(each.message) for each in heard)
 
 
+@pytest.mark.slow
 def test_bad_settings_have_one_clear_error():
     with pytest.raises(InvalidSetting, match="auxiliary"):
         BARFIConfig().build(Grid.environment_spec, 0)

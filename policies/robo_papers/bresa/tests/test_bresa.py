@@ -181,6 +181,7 @@ def test_bad_settings_and_environments_are_refused():
         SMALL.training(make, steps=10, seed=0, reward=object())
 
 
+@pytest.mark.slow
 def test_policy_conforms_and_is_restored(tmp_path):
     training = SMALL.training(make, steps=500, seed=0)
     observer = Observer()

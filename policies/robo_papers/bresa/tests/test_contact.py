@@ -66,6 +66,7 @@ def test_mass_wall_is_hidden_until_touch():
         np.testing.assert_array_equal(value, seen[1][name])
 
 
+@pytest.mark.slow
 def test_hand_pushes_with_the_stiffness_of_the_action():
     """Measured in the plant: the spring's force less the joints' friction is the board's force."""
     environment = make_environment("contact/ArmWipe-v0")
@@ -111,6 +112,7 @@ def test_board_is_hidden_until_touch():
         np.testing.assert_allclose(value, observations[1][name], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_forces_are_finite_at_the_first_touch():
     """MuJoCo has no forces of contacts that `mj_step1` has just found: reading them gives what memory holds."""
     environment = make_environment("contact/ArmWipe-v0")

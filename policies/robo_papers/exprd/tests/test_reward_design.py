@@ -50,6 +50,7 @@ def test_optimal_values_of_a_chain():
     np.testing.assert_allclose(values[1, 1], DISCOUNT * DISCOUNT**4)
 
 
+@pytest.mark.slow
 def test_constraints_hold_and_optimal_actions_stay():
     made, design = in_rooms()
     values = optimal_values(made.moves, design.rewards, made.settings.discount)
@@ -107,6 +108,7 @@ def test_q_learning_is_faster_with_the_designed_reward():
     assert np.mean(solved["misleading"]) > 2 * task
 
 
+@pytest.mark.slow
 def test_reward_of_a_recipe_is_the_table():
     environment = make_environment("tabular/FourRooms-v0")
     spec = specification(environment)

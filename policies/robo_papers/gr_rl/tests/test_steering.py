@@ -111,6 +111,7 @@ def test_steering_finds_the_open_way_and_changes_no_weight(flow):
         assert all(torch.equal(value, kept[name]) for name, value in network.state_dict().items())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_steered_is_refused(flow):
     with pytest.raises(InvalidSetting, match="nothing to steer"):
         SteeredEnv(Fork(), flow.policy, reach=0.0)
@@ -123,6 +124,7 @@ def test_what_cannot_be_steered_is_refused(flow):
         environment.step(np.zeros(1, np.float32))
 
 
+@pytest.mark.slow
 def test_a_run_is_steered_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = str(tmp_path / "data")

@@ -94,6 +94,7 @@ def test_loss_of_corrections_is_their_mean_surprise():
     assert term.loss(*3 * [torch.zeros(0)]).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_weight_fades_to_nothing_and_may_stay():
     training = trained(480, fades_over=4)  # three updates
     assert weight_of(training) == pytest.approx(0.25)

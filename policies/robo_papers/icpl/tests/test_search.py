@@ -136,6 +136,7 @@ def test_icpl_with_reversed_answers_comes_nowhere(seed):
     assert found[-1] < 0.5
 
 
+@pytest.mark.slow
 def test_icpl_with_random_answers_is_worse_than_oracle():
     seeds = range(3)
     oracle, chance = (
@@ -349,6 +350,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 4, 9])
 def test_a_search_that_was_killed_goes_on_and_does_nothing_twice(tmp_path, after):
     class Mortal(Trainer):

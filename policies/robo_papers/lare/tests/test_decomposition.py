@@ -236,6 +236,7 @@ def raw(places, actions, noise):
     return np.concatenate([places[:, None], actions[:, None], noise], 1).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_reward_factors_recover_reward_better_than_raw_states():
     good = learned(factors)
     poor = learned(raw, distractors=50)
@@ -313,6 +314,7 @@ def sac(model=RD, *, steps=60, weight=1.0, environment=Line, **settings) -> Onli
     return online_training(environment(), learner, config.sampling, steps=steps, seed=3, rewards=running)
 
 
+@pytest.mark.slow
 def test_batch_rewards_belong_to_their_steps_past_ring_wrap():
     training, seen = sac(steps=240, weight=2.0, replay={"learning_starts": 110}), []
     running = training.step_learner.relabelling
@@ -333,6 +335,7 @@ def _inputs(batch: Batch):
     return np.concatenate([states, batch.actions, states - following], 1)
 
 
+@pytest.mark.slow
 def test_the_learner_hears_of_nothing_but_returns():
     """Rewards that are moved about within each episode leave every parameter as it is."""
 
@@ -360,6 +363,7 @@ def finished(training) -> bytes:
     return b"".join(np.asarray(state[name]).tobytes() for name in sorted(state))
 
 
+@pytest.mark.slow
 def test_resumed_anywhere_equals_uninterrupted(tmp_path):
     model = RandomizedReturnDecomposition(steps=4, decoder=DecoderConfig(hidden=(8,), rows=32))
     expected = finished(sac(model))
@@ -474,6 +478,7 @@ def test_an_episodic_reward_is_paid_with_the_last_step():
     assert paid <= {round(2 * total, 4) for total in observer.returns} and len(paid) > 3
 
 
+@pytest.mark.slow
 def test_episodic_reward_suits_any_learner_and_resumes(tmp_path):
     config = PPOConfig(num_envs=1, steps_per_env=16, epochs=1, batch_size=8, network=PolicyValueNetwork(hidden=(8,)))
     config.training(Line, steps=16, seed=0, reward=EpisodicReward().online(SPEC, weight=1.0, discount=None)).run(Observer())

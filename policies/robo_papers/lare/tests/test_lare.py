@@ -60,6 +60,7 @@ def written(llm, *, task="move there", config=None, heard=lambda attempt: None):
     return LatentCode(language_model(llm), VIEW, steps(), config or LatentCodeConfig()).write(task, heard)
 
 
+@pytest.mark.slow
 def test_the_pack_is_mended_until_it_passes():
     heard = []
     found = written("pack:lare-reacher", task=REACHER.instruction, heard=heard.append)
@@ -91,6 +92,7 @@ def test_a_set_of_candidates_without_an_answer_is_an_error(tmp_path):
         written(llm, config=LatentCodeConfig(candidates=3))
 
 
+@pytest.mark.slow
 def test_no_valid_factor_is_an_error(tmp_path):
     heard = []
     mends = [[UNDEFINED], ["There is nothing to change."], [REFUSED], [WIDE]]
@@ -108,6 +110,7 @@ def test_no_valid_factor_is_an_error(tmp_path):
         written(pack(tmp_path, factors=[[nothing]], mend=[]), config=LatentCodeConfig(candidates=1, rounds=1))
 
 
+@pytest.mark.slow
 def test_one_candidate_is_tried_as_it_is(tmp_path):
     heard = []
     llm = pack(tmp_path, factors=[[WIDE]], mend=[[GOOD]])

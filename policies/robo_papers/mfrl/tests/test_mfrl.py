@@ -208,6 +208,7 @@ def test_flights_alternate_between_uncertain_and_best():
     assert flown == [0.15, 0.1, 0.15, 0.1]
 
 
+@pytest.mark.slow
 def test_policy_conforms_and_is_restored(tmp_path):
     training = SMALL.training(make, steps=4, seed=0)
     training.run(Observer())

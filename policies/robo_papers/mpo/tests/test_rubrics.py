@@ -140,6 +140,7 @@ def test_a_hacked_rubric_is_mended(tmp_path):
     assert np.mean(believed.success[-10:]) < 0.1
 
 
+@pytest.mark.slow
 def test_line_from_scores_to_the_next_version(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ROBO_RL_CACHE", str(tmp_path / "cache"))

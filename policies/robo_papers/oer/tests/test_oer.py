@@ -129,6 +129,7 @@ def test_elastic_weights_hold_the_actor():
     assert [each.shape for each in parameters] == [each.shape for each in held.learner.actor.parameters()]
 
 
+@pytest.mark.slow
 def test_two_clones_weigh_as_the_paper_says():
     training = trained(300, selection="random")  # at the end of the first task
     training.memories = [Memory({"x": np.zeros((4, 2), np.float32)}, np.full((4, 1), 0.5, np.float32))]
@@ -145,6 +146,7 @@ def test_two_clones_weigh_as_the_paper_says():
     assert mean == pytest.approx(float(losses[:32].mean() + losses[32:].mean() / 2), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resume_remembers_tasks_and_memories():
     training = trained(dual=False, ewc=1.0)
     again = ContinualTraining(Line(), training.config, steps=600, seed=0, demonstrations=BOTH)

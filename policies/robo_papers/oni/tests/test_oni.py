@@ -329,6 +329,7 @@ def test_a_replayed_run_resumes_exactly_and_a_live_one_says_warm(tmp_path):
     assert again.resumed == "warm"
 
 
+@pytest.mark.slow
 def test_labels_outlive_a_resume_with_stable_baselines(tmp_path):
     config = sb3.PPOConfig(n_envs=2, n_steps=32, batch_size=32, n_epochs=1)
     reward = ONIRetrieval().online(specification(make()), weight=1.0, discount=0.99)

@@ -126,6 +126,7 @@ def test_trust_region_is_used_up_above_the_bound():
     assert 0.9 * CONFIG.trust_region < found.divergence(START) <= CONFIG.trust_region
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["hold", "raise"])
 def test_noisy_returns_below_the_bound_narrow_nothing(rule):
     curriculum = GammaCurriculum(QARLConfig(return_bound=500.0, rollouts=10, below_bound=rule))
@@ -266,6 +267,7 @@ def test_the_adversary_is_paid_the_opposite_of_each_step():
         assert own.action.shape == other.action.shape == (1,) and own.action != other.action
 
 
+@pytest.mark.slow
 def test_one_learns_at_a_time():
     training, seen = updated(RARL, SMALL).training(make, steps=400, seed=0), []
     update, oppose = training.learner.update, training.adversary.update
@@ -276,6 +278,7 @@ def test_one_learns_at_a_time():
     assert all((episode % 5 >= 3) == (who == "adversary") for episode, who in seen)
 
 
+@pytest.mark.slow
 def test_without_force_nothing_pushes_and_only_the_policy_learns():
     training = updated(RARL, SMALL, adversary={"force": 0.0}).training(make, steps=150, seed=0)
     before = training.adversary.state_dict()["updates"]
@@ -317,6 +320,7 @@ def test_policy_is_asked_for_the_temperature_of_the_curriculum():
     assert ramp.policy.temperature == pytest.approx(ramp.curriculum.mean / 0.05)
 
 
+@pytest.mark.slow
 def test_temperature_of_each_row_counts():
     training = updated(QARLConfig(), SMALL, first_temperature=0.5).training(make, steps=150, seed=0)
     training.run(Observer())
@@ -338,6 +342,7 @@ def test_temperature_of_each_row_counts():
         assert mixed[row] != targets(np.full(8, alpha + 1.0))[row] or batch.masks[row] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [updated(RARL, SMALL), updated(QARLConfig(), SMALL, rollouts=2)], ids=["rarl", "qarl"])
 def test_policy_conforms_and_is_restored(config, tmp_path):
     training = config.training(make, steps=120, seed=0)
@@ -387,6 +392,7 @@ def test_environments_end_where_steps_do():
     assert Counted.steps == 77
 
 
+@pytest.mark.slow
 def test_an_episode_cut_by_the_last_step_is_not_reported():
     training, seen = (
         updated(RARL, SMALL).training(lambda: make_environment("gymnasium/Pusher-v5"), steps=150, seed=0),

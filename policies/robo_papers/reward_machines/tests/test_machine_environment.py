@@ -137,6 +137,7 @@ def test_potentials_telescope_and_are_0_where_the_task_ends():
     assert ended[-1][2] and ended[-1][4]["reward_terms"]["shaping"] == pytest.approx(-potentials[0])
 
 
+@pytest.mark.slow
 def test_shaping_leaves_the_best_policy_of_the_product():
     """Values by dynamic programming over places and machine states, with and without potentials."""
     machine = MachineEnv(Line(), BOTH).machine

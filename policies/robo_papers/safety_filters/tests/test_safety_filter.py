@@ -51,6 +51,7 @@ def test_wrong_model_prevents_nearly_all_violations(task, error):
     assert violations(task, error=error) <= 2
 
 
+@pytest.mark.slow
 def test_flipped_barrier_prevents_nothing():
     environment = filtered("hazards/Point-v0")
     plain = environment._barriers

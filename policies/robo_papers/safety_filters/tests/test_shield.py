@@ -38,6 +38,7 @@ def test_shield_prevents_all_violations(task):
     assert violations(task) == 0
 
 
+@pytest.mark.slow
 def test_shield_that_looks_one_step_ahead_brakes_too_late():
     assert violations("Point-v0", horizon=1) > 0
 

@@ -15,6 +15,7 @@ COSTLY = {"SafetyPointGoal2-v0": 4, "SafetyCarButton1-v0": 4, "SafetyRacecarPush
 """Tasks, and seeds with which random actions cost something."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "seed"), COSTLY.items())
 def test_steps_equal_those_of_the_source(task, seed):
     ours = make_environment(f"safety_gymnasium/{task}")
@@ -38,6 +39,7 @@ def test_steps_equal_those_of_the_source(task, seed):
     assert spent > 0.0
 
 
+@pytest.mark.slow
 def test_driving_into_hazards_costs():
     environment = make_environment("safety_gymnasium/SafetyPointGoal2-v0", costs="parts", limit="10 per episode")
     assert {cost.name: cost.limit for cost in specification(environment).costs} == {
@@ -55,6 +57,7 @@ def test_driving_into_hazards_costs():
     assert totals["hazards"] > 0.0
 
 
+@pytest.mark.slow
 def test_an_episode_has_the_length_of_the_source():
     environment = make_environment("safety_gymnasium/SafetyPointCircle0-v0")
     environment.reset(seed=0)
@@ -63,6 +66,7 @@ def test_an_episode_has_the_length_of_the_source():
     assert environment.step(np.zeros(2, np.float32))[3]
 
 
+@pytest.mark.slow
 def test_reached_goals_are_counted():
     environment = make_environment("safety_gymnasium/SafetyPointGoal0-v0")
     environment.reset(seed=0)
@@ -72,6 +76,7 @@ def test_reached_goals_are_counted():
     assert info["measures"]["goals"] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [({"limit": "3 per step"}, "per step"), ({"limit": -1.0}, "no limit"), ({"costs": "all"}, "sum")],

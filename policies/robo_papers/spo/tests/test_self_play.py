@@ -316,6 +316,7 @@ def test_a_recipe_trains_resumes_and_is_evaluated_as_a_mixture(tmp_path, monkeyp
     assert any("mixture" in path.name for path in tmp_path.glob("runs/*/evaluations/*.json"))
 
 
+@pytest.mark.slow
 def test_a_replay_learner_is_relabelled_in_a_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = [

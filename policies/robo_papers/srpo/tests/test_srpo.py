@@ -133,6 +133,7 @@ def test_failures_near_a_success_are_worth_more():
     assert rule.scores(episodes[2:]).tolist() == [0.0] * 3  # nothing to compare with
 
 
+@pytest.mark.slow
 def test_srpo_resumes_and_keeps_its_scale(tmp_path):
     training, _ = srpo("progress", 0, steps=512)
     state = training.state_dict()

@@ -106,6 +106,7 @@ def test_returns_stay_near_the_baseline_while_it_learns():
     assert np.convolve(control.returns, np.ones(25) / 25, "valid").min() < 0.0
 
 
+@pytest.mark.slow
 def test_policy_conforms_and_is_restored(tmp_path):
     training = SMALL.training(make, steps=400, seed=0)
     training.run(Observer())

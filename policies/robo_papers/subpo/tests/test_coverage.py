@@ -70,6 +70,7 @@ def test_bad_settings_have_one_clear_error():
             CoverageReward(entry="place", **settings)
 
 
+@pytest.mark.slow
 def test_gains_teach_more_than_sums_or_places():
     gains, everything, places = (covered_share(kind, 0) for kind in ("gains", "all", "places"))
     assert gains > everything + 0.05 and everything > places

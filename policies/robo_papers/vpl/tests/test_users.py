@@ -96,6 +96,7 @@ def test_divergence_and_shares_by_hand():
     np.testing.assert_allclose(apart[15:], model.shares(STEPS[15:30], each[-1]))
 
 
+@pytest.mark.slow
 def test_the_question_that_tells_the_kinds_apart_is_asked(two_kinds):
     telling = np.array([[[-1.0, 0.0]], [[0.0, 1.4]]], np.float32), np.array([[[1.0, 0.0]], [[0.0, 0.0]]], np.float32)
     pairs = Pairs(*telling, np.zeros(2, np.float32))  # left against right; and far against near, on which all agree

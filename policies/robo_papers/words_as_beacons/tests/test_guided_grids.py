@@ -141,6 +141,7 @@ def test_things_are_told_by_kind_colour_and_state() -> None:
     assert Object().features(Subgoal((1, 1))).nonzero()[0].tolist() == [0]
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(FORMS)), st.integers(0, 2**31 - 1))
 @settings(max_examples=15, deadline=None)
 def test_in_evaluation_nothing_is_told(form: str, seed: int) -> None:

@@ -27,6 +27,7 @@ from robo_policies.learners.dqn import DQNConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
+from robo_policies.learners.dagger import DAggerConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig
@@ -92,6 +93,7 @@ LEARNERS = {
     "hil-serl-gripper": (updated(HILSERLConfig(), network={"hidden": (8,)}, batch_size=4, gripper="opening"), GRIPPER),
     "sb3-sac-hil": (SB3SACHILConfig(policy_kwargs={"net_arch": [8]}, batch_size=4, gradient_steps=2, device="cpu"), ARM),
     "hg-dagger": (updated(HGDAggerConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
+    "dagger": (updated(DAggerConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
     "bc": (updated(BCConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
     "bc-choices": (updated(BCConfig(), network={"hidden": (8,)}, batch_size=8), GRID),
     "iql": (updated(IQLConfig(), network={"hidden": (8,)}, batch_size=8, actor_dropout=0.5, actor_decay_updates=10), ARM),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec.environment import EnvironmentSpec, Observation
-from robo_sims.carla.observations import DISTANCES
+from robo_sims.carla.observations import DISTANCES, FAR
 
 WHEELBASE, MOST_STEER = 2.9, math.radians(40.0)
 """[m] wheelbase of the car, and [rad] angle of its front wheels at steer 1."""
@@ -94,7 +94,7 @@ class ScriptedDriver:
         """Return the speed allowed by obstacles on the route, present and predicted."""
         line = line_of(observation)
         allowed = math.inf
-        for there, x, y, cosine, _, vx, vy, half in observation["others"].tolist():
+        for there, x, y, cosine, _, vx, vy, half in actors(observation):
             for look in SOON if there else ():
                 ahead, aside = x + look * (speed + vx), y + look * vy
                 along, away = project(line, ahead, aside)
@@ -113,7 +113,7 @@ class ScriptedDriver:
         line = line_of(observation)
         way = np.stack([np.interp(reach, REACH, line[:, axis]) for axis in (0, 1)], axis=1)
         left = math.inf
-        for there, x, y, cosine, _, vx, vy, half in observation["others"].tolist():
+        for there, x, y, cosine, _, vx, vy, half in actors(observation):
             velocity = np.array([vx + speed, vy])
             if there and cosine < ALONG and math.hypot(*velocity) > COMING:
                 met, times = meeting(way, np.array([x, y]), velocity)
@@ -127,7 +127,7 @@ class ScriptedDriver:
 
     def _at_lights(self, observation: Observation, speed: float) -> float:
         """Return the speed that stops at a red light, and at a yellow one if the distance suffices."""
-        distance, red, yellow, _ = observation["next_light"].tolist()
+        distance, red, yellow = next_light(observation)
         left = distance - STOP
         if not yellow:
             self._stops = None
@@ -152,6 +152,24 @@ def pedal(wanted: float, speed: float) -> float:
     """Return throttle, or brake where negative, towards a wanted speed [m/s]."""
     acceleration = min(max(1.2 * (wanted - speed), -HARDEST), 2.0)
     return acceleration / 5.0 + 0.08 if acceleration > 0 else acceleration / 8.0
+
+
+def actors(observation: Observation) -> list[list[float]]:
+    """Return a row for each other actor, of either layout, as the entry `others` of `VECTORS` has it."""
+    if "others" in observation:
+        rows: list[list[float]] = observation["others"].tolist()
+        return rows
+    return [*observation["cars"][:, :8].tolist(), *observation["walkers"][:, :8].tolist()]
+
+
+def next_light(observation: Observation) -> tuple[float, float, float]:
+    """Return the distance [m] to the next stop line, of either layout, and whether its light is red, yellow."""
+    if "next_light" in observation:
+        distance, red, yellow, _ = observation["next_light"].tolist()
+    else:
+        there, distance, red, yellow, _ = observation["lights"][0].tolist()
+        distance = distance if there else FAR
+    return distance, red, yellow
 
 
 def line_of(observation: Observation) -> npt.NDArray[np.float64]:

@@ -13,11 +13,11 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import MEASURES
-from robo_sims.carla import birdseye, observations, pedestrians, roads, routes, scoring, status_text, traffic
+from robo_sims.carla import birdseye, observations, pedestrians, roads, routes, scoring, sets, status_text, traffic
 from robo_sims.carla.driver import ScriptedDriver
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
 from robo_sims.carla.scenarios import SCENARIOS
-from robo_sims.carla.scene import Scene, SceneReader, lights_on
+from robo_sims.carla.scene import SIGNS, Scene, SceneReader, lights_on
 from robo_sims.carla.sensors import CollisionSensor, FrontCamera
 from robo_sims.carla.session import ANSWER_TIMEOUT, CarlaSession, as_server_unavailable
 from robo_sims.carla.termination import GOAL, MOVING, SUCCESS_RULE, Termination
@@ -30,6 +30,8 @@ LIFT = 0.3
 """[m] above the ground at which the car is spawned."""
 PICTURE = 320
 """[pixels] of a rendered picture."""
+LAYOUTS = {"vectors": (observations.VECTORS, observations.vectors), "sets": (sets.SETS, sets.sets)}
+"""Name of an observation layout -> its arrays, and the function that computes them."""
 SIZES = range(16, 513)
 """[pixels] allowed picture sizes."""
 
@@ -59,6 +61,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         traffic: int = 0,
         walkers: int = 0,
         scenario: str = "",
+        layout: str = "vectors",
         birdseye: int = 96,
         birdseye_rgb: int = 0,
         camera: int = 0,
@@ -78,6 +81,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         traffic: number of autonomous cars.
         walkers: number of pedestrians who cross the route.
         scenario: one event per route, "pedestrian-crossing" or "blocked-lane"; "" for none.
+        layout: "vectors" (the nearest six others, by distance) or "sets" (cars, walkers, lights and signs as sets, with the
+            distances along and aside of the route now, in 1 s and in 2 s).
         birdseye: rows and columns of the bird's-eye view [pixels]; 0 for none.
         birdseye_rgb: rows and columns of a coloured bird's-eye view with the car, for rewards [pixels]; 0 for none.
         camera: rows and columns of the front camera [pixels]; 0 for none.
@@ -93,6 +98,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         _require(
             reward, routes, scenario, route_length, {"traffic": traffic, "walkers": walkers}, (birdseye, birdseye_rgb, camera)
         )
+        if layout not in LAYOUTS:
+            raise UnknownName("observation layout", str(layout), LAYOUTS)
         self.render_mode = render_mode
         ports = (port,) if isinstance(port, int) else tuple(port)
         if maps and host is not None:
@@ -101,6 +108,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._set, self._length, self._traffic = routes, float(route_length), traffic
         self._walkers, self._scenario_name = walkers, scenario
         self._birdseye, self._birdseye_rgb, self._camera_size = birdseye, birdseye_rgb, camera
+        self._vectors, self._compute = LAYOUTS[layout]
         self._reward = REWARDS[reward]()
         self.environment_spec = self._specification(task, max_steps)
         self.observation_space = self.environment_spec.observation.space
@@ -120,7 +128,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         )
 
     def _arrays(self) -> tuple[ArraySpec, ...]:
-        arrays = (*observations.VECTORS, observations.LEFT, *observations.reward_memory(self._reward))
+        arrays = (*self._vectors, observations.LEFT, *observations.reward_memory(self._reward))
         if size := self._birdseye:
             shape = (size, size, len(birdseye.CHANNELS))
             meaning = birdseye.meaning(size)
@@ -193,8 +201,10 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         others += traffic.spawn_traffic(session, route, self._traffic, random)
         others += pedestrians.spawn_pedestrians(session, self._roads, route, self._walkers, random)
         snapshot = session.tick()
-        lights = lights_on(route, list(session.world.get_actors().filter("traffic.traffic_light*")))
-        self._reader = SceneReader(self._vehicle, others, lights)
+        actors = session.world.get_actors()
+        lights = lights_on(route, list(actors.filter("traffic.traffic_light*")))
+        signs = lights_on(route, [actor for kind in SIGNS for actor in actors.filter(kind)])
+        self._reader = SceneReader(self._vehicle, others, lights, signs)
         self._painter = birdseye.BirdsEye(self._roads, route, self._birdseye) if self._birdseye else None
         coloured = self._birdseye_rgb
         self._colourist = birdseye.BirdsEye(self._roads, route, coloured) if coloured else None
@@ -283,7 +293,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
 
     def _observe(self) -> observations.Arrays:
         situation, tracker = self._situation, self._tracker
-        arrays = observations.vectors(situation, tracker.route, self._controls)
+        arrays = self._compute(situation, tracker.route, self._controls)
         steps = self.environment_spec.max_steps or 1
         shares = 1.0 - situation.completion, 1.0 - self._steps / steps, 1.0 - self._termination.still
         arrays["left"] = np.array(shares, np.float32)

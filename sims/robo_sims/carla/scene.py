@@ -19,6 +19,8 @@ EGO_SIZE = 2.45, 1.06
 RED, YELLOW, GREEN = 0, 1, 2
 STATES = {"Red": RED, "Yellow": YELLOW, "Green": GREEN}
 UNLIT = -1
+SIGNS = {"traffic.stop": "to stop", "traffic.yield": "to give way"}
+"""Type of a sign's actor -> meaning."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,17 @@ class Scene:
     """(n, 8): x, y [m], yaw [rad], velocity [m/s], half length, half width [m], 1 for a walker."""
     lights: list[tuple[float, int]] = field(default_factory=list)
     """(stop line [m] along the route, state) of each light."""
+    signs: list[tuple[float, str]] = field(default_factory=list)
+    """(line [m] along the route, type of `SIGNS`) of each sign."""
 
 
 class SceneReader:
     """Reads scenes from snapshots; actor sizes are queried once, because each query is a call."""
 
-    def __init__(self, ego: Any, others: list[Any], lights: list[Light]) -> None:
+    def __init__(self, ego: Any, others: list[Any], lights: list[Light], signs: list[Light] | None = None) -> None:
+        """signs: found in the same way as lights."""
         self.ego, self.lights = ego, lights
+        self.signs = [(sign.stop, str(sign.actor.type_id)) for sign in signs or ()]
         self.numbers = [actor.id for actor in others]
         self.still = np.zeros((len(others), 8))
         sizes: dict[str, tuple[float, float]] = {}
@@ -109,7 +115,7 @@ class SceneReader:
                 others[number, :5] = place.x, place.y, math.radians(pose.rotation.yaw), velocity.x, velocity.y
                 rows.append(number)
         lights = [(light.stop, light.state) for light in self.lights]
-        return Scene(snapshot.frame, self._ego(snapshot), others[rows], lights)
+        return Scene(snapshot.frame, self._ego(snapshot), others[rows], lights, self.signs)
 
     def _ego(self, snapshot: Any) -> Ego:
         actor = snapshot.find(self.ego.id)
@@ -130,7 +136,7 @@ class SceneReader:
 
 
 def lights_on(route: Route, actors: list[Any]) -> list[Light]:
-    """Return the lights whose trigger volume the route crosses, in route order."""
+    """Return the lights, or signs, whose trigger volume the route crosses, in route order."""
     found = []
     for actor in actors:
         box, pose = actor.trigger_volume, actor.get_transform()

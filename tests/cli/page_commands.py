@@ -41,6 +41,7 @@ NOT_HERE = {
     r"hopper\.hdf5": "a file of D4RL, which is downloaded",
     r"convert so101": "a dataset of a robot's owner; tests/datasets/formats/test_adjustments.py adjusts some",
     r"data/cheetah": "a policy of HalfCheetah that earns 2,000, which takes an hour",
+    r"leaderboard_evaluator": "CARLA's leaderboard; tests/sims/driving/test_leaderboard_agent.py has its interface",
     r"carla-server --maps": "CARLA's maps, which are downloaded; tests/sims/standin/test_towns.py serves a folder",
     r"bench (all|drive|reward|data)\b": "minutes; tests/bench runs each bench",
     r"robo_papers\.mfrl\.study": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from carla_standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of, span_of
+from carla_standin.approach import stopping_way
 from carla_standin.errors import Refused
 from carla_standin.layouts import TrafficLightState
 from carla_standin.lights import Lights
@@ -24,8 +25,6 @@ Ints = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
 NEAREST_LANE = 3.0
 """[m] from a lane within which a car may start."""
-SOON = 2.1
-"""[s] ahead in which a client's car is taken to go straight on, wherever it goes."""
 WHIM = 0.02
 """[1/s] Rate of random lane changes."""
 GREEN, YELLOW, OFF = int(TrafficLightState.GREEN), int(TrafficLightState.YELLOW), int(TrafficLightState.OFF)
@@ -252,7 +251,7 @@ class Cars:
         users = bodies.motion[self.users]
         theirs = users_of(self.lanes, users, self.lights.open_ways()) if len(users) else NOBODY
         inside += [(way, 0.0) for way in theirs.inside]
-        sweeps = users[:, :2], SOON * users[:, VX : VY + 1]
+        sweeps = users[:, :2], stopping_way(users[:, VX : VY + 1])  # straight on, wherever it goes
         self.admitted[self.junctions.admitted(candidates, inside, sweeps, theirs.coming)] = True
 
     def _light_is_open(self, stretch: Stretch, cannot_stop: Flags) -> Flags:

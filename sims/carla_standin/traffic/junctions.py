@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from carla_standin.approach import nearest_of_motion
+from carla_standin.approach import closest_approach
 from carla_standin.maps.curves import Floats
 from carla_standin.maps.grid import STOP, YIELD
 from carla_standin.maps.lanes import Lanes
@@ -152,7 +152,8 @@ class Junctions:
 
     def _is_reached(self, way: int, sweeps: tuple[Floats, Floats]) -> bool:
         start, step = sweeps
-        return bool(len(start)) and bool((nearest_of_motion(self.paths[way][:, :2], start, step) < CAR).any())
+        points = self.paths[way][:, :2]
+        return bool(len(start)) and bool((closest_approach(points, np.zeros_like(points), start, step)[0] < CAR).any())
 
 
 def _signed(road_map: RoadMap, signals: SignalWays, kind: str) -> set[int]:

@@ -22,12 +22,12 @@ from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
 from robo_policies.learners.cql import CQLConfig
+from robo_policies.learners.dagger import DAggerConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.dqn import DQNConfig
 from robo_policies.learners.drq import DrQConfig
 from robo_policies.learners.f_dvl import FDVLConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
-from robo_policies.learners.dagger import DAggerConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig

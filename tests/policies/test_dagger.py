@@ -19,9 +19,7 @@ from robo_rl.training.compatibility import require_loop
 from robo_rl.training.off_policy import online_training
 from robo_rl.types import ActionSource
 
-SMALL = updated(
-    DAggerConfig(), network={"hidden": (16,)}, batch_size=16, replay={"learning_starts": 20, "capacity": 2_000}
-)
+SMALL = updated(DAggerConfig(), network={"hidden": (16,)}, batch_size=16, replay={"learning_starts": 20, "capacity": 2_000})
 
 
 class Drift(gymnasium.Env):

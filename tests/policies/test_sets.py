@@ -90,7 +90,9 @@ def test_numbers_enter_linear_and_logarithmic():
 
 @pytest.mark.parametrize("config", [BCConfig(), SACConfig()], ids=["bc", "sac"])
 def test_no_learner_standardises_what_is_in_units(config):
-    learner = updated(config, network={"encoder": "sets", "hidden": (8,), "normalization_rows": 100}, batch_size=8).build(SPEC, 0)
+    learner = updated(config, network={"encoder": "sets", "hidden": (8,), "normalization_rows": 100}, batch_size=8).build(
+        SPEC, 0
+    )
     learner.update(random_batch(SPEC, 8, seed=0))
     assert int(learner.parts.encoder.rows) == 0
     seen = {name: value.numpy() for name, value in town(0, 2).items()}

@@ -1,5 +1,4 @@
-"""DAgger: Ross, Gordon & Bagnell 2011, "A Reduction of Imitation Learning and Structured Prediction to No-Regret Online
-Learning" (AISTATS, arXiv:1011.0686).
+"""DAgger: an expert labels every step of a policy (Ross, Gordon & Bagnell 2011, AISTATS, arXiv:1011.0686).
 
 A policy acts in most episodes, an expert in the others; the expert labels every step, and its labels of all steps so far are
 cloned. A person who cannot label every step corrects instead: HG-DAgger (robo_policies.learners.hg_dagger).
@@ -90,8 +89,10 @@ class LabelledEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         """Raise InvalidSetting for a share or a noise out of range.
 
-        expert_for: returns the expert for the seed of an episode. share: of the episodes in which the expert acts. noise: standard
-        deviation added to each element of an executed action, in [-1, 1] units; of discrete actions the chance of a random one.
+        expert_for: returns the expert for the seed of an episode.
+        share: of the episodes in which the expert acts.
+        noise: standard deviation on each element of an executed action, in [-1, 1] units; of discrete actions the chance of a
+            random one.
         """
         super().__init__(environment)
         self._inner, self._expert_for, self._share, self._noise = specification(environment), expert_for, share, noise

@@ -93,9 +93,7 @@ class Scene:
 class SceneReader:
     """Reads scenes from frames; actor sizes are queried once, because each query is a call."""
 
-    def __init__(
-        self, ego: Any, others: list[Any], lights: list[Light], signs: Sequence[tuple[float, str]] = ()
-    ) -> None:
+    def __init__(self, ego: Any, others: list[Any], lights: list[Light], signs: Sequence[tuple[float, str]] = ()) -> None:
         """signs: as `Scene.signs`."""
         self.ego, self.lights, self.signs = ego, lights, list(signs)
         self.numbers = [actor.id for actor in others]

@@ -24,14 +24,19 @@ BACK, FORWARD = 25, 85
 """[m] along the route in which the nearest point of it is searched."""
 
 _MEMBER = (
-    "1, place [m] forward and to the right, cosine and sine of its heading, velocity [m/s] forward and to the right relative to "
-    "the car, half length, half width [m], then the distances [m] along the route, from the car's middle, and to the right of "
+    "1, place [m] forward and to the right, cosine and sine of its heading, velocity [m/s] forward and to the right relative "
+    "to the car, half length, half width [m], then the distances [m] along the route, from the car's middle, and to the right of "
     "it: now, in 1 s and in 2 s"
 )
 SETS = (
     *MOTION,
     ArraySpec(
-        "cars", (CARS, 15), unit="mixed", frame="ego", role="object", meaning=f"set of the {CARS} nearest vehicles within {SIGHT:g} m: {_MEMBER}"
+        "cars",
+        (CARS, 15),
+        unit="mixed",
+        frame="ego",
+        role="object",
+        meaning=f"set of the {CARS} nearest vehicles within {SIGHT:g} m: {_MEMBER}",
     ),
     ArraySpec(
         "walkers",

@@ -74,12 +74,8 @@ WALKER = (50.0, -4.0, 0.0, 1.5, 0.0, 0.3, 0.2, 1.0)
 
 def test_members_have_place_motion_size_and_way():
     found = observed("sets", [CAR, WALKER])
-    np.testing.assert_allclose(
-        found["cars"][0], [1, 10, -20, 0, -1, -8, -6, 2.4, 0.9, 30, 0, 36, 0, 42, 0], atol=1e-6
-    )
-    np.testing.assert_allclose(
-        found["walkers"][0], [1, 10, -4, 1, 0, -6.5, 0, 0.3, 0.2, 14, 0, 14, 1.5, 14, 3], atol=1e-6
-    )
+    np.testing.assert_allclose(found["cars"][0], [1, 10, -20, 0, -1, -8, -6, 2.4, 0.9, 30, 0, 36, 0, 42, 0], atol=1e-6)
+    np.testing.assert_allclose(found["walkers"][0], [1, 10, -4, 1, 0, -6.5, 0, 0.3, 0.2, 14, 0, 14, 1.5, 14, 3], atol=1e-6)
     assert not found["cars"][1:].any() and not found["walkers"][1:].any()
 
 

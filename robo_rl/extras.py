@@ -261,7 +261,10 @@ EXPERT_ACTION = "expert_action"
 
 @dataclass(frozen=True)
 class ExpertActions(Extra):
-    """`expert_actions` (B, A) or (B,): an expert's action for each observation, whoever acted; of recorded episodes the action."""
+    """`expert_actions` (B, A) or (B,): an expert's action for each observation, whoever acted.
+
+    Recorded episodes have the executed ones.
+    """
 
     shuffled: bool = False
     """Each goes to another row of its batch: the control of a study, in which labels tell nothing."""

@@ -218,8 +218,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._tracker, self._termination = routes.Tracker(route), Termination(known, PERIOD)
         self._termination.signs = StopSigns(stops_on(route, session.signals("traffic.stop")))
         self._lights = lights_on(route, session.signals("traffic.traffic_light"))
-        signs = sorted((line, kind) for kind in SIGNS for line in stops_on(route, session.signals(kind)))
-        self._reader = SceneReader(self._vehicle, others, self._lights, signs)
+        self._signs = sorted((line, kind) for kind in SIGNS for line in stops_on(route, session.signals(kind)))
+        self._reader = SceneReader(self._vehicle, others, self._lights, self._signs)
         self._painter = birdseye.BirdsEye(known, route, self._birdseye) if self._birdseye else None
         coloured = self._birdseye_rgb
         self._colourist = birdseye.BirdsEye(known, route, coloured) if coloured else None
@@ -248,7 +248,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             route, self._joined, self._others = self._joined, None, others
             return self._enter(route, frame, others)
         if [actor.id for actor in others] != [actor.id for actor in self._others]:
-            self._others, self._reader = others, SceneReader(self._vehicle, others, self._lights)
+            self._others, self._reader = others, SceneReader(self._vehicle, others, self._lights, self._signs)
         self._controls, self._steps = controls, self._steps + 1
         self._situation = self._look(frame, stood=self._situation.scene.ego.speed < MOVING)
         self._reward.terms(self._situation)

@@ -25,8 +25,8 @@ BACK, FORWARD = 25, 85
 
 _MEMBER = (
     "1, place [m] forward and to the right, cosine and sine of its heading, velocity [m/s] forward and to the right relative "
-    "to the car, half length, half width [m], then the distances [m] along the route, from the car's middle, and to the right of "
-    "it: now, in 1 s and in 2 s"
+    "to the car, half length, half width [m], then the distances [m] along the route, from the car's middle, and to the right "
+    "of it: now, in 1 s and in 2 s"
 )
 SETS = (
     *MOTION,

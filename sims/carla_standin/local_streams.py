@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-Listener = Callable[[bytes, bytes | memoryview], None]
+Listener = Callable[[bytes, bytes | memoryview], object]
 """Called with header and payload of a measurement; the payload is valid until it returns."""
 
 

@@ -17,7 +17,7 @@ from carla_standin.maps.town import Town
 from carla_standin.traffic import following, lane_changes
 from carla_standin.traffic.following import DRIVER
 from carla_standin.traffic.junctions import Candidate
-from carla_standin.traffic.leader_detection import FAR, LATERAL, LeaderDetector
+from carla_standin.traffic.leader_detection import DEGREE, FAR, LATERAL, LeaderDetector
 from carla_standin.traffic.users import NOBODY, users_of
 
 Floats = npt.NDArray[np.float64]
@@ -134,7 +134,10 @@ class Cars:
         self.placed, self.span = len(self), span_of(rows_of(self.actors))
         solid = [actor for actor in bodies if actor.is_obstacle]
         self.detector.reindex(self.actors, solid)
-        self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors])
+        users = [actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors]
+        self.users = rows_of(users)
+        self.user_half = np.array([actor.box.extent[0] for actor in users])
+        """[m] Half lengths of clients' cars."""
 
     # a step
 
@@ -251,8 +254,14 @@ class Cars:
         users = bodies.motion[self.users]
         theirs = users_of(self.lanes, users, self.lights.open_ways()) if len(users) else NOBODY
         inside += [(way, 0.0) for way in theirs.inside]
-        sweeps = users[:, :2], stopping_way(users[:, VX : VY + 1])  # straight on, wherever it goes
+        sweeps = self._sweeps(users)
         self.admitted[self.junctions.admitted(candidates, inside, sweeps, theirs.coming)] = True
+
+    def _sweeps(self, users: Floats) -> tuple[Floats, Floats]:
+        """Return start (n, 2) and way (n, 2) [m] of clients' cars: from the rear to where the front stops, straight on."""
+        yaw = users[:, YAW] * DEGREE
+        body = self.user_half[:, None] * np.column_stack([np.cos(yaw), np.sin(yaw)])
+        return users[:, :2] - body, 2.0 * body + stopping_way(users[:, VX : VY + 1])
 
     def _light_is_open(self, stretch: Stretch, cannot_stop: Flags) -> Flags:
         colour = self.lights.colours[stretch.light]

@@ -22,7 +22,7 @@ from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
 from robo_sims.carla.scenarios import SCENARIOS
 from robo_sims.carla.scene import SIGNS, Scene, SceneReader, lights_on, stops_on
 from robo_sims.carla.sensors import Camera, CollisionSensor, FrontCamera, Hits, NoHits
-from robo_sims.carla.session import ANSWER_TIMEOUT, CarlaSession, Session, as_server_unavailable
+from robo_sims.carla.session import ANSWER_TIMEOUT, CarlaSession, Session, WorldView, as_server_unavailable
 from robo_sims.carla.termination import GOAL, MOVING, SUCCESS_RULE, StopSigns, Termination
 
 SESSION_LOST, TIME_LIMIT = "link_lost", "time_limit"
@@ -114,6 +114,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             self._session = CarlaSession(
                 map=map, host=None if host == STAND_IN else host, ports=ports, patience=patience, maps=maps
             )
+        self._view: WorldView = self._session
+        """The world that is observed."""
         self._set, self._length, self._traffic = routes, float(route_length), traffic
         self._walkers, self._scenario_name = walkers, scenario
         self._birdseye, self._birdseye_rgb, self._camera_size = birdseye, birdseye_rgb, camera
@@ -199,6 +201,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         session = self._session
         assert self._roads is not None
         session.begin()
+        self._view = session
         route = routes.draw_route(self._roads, random, self._set, self._length)
         self._vehicle = self._put(route)
         self._hits: Hits = CollisionSensor(session, self._vehicle)
@@ -214,11 +217,11 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
 
     def _enter(self, route: routes.Route, frame: Frame, others: list[Any]) -> observations.Arrays:
         """Begin to observe an episode on a route; return the first observation."""
-        session, known = self._session, self.roads
+        view, known = self._view, self.roads
         self._tracker, self._termination = routes.Tracker(route), Termination(known, PERIOD)
-        self._termination.signs = StopSigns(stops_on(route, session.signals("traffic.stop")))
-        self._lights = lights_on(route, session.signals("traffic.traffic_light"))
-        self._signs = sorted((line, kind) for kind in SIGNS for line in stops_on(route, session.signals(kind)))
+        self._termination.signs = StopSigns(stops_on(route, view.signals("traffic.stop")))
+        self._lights = lights_on(route, view.signals("traffic.traffic_light"))
+        self._signs = sorted((line, kind) for kind in SIGNS for line in stops_on(route, view.signals(kind)))
         self._reader = SceneReader(self._vehicle, others, self._lights, self._signs)
         self._painter = birdseye.BirdsEye(known, route, self._birdseye) if self._birdseye else None
         coloured = self._birdseye_rgb
@@ -232,9 +235,9 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._observation = self._observe()
         return self._observation
 
-    def join(self, guest: Session, vehicle: Any, route: routes.Route, camera: Camera | None) -> None:
+    def join(self, guest: WorldView, vehicle: Any, route: routes.Route, camera: Camera | None) -> None:
         """Prepare to observe a route that another program simulates and ends; `watch` then returns what a policy sees."""
-        self._session, self._vehicle, self._camera, self._scenario = guest, vehicle, camera, None
+        self._view, self._vehicle, self._camera, self._scenario = guest, vehicle, camera, None
         self._roads, self._hits = roads.read(guest.map()), NoHits()
         self._joined: routes.Route | None = route
         self._others: list[Any] = []
@@ -353,7 +356,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             picture = colourist.draw(situation.scene, situation.place.s, tracker.index)
             arrays[f"camera_{CAMERA}"] = birdseye.coloured(picture, self._size, colourist.scale)
         if self._camera is not None:
-            arrays["camera_front"] = self._camera.picture(situation.scene.frame, self._session.patience)
+            arrays["camera_front"] = self._camera.picture(situation.scene.frame, self._view.patience)
         return arrays
 
     def render(self) -> npt.NDArray[np.uint8] | None:

@@ -22,7 +22,7 @@ from robo_sims.carla.rewards import PERIOD
 from robo_sims.carla.roads import SPACING
 from robo_sims.carla.routes import Route, arc_lengths, resample
 from robo_sims.carla.sensors import MOUNT, Camera
-from robo_sims.carla.session import ANSWER_TIMEOUT, Session
+from robo_sims.carla.session import ANSWER_TIMEOUT, WorldView
 
 FRONT = "front"
 """Name of the front camera."""
@@ -54,7 +54,7 @@ class RouteDriver:
 
     def begin(self, world: Any, vehicle: Any, plan: Sequence[Any]) -> None:
         """Start a route; plan: poses (`carla.Transform`) along it. Raises InvalidSetting if it is too short."""
-        guest = GuestSession(self.carla, world)
+        guest = GuestView(self.carla, world)
         camera = self._front if self.environment.camera_size else None
         self.environment.join(guest, vehicle, route_along(guest.map(), plan), camera)
         self._controls, self._due = np.zeros(2), -math.inf
@@ -80,13 +80,11 @@ class RouteDriver:
         return [actor for kind in ("vehicle.*", "walker.*") for actor in actors.filter(kind) if actor.id != own]
 
 
-class GuestSession(Session):
-    """World that another program simulates: it is read alone."""
-
-    has_own_traffic, has_stepped, is_open = False, True, True
+class GuestView(WorldView):
+    """World that another program simulates."""
 
     def __init__(self, carla: Any, world: Any) -> None:
-        self.carla, self.world, self.library, self.patience = carla, world, None, ANSWER_TIMEOUT
+        self.carla, self.world, self.patience = carla, world, ANSWER_TIMEOUT
 
     def map(self) -> Any:
         """Return the client's map object."""
@@ -95,9 +93,6 @@ class GuestSession(Session):
     def signals(self, kind: str) -> list[Any]:
         """Return the actors of all signals of a kind, such as "traffic.stop"."""
         return list(self.world.get_actors().filter(f"{kind}*"))
-
-    def close(self) -> None:
-        """Leave the world as it is."""
 
 
 class LastPicture(Camera):

@@ -31,19 +31,30 @@ OWN = "vehicle.tesla.model3", "driver"
 """Blueprint and attribute that only the stand-in has: it drives traffic itself and reloads a world in milliseconds."""
 
 
-class Session(Protocol):
-    """World of an environment: on a server, or in this process."""
+class WorldView(Protocol):
+    """World that is read."""
 
     carla: Any
     """The client's package."""
+    patience: float
+    """[s] timeout of a measurement."""
+
+    def map(self) -> Any:
+        """Return the client's map object."""
+
+    def signals(self, kind: str) -> list[Any]:
+        """Return the actors of all signals of a kind, such as "traffic.stop"."""
+
+
+class Session(WorldView, Protocol):
+    """World of an environment: on a server, or in this process."""
+
     library: Any
     """Blueprints by name."""
     has_own_traffic: bool
     """True if the world drives traffic itself and begins an episode in milliseconds."""
     has_stepped: bool
     """True after the first step of an episode."""
-    patience: float
-    """[s] timeout of a measurement."""
 
     @property
     def is_open(self) -> bool:
@@ -56,9 +67,6 @@ class Session(Protocol):
     def open(self) -> None:
         """Connect to the world, or make it; raises ServerUnavailable or InvalidSetting."""
 
-    def map(self) -> Any:
-        """Return the client's map object."""
-
     def begin(self) -> None:
         """Reset the world for a new episode, without the actors of the previous one."""
 
@@ -67,9 +75,6 @@ class Session(Protocol):
 
     def spawn_points(self) -> list[Any]:
         """Return poses on lanes for other cars."""
-
-    def signals(self, kind: str) -> list[Any]:
-        """Return the actors of all signals of a kind, such as "traffic.stop"."""
 
     def spawn(self, blueprint: Any, pose: Any, parent: Any = None) -> Any:
         """Return a new actor, or None if there is no room."""

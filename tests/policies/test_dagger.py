@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from factories import axes, choices, make_episode, make_spec
+from factories import axes, choices, make_episode, make_spec, rest_slow
 from robo_policies.learners.dagger import DAggerConfig, LabelledEnv
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.extras import ExpertActions
@@ -159,6 +159,7 @@ def test_expert_of_another_environment_is_refused():
         LabelledEnv(Drift(), lambda _: Other()).reset(seed=0)
 
 
+@pytest.mark.slow
 def test_labels_are_cloned_and_not_what_was_executed():
     spec = Drift.environment_spec
     learner = updated(SMALL, network={"hidden": (32, 32)}, lr=3e-3).build(spec, 0)
@@ -190,7 +191,7 @@ def built():
     return online_training(labelled(0.3, 0.1), learner, SMALL.sampling, steps=90, seed=3)
 
 
-@pytest.mark.parametrize("step", [5, 37, 48])
+@pytest.mark.parametrize("step", rest_slow([37, 5, 48]))
 def test_resumed_training_equals_the_uninterrupted(step, leaves):
     whole, half = StopAt(90), StopAt(step)
     built().run(whole)

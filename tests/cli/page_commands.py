@@ -50,6 +50,7 @@ NOT_HERE = {
     r"(alphadrive|arsq|explors|group_ppo|gtr|mpo|oer|subpo|text2grad)\.(study|planner)": "minutes; smaller ones are tested",
     r"robo_papers\.stepmix\.study": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
     r"reward_machines\.study": "minutes; policies/robo_papers/reward_machines/tests have smaller ones",
+    r"robo_bench\.same_rows": "minutes; tests/cli/test_dagger.py has one of a small run",
     r"robo_bench\.steering": "a public set, which is downloaded; tests/datasets/test_public_sets.py makes one",
     r"^hf auth|^source |^conda |make_peers|^docker ": "accounts, installations",
 }

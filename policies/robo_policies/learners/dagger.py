@@ -123,7 +123,7 @@ class LabelledEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         wanted = label if self._acts else spec.validate(action)
         executed = self._noisy(np.asarray(wanted, spec.dtype))
         observation, reward, terminated, truncated, info = super().step(executed)
-        told = {EXPERT_ACTION: label, "executed_action": executed}
+        told: dict[str, Any] = {EXPERT_ACTION: label, "executed_action": executed}
         if self._acts:
             told["action_source"] = ActionSource.SCRIPT
         if self._expert is not None and (not self._acts or info.get("guard")):

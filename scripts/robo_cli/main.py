@@ -53,6 +53,7 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "console": ("Console", "watch a robot in the browser, take over, stop it, label and record episodes"),
         "demo": (None, "a person, or a simulated one, teaches a simulated robot: twin, learner and page in one command"),
         "carla-server": ("CarlaServer", "serve a light stand-in for CARLA to any carla script"),
+        "drive": (None, "write a run's policy as an agent of the CARLA leaderboard"),
     },
     "experiments": {
         "compare": ("Compare", "compare runs in pairs on shared seeds"),

@@ -41,6 +41,7 @@ NOT_HERE = {
     r"hopper\.hdf5": "a file of D4RL, which is downloaded",
     r"convert so101": "a dataset of a robot's owner; tests/datasets/formats/test_adjustments.py adjusts some",
     r"data/cheetah": "a policy of HalfCheetah that earns 2,000, which takes an hour",
+    r"leaderboard_evaluator": "CARLA's leaderboard; tests/sims/driving/test_leaderboard_agent.py has its interface",
     r"carla-server --maps": "CARLA's maps, which are downloaded; tests/sims/standin/test_towns.py serves a folder",
     r"bench (all|drive|reward|data)\b": "minutes; tests/bench runs each bench",
     r"robo_papers\.mfrl\.study": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",
@@ -49,6 +50,7 @@ NOT_HERE = {
     r"(alphadrive|arsq|explors|group_ppo|gtr|mpo|oer|subpo|text2grad)\.(study|planner)": "minutes; smaller ones are tested",
     r"robo_papers\.stepmix\.study": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
     r"reward_machines\.study": "minutes; policies/robo_papers/reward_machines/tests have smaller ones",
+    r"robo_bench\.same_rows": "minutes; tests/cli/test_dagger.py has one of a small run",
     r"robo_bench\.steering": "a public set, which is downloaded; tests/datasets/test_public_sets.py makes one",
     r"^hf auth|^source |^conda |make_peers|^docker ": "accounts, installations",
 }

@@ -71,7 +71,7 @@ def test_named_server_replaces_stand_in_without_other_change(tmp_path):
             f"evaluate latest --episodes 2 --videos 1 {there}",
             f"{record} there {there}",
             folder=tmp_path,
-            without="robo_sims.carla.local_server.StandIn",
+            without="robo_sims.carla.local_session.World",
         )
     finally:
         server.kill()

@@ -41,8 +41,9 @@ class BCConfig(BCSettings):
 class BC(Learned):
     """Clones the demonstrated actions, continuous or discrete."""
 
-    def __init__(self, spec: EnvironmentSpec, config: BCSettings, seed: int) -> None:
-        self.config = config
+    def __init__(self, spec: EnvironmentSpec, config: BCSettings, seed: int, labels: str = "") -> None:
+        """labels: entry of `Batch.extras` with the actions to be cloned; "" for those that were executed."""
+        self.config, self._labels = config, labels
         self.parts = parts = LearnerParts(spec, config, seed)
         kind = CategoricalActor if spec.action.is_discrete else DeterministicActor
         actor = kind(parts.networks, parts.encoder.size, spec.action.size)
@@ -52,6 +53,7 @@ class BC(Learned):
     def update(self, batch: Batch) -> Metrics:
         """Take one gradient step towards the actions of the batch."""
         data = self.parts.batch(batch)
-        loss = (data.weights * self.actor.loss(self.parts.encoder(data.observations), data.actions)).mean()
+        actions = data.extras[self._labels] if self._labels else data.actions
+        loss = (data.weights * self.actor.loss(self.parts.encoder(data.observations), actions)).mean()
         self.actor.descend(loss)
         return self.parts.finish_update({"bc_loss": loss})

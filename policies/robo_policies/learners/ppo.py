@@ -167,6 +167,8 @@ class PPO(RolloutLearner):
         """Networks that choose actions: those that learn, or a copy on the CPU that follows each update."""
         self.networks = networks.to(self.device)
         self.buffer = RolloutBuffer(config, networks.reads, networks.pictures, spec.action)
+        if getattr(networks.encoder, "is_in_units", False):
+            self.buffer.observations.is_on = False
         self.policy = PPOPolicy(spec.without_pictures(but=[*self.buffer.pictures]), self, aside)
         self.updates = 0
         """Passes over rollouts, as Stable-Baselines3 counts them."""

@@ -52,10 +52,7 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Begin an episode, also of the base."""
         seed = int(self.unwrapped.np_random.integers(1 << 31)) if seed is None else seed
         observation, info = super().reset(seed=seed, options=options)
-        self._base = self._base_for(seed)
-        theirs = self._base.environment_spec
-        theirs.require_interface(self._inner, what="The base policy acts in another environment")
-        self._base.reset()
+        self._base = begun(self._base_for, seed, self._inner)
         return self._with_base(observation), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
@@ -75,6 +72,14 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         assert self._base is not None
         self._wanted = np.clip(self._base.act(observation, deterministic=True), -1.0, 1.0).astype(self._inner.action.dtype)
         return {**observation, BASE_ACTION: self._wanted.astype(np.float32)}
+
+
+def begun(base_for: Callable[[int], Policy], seed: int, spec: EnvironmentSpec) -> Policy:
+    """Return the base policy of an episode at its beginning; raises SpecMismatch if it acts in another environment."""
+    base = base_for(seed)
+    base.environment_spec.require_interface(spec, what="The base policy acts in another environment")
+    base.reset()
+    return base
 
 
 def _residual(spec: EnvironmentSpec, scale: float) -> EnvironmentSpec:

@@ -28,6 +28,7 @@ class ObservationEncoder(nn.Module):
 
     Mean and standard deviation come from the first `normalization_rows` rows given to `fit` and stay constant afterwards, so
     that the meaning of the input does not drift under the critics. They stay on the CPU; an encoder network is on the device.
+    A network with the attribute `is_in_units` gets the vectors as they are.
     """
 
     mean: Tensor
@@ -51,7 +52,7 @@ class ObservationEncoder(nn.Module):
         """F"""
         self.critic_size = self.size + self._learnt.size - self._visible.size
         """F + P"""
-        self._normalization_rows = normalization_rows
+        self._normalization_rows = 0 if getattr(network, "is_in_units", False) else normalization_rows
         self.register_buffer("mean", torch.zeros(self._learnt.size))
         self.register_buffer("std", torch.ones(self._learnt.size))
         self.register_buffer("rows", torch.zeros((), dtype=torch.int64))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from carla_standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of, span_of
+from carla_standin.approach import stopping_way
 from carla_standin.errors import Refused
 from carla_standin.layouts import TrafficLightState
 from carla_standin.lights import Lights
@@ -16,7 +17,7 @@ from carla_standin.maps.town import Town
 from carla_standin.traffic import following, lane_changes
 from carla_standin.traffic.following import DRIVER
 from carla_standin.traffic.junctions import Candidate
-from carla_standin.traffic.leader_detection import FAR, LATERAL, LeaderDetector
+from carla_standin.traffic.leader_detection import DEGREE, FAR, LATERAL, LeaderDetector
 from carla_standin.traffic.users import NOBODY, users_of
 
 Floats = npt.NDArray[np.float64]
@@ -24,8 +25,6 @@ Ints = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
 NEAREST_LANE = 3.0
 """[m] from a lane within which a car may start."""
-SOON = 2.1
-"""[s] ahead in which a client's car is taken to go straight on, wherever it goes."""
 WHIM = 0.02
 """[1/s] Rate of random lane changes."""
 GREEN, YELLOW, OFF = int(TrafficLightState.GREEN), int(TrafficLightState.YELLOW), int(TrafficLightState.OFF)
@@ -135,7 +134,10 @@ class Cars:
         self.placed, self.span = len(self), span_of(rows_of(self.actors))
         solid = [actor for actor in bodies if actor.is_obstacle]
         self.detector.reindex(self.actors, solid)
-        self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors])
+        users = [actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors]
+        self.users = rows_of(users)
+        self.user_half = np.array([actor.box.extent[0] for actor in users])
+        """[m] Half lengths of clients' cars."""
 
     # a step
 
@@ -252,8 +254,14 @@ class Cars:
         users = bodies.motion[self.users]
         theirs = users_of(self.lanes, users, self.lights.open_ways()) if len(users) else NOBODY
         inside += [(way, 0.0) for way in theirs.inside]
-        sweeps = users[:, :2], SOON * users[:, VX : VY + 1]
+        sweeps = self._sweeps(users)
         self.admitted[self.junctions.admitted(candidates, inside, sweeps, theirs.coming)] = True
+
+    def _sweeps(self, users: Floats) -> tuple[Floats, Floats]:
+        """Return start (n, 2) and way (n, 2) [m] of clients' cars: from the rear to where the front stops, straight on."""
+        yaw = users[:, YAW] * DEGREE
+        body = self.user_half[:, None] * np.column_stack([np.cos(yaw), np.sin(yaw)])
+        return users[:, :2] - body, 2.0 * body + stopping_way(users[:, VX : VY + 1])
 
     def _light_is_open(self, stretch: Stretch, cannot_stop: Flags) -> Flags:
         colour = self.lights.colours[stretch.light]

@@ -60,9 +60,11 @@ def users_of(lanes: Lanes, motion: Floats, is_open: npt.NDArray[np.bool_]) -> Us
 
 def _ways_at(lanes: Lanes, x: float, y: float, heading: float) -> list[int]:
     """Return the ways through junctions below a place."""
-    near = (np.abs(lanes.points[:, 0] - x) < ON_WAY) & (np.abs(lanes.points[:, 1] - y) < ON_WAY)
-    near &= np.cos(lanes.points[:, 2] - heading) > SAME
-    return [way for way in np.unique(lanes.way_of_point[near]).tolist() if lanes.crossing[way]]
+    around = lanes.around(x, y)
+    points = lanes.points[around]
+    near = (np.abs(points[:, 0] - x) < ON_WAY) & (np.abs(points[:, 1] - y) < ON_WAY)
+    near &= np.cos(points[:, 2] - heading) > SAME
+    return sorted({way for way in lanes.way_of_point[around[near]].tolist() if lanes.crossing[way]})
 
 
 def _entered(lanes: Lanes, way: int, left: float, reach: float, is_open: npt.NDArray[np.bool_]) -> list[Candidate]:

@@ -11,7 +11,7 @@ pytest.importorskip("msgpack")
 
 from carla_standin import layouts, population
 from carla_standin.actors import VX, VY, YAW, X, Y
-from carla_standin.approach import nearest_of_lines, nearest_of_motion
+from carla_standin.approach import closest_approach, stopping_way
 from carla_standin.collisions import overlap, rectangle
 from carla_standin.errors import Refused, StandInError
 from carla_standin.layouts import TrafficLightState
@@ -431,15 +431,31 @@ def test_clients_car_has_a_rank_at_junctions():
 @pytest.mark.slow
 def test_closest_approach_is_that_of_the_whole_motion():
     chance = np.random.default_rng(0)
-    for _ in range(50):
-        one, way, start, step = chance.uniform(-10, 10, (4, 2))
-        share = np.linspace(0, 1, 401)
-        theirs, own = start + share[:, None] * step, one + share[:, None] * way
-        sampled = np.linalg.norm(theirs[:, None] - own[None], axis=-1).min()
-        found = float(nearest_of_lines(one, way, start[None], step[None])[0])
-        assert found <= sampled + 1e-9 and sampled - found < 0.06
-        to_point = np.linalg.norm(theirs - one, axis=-1).min()
-        assert float(nearest_of_motion(one[None], start[None], step[None])[0, 0]) == pytest.approx(to_point, abs=0.06)
+    start, step, other, way = chance.uniform(-10, 10, (4, 40, 2))
+    step[:4], way[2:6] = 0.0, 0.0  # points, and points with points
+    gaps, shares, places = closest_approach(start, step, other, way)
+    steps = np.linspace(0, 1, 201)
+    for number in range(40):
+        for theirs in range(0, 40, 7):
+            own = start[number] + steps[:, None] * step[number]
+            seen = other[theirs] + steps[:, None] * way[theirs]
+            sampled = np.linalg.norm(own[:, None] - seen[None], axis=-1).min()
+            assert sampled - 0.15 < gaps[number, theirs] <= sampled + 1e-9
+    met = start[:, None] + shares[..., None] * step[:, None] - other - places[..., None] * way
+    assert np.allclose(np.linalg.norm(met, axis=-1), gaps, atol=1e-9), "the distance is that of the places given"
+    assert ((shares >= 0) & (shares <= 1) & (places >= 0) & (places <= 1)).all()
+
+
+def test_closest_approach_of_parallel_and_crossing_lines():
+    ahead, aside = np.array([[10.0, 0.0]]), np.array([[0.0, 10.0]])
+    gap, share, place = closest_approach(np.zeros((1, 2)), ahead, np.array([[4.0, -5.0]]), aside)
+    assert (gap, share, place) == (0.0, pytest.approx(0.4), pytest.approx(0.5))
+    assert closest_approach(np.zeros((1, 2)), ahead, np.array([[2.0, 3.0]]), ahead)[0] == pytest.approx(3.0)
+    assert closest_approach(np.zeros((1, 2)), ahead, np.array([[13.0, 4.0]]), ahead)[0] == pytest.approx(5.0)
+
+
+def test_stopping_way_grows_with_the_square_of_speed():
+    assert stopping_way(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist() == [[6.0, 8.0], [0.0, 0.0]]  # 5 m and 5^2 / 5 m
 
 
 @pytest.mark.parametrize(("away", "pace"), [(5.0, 8.0), (4.5, 14.0), (12.0, 14.0), (30.0, 14.0)])

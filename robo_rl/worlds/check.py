@@ -1,7 +1,7 @@
 """Check of a world: errors beside recorded episodes, calibration, use of actions, policies imagined beside real, verdict.
 
 E episodes, T steps, S elements of a state, W windows. Errors are in deviations of the recorded states, over the elements that
-change at all.
+change at all and that a policy may read.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def check_world(
         facts: Origin, JSON values.
     """
     kept = [(episode, Steps.of_episode(world.spec, episode)) for episode in episodes if len(episode)]
-    random, scale = np.random.default_rng(seed), _deviations([steps for _, steps in kept])
+    random, scale = np.random.default_rng(seed), _deviations(world, [steps for _, steps in kept])
     windows = _windows([steps for _, steps in kept], random)
     right = _squares(world, windows, windows.actions, scale)
     shuffled = _squares(world, windows, windows.actions[random.permutation(len(windows.actions))], scale)
@@ -207,10 +207,11 @@ def _windows(episodes: Sequence[Steps], random: np.random.Generator) -> _Windows
     return _Windows(np.stack(states), np.stack(actions), np.array(numbers))
 
 
-def _deviations(episodes: Sequence[Steps]) -> npt.NDArray[np.float32]:
-    """Return the deviation (S,) of each element; infinite for one that never changes within an episode."""
+def _deviations(world: World, episodes: Sequence[Steps]) -> npt.NDArray[np.float32]:
+    """Return the deviation (S,) of each element; infinite for one that never changes or that no policy reads."""
     steps = Steps.joined(episodes)
-    moves = np.abs(steps.following - steps.states).max(0) > 0
+    is_read = np.concatenate([np.full(each.size, each.role != "privileged") for each in world.spec.observation.arrays])
+    moves = is_read & (np.abs(steps.following - steps.states).max(0) > 0)
     return np.where(moves, np.maximum(steps.states.std(0), 1e-6), np.inf).astype(np.float32)
 
 
@@ -239,7 +240,7 @@ def _mean_square(differences: npt.NDArray[np.float32], scale: npt.NDArray[np.flo
 def _sums(windows: _Windows, values: Floats, count: int) -> tuple[Floats, Floats]:
     """Return the sum and the number (E,) of the known values of each episode."""
     known = np.isfinite(values)
-    sums = np.bincount(windows.episode[known], values[known], count)
+    sums = np.bincount(windows.episode[known], values[known], count).astype(np.float64)
     return sums, np.bincount(windows.episode[known], minlength=count).astype(np.float64)
 
 
@@ -288,13 +289,12 @@ def _one_step(world: World, episodes: Sequence[Steps]) -> tuple[Figure, Figure]:
 
 
 def _beside(world: World, trial: PolicyTrial) -> Beside:
-    returns = [mean_of([each.undiscounted_return for each in side], "episodes") for side in (trial.real, trial.imagined)]
-    successes = [_success(side) for side in (trial.real, trial.imagined)]
     states = np.concatenate([world.spec.observation.stack(each.observations)[:-1] for each in trial.imagined])
     actions = np.concatenate([coded(world.spec, each.actions) for each in trial.imagined])
     rows = np.random.default_rng(0).permutation(len(states))[:2000]
     outside = float((world.distances(states[rows], actions[rows]) > 1).mean())
-    return Beside(trial.name, *returns, *successes, outside)
+    returns = [mean_of([each.undiscounted_return for each in side], "episodes") for side in (trial.real, trial.imagined)]
+    return Beside(trial.name, returns[0], returns[1], _success(trial.real), _success(trial.imagined), outside)
 
 
 def _success(episodes: Sequence[Episode]) -> Figure | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +96,7 @@ def distribution(dynamics: Dynamics, states: Floats, actions: Floats) -> tuple[F
     return mean, deviation
 
 
-def _blocks(*arrays: npt.NDArray[np.generic]) -> Iterator[list[npt.NDArray[np.generic]]]:
+def _blocks(*arrays: npt.NDArray[Any]) -> Iterator[list[npt.NDArray[Any]]]:
     """Yield blocks of BLOCK rows of some arrays, the last one filled up with its last row."""
     for begin in range(0, len(arrays[0]), BLOCK):
         rows = np.minimum(np.arange(begin, begin + BLOCK), len(arrays[0]) - 1)

@@ -88,8 +88,9 @@ def along_the_policy(recorded: Recorded, count: int, random: np.random.Generator
 def predicted(recorded: Recorded, random: np.random.Generator, updates: int) -> Floats:
     """Return the states (N, F) that a world learned from the steps expects after the policy's actions."""
     nothing = np.zeros(len(recorded.states), np.bool_)
-    arrays = (recorded.states, recorded.actions, recorded.following, recorded.rewards)
-    steps = Steps(*(each.astype(np.float32) for each in arrays), nothing, nothing)
+    states, actions = recorded.states.astype(np.float32), recorded.actions.astype(np.float32)
+    following, rewards = recorded.following.astype(np.float32), recorded.rewards.astype(np.float32)
+    steps = Steps(states, actions, following, rewards, nothing, nothing)
     config = replace(WORLD, seed=int(random.integers(2**31)))
     dynamics = DynamicsFit(steps, config).run(most_updates=updates)
     chosen = recorded.act(np.arange(len(steps))).astype(np.float32)

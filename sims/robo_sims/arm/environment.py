@@ -218,7 +218,8 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         """
         physics = ArmPhysics(self._task.bodies, self.model)
         pose_as_observed(physics, observation)
-        return self.draw([physics.data])[0]
+        picture: npt.NDArray[np.uint8] = self.draw([physics.data])[0]
+        return picture
 
     def close(self) -> None:
         """Free the OpenGL contexts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mujoco
 import numpy as np
 
 from robo_rl.errors import RenderingUnavailable
@@ -29,4 +30,4 @@ def pose_as_observed(physics: ArmPhysics, observation: Observation) -> None:
         if (turn := observation.get(f"{name}_turn")) is not None:  # (cos 4a, sin 4a) from hand to cube
             yaw = float(np.arctan2(turn[1], turn[0])) / 4 + float(physics.gripper_yaw)
         physics.place(name, (*position, MARK_HEIGHT)[:3], yaw)
-    physics.update_kinematics()
+    mujoco.mj_forward(physics.model, physics.data)

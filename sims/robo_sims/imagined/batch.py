@@ -59,6 +59,11 @@ class WorldBatch(SimulationBatch):
         return ((control - self._low) / (self._high - self._low) * 2.0 - 1.0).astype(np.float32)
 
     @override
+    def render(self) -> list[Array]:
+        """Return no pictures: one imagination draws (ImaginedEnv)."""
+        return []
+
+    @override
     def state_dict(self) -> StateDict:
         return {"states": self.states.copy(), "generators": self._generators.states()}
 

@@ -50,7 +50,8 @@ class ImaginedEnv(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space = batch.spec.observation.space, batch.spec.action.space
         self.render_mode = render_mode
         self.metadata = dict(self._many.metadata)
-        self._world, self._stage = batch.world, None
+        self._world = batch.world
+        self._stage: Stage | None = None
         self._newest: Mapping[str, Array] = {}
 
     @override

@@ -33,10 +33,11 @@ def test_fit_check_and_train_inside(data, capsys):
     assert "fitted to these very episodes" in out and "random: success" in out and "outside the data" in out
     figures = json.loads(Path("w/check/check.json").read_text())
     assert figures["schema"] == "robo_rl.world_check/1" and len(figures["policies"]) == 2
-    train = ["train", "arm-push-sac", "--environment", "world:w", "--steps", "60", "--learner.replay.learning-starts", "20"]
-    train += ["--environment.arguments.reward", "sparse", "--evaluation.episodes", "2", "--evaluation.every", "0"]
-    with pytest.raises(InvalidSetting, match="another argument"):
-        dispatch(train)
+    tiny = ["--learner.replay.learning-starts", "20", "--learner.network.hidden", "8", "--evaluation.episodes", "2"]
+    train = ["train", "sac", "--environment", "world:w", "--steps", "60", "--environment.arguments.action_repeat", "3", *tiny]
+    assert dispatch(train) == 0
+    with pytest.raises(InvalidSetting, match="other arguments"):
+        dispatch([*train, "--environment.arguments.reward", "dense"])
 
 
 def test_wrong_folders_are_refused(data):

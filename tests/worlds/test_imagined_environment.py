@@ -108,11 +108,11 @@ def test_wrong_addresses_and_arguments_are_refused(folder, tmp_path):
         make_environment(f"world:{folder}", starts="middle")
     with pytest.raises(InvalidSetting, match="horizon is out of range"):
         make_environment(f"world:{folder}", horizon=0)
-    with pytest.raises(UnknownName, match="action_repeat"):
+    with pytest.raises(InvalidSetting, match=r"other arguments(.|\n)*no argument action_repeat"):
         make_environment(f"world:{folder}", action_repeat=3)
     replace(learned(), facts={**learned().facts, "arguments": {"action_repeat": 3}}).save(tmp_path / "w")
     make_environment(f"world:{tmp_path / 'w'}", action_repeat=3)  # as recorded, from the recipe of the real environment
-    with pytest.raises(InvalidSetting, match=r"another argument(.|\n)*action_repeat 2(.|\n)*action_repeat 3"):
+    with pytest.raises(InvalidSetting, match=r"other arguments(.|\n)*action_repeat 2(.|\n)*action_repeat 3"):
         make_environment(f"world:{tmp_path / 'w'}", action_repeat=2)
 
 

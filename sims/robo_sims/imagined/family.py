@@ -67,21 +67,18 @@ def _batch(address: str, num_envs: int, arguments: dict[str, Any]) -> WorldBatch
 
 
 def _require_recorded(arguments: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
-    """Raise UnknownName, or InvalidSetting, for arguments of the real environment unless the episodes were recorded with them.
+    """Raise InvalidSetting for arguments of the real environment unless the episodes were recorded with them.
 
     They may be there, because a recipe for the real environment has them.
     """
     for name, value in arguments.items():
-        if name in SETTINGS:
-            continue
-        if name not in recorded:
-            raise UnknownName("argument of an environment in a world", name, (*SETTINGS, *recorded))
-        if recorded[name] != value:
+        if name not in SETTINGS and (name not in recorded or recorded[name] != value):
+            there = f"{name} {recorded[name]!r}" if name in recorded else f"no argument {name}"
             raise InvalidSetting(
-                "The world was learned from episodes with another argument.",
+                "The world was learned from episodes with other arguments.",
                 got=f"{name} {value!r}",
-                allowed=f"{name} {recorded[name]!r}",
-                fix="leave the argument out, or fit a world to episodes with it",
+                allowed=f"{there}, as recorded; and those of a world: {', '.join(SETTINGS)}",
+                fix="leave the argument out, or fit a world to episodes that are recorded with it",
             )
 
 

@@ -16,6 +16,7 @@ from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
 from robo_rl.conformance.vector import VECTOR_CHECKS, Subject
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting, RenderingUnavailable, UnknownName
+from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 from robo_rl.types import DIVERGED, ActionSource
@@ -53,6 +54,11 @@ def test_every_step_is_told_to_be_imagined(folder):
     many.reset(seed=0)
     infos = many.step(np.zeros((4, 1), np.float32))[4]
     assert infos["action_source"].tolist() == [5] * 4
+
+
+def test_evaluations_say_that_they_are_imagined(folder):
+    found = evaluate(RandomPolicy(SPEC, 0), make_environment(f"world:{folder}"), seeds=[0, 1])
+    assert "imagined in a learned world" in str(found)
 
 
 def test_limit_is_a_truncation_and_ends_terminate(folder):

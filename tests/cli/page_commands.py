@@ -165,6 +165,8 @@ MORE = {
     "carla-server": "--port 0",
     "robot serve": "--port 0",
     "experiment": "--table",
+    "world fit": "--settings.members 2 --settings.elites 1 --settings.hidden 8 --settings.epochs 1",
+    "world check": "--episodes 1",
 }
 """Beginning of a command -> options that follow those of the page, and count instead of them."""
 SERVES = {

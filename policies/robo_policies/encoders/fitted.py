@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from robo_policies.networks.convolutions import convolution_layers
-from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting, printable
+from robo_rl.fitting import resolve_device
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.system.durable_files import write_durably
 

@@ -20,10 +20,9 @@ from torch.nn import functional
 
 from robo_policies.encoders.fitted import network_for, save_encoder
 from robo_policies.encoders.settings import EncoderFit
-from robo_policies.networks.settings import resolve_device
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting
-from robo_rl.fitting import fit
+from robo_rl.fitting import fit, resolve_device
 from robo_rl.spec.environment import Observation, specification
 
 HELD_OUT = 9

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 
 from robo_policies.encoders.pretrained import LARGEST_BATCH, cameras_of
-from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting
+from robo_rl.fitting import resolve_device
 from robo_rl.rewards.images.efficientnet import FEATURES, lite0
 from robo_rl.spec.environment import EnvironmentSpec
 

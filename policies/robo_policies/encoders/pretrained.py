@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting
+from robo_rl.fitting import resolve_device
 from robo_rl.rewards.images.local_models import identity_of, loaded, loaded_model
 from robo_rl.spec.environment import EnvironmentSpec
 

@@ -19,8 +19,8 @@ from robo_policies.learners.clipped_step import ClippedAdam
 from robo_policies.learners.multipliers import LimitSettings
 from robo_policies.learners.ppo import PPOSettings, copied
 from robo_policies.networks.policy_value import CRITIC_GAIN, Floats, TanhMLP, critic_vectors, orthogonal
-from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.fitting import resolve_device
 from robo_rl.moments import RunningMoments
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import ANY_SPACE, ROLLOUTS, Feature, Needs

@@ -16,7 +16,8 @@ from typing_extensions import override
 from robo_policies.networks.accelerated.adam import adam
 from robo_policies.networks.actor_critic import NetworkFactory, Trainable, make_seeded
 from robo_policies.networks.encoders import ObservationEncoder, Observations, TensorBatch
-from robo_policies.networks.settings import own_encoder, resolve_device
+from robo_policies.networks.settings import own_encoder
+from robo_rl.fitting import resolve_device
 from robo_rl.metrics import MetricsWindow
 from robo_rl.protocols.components import Stateful
 from robo_rl.requirements import refuse_step, require_same_networks

@@ -22,8 +22,9 @@ from typing_extensions import override
 from robo_policies.learners.clipped_step import ClippedAdam, clipped_surrogate, divergence, probability_ratio
 from robo_policies.networks.convolutions import MOST_ROWS
 from robo_policies.networks.policy_value import Floats, Gaussian, PolicyValue, PolicyValueNetwork
-from robo_policies.networks.settings import LearnerSettings, accelerates, resolve_device
+from robo_policies.networks.settings import LearnerSettings, accelerates
 from robo_rl.errors import require_allowed
+from robo_rl.fitting import resolve_device
 from robo_rl.protocols.components import Stateful, Stateless
 from robo_rl.protocols.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
 from robo_rl.requirements import refuse_step, require_same_networks

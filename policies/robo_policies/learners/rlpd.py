@@ -19,7 +19,7 @@ from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.image_encoder import PictureNetwork
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
-from robo_rl.protocols.sampling import Replay
+from robo_rl.protocols.sampling import NO_WORLD, Replay, Worlds
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
@@ -78,6 +78,9 @@ class RLPDSettings(SACSettings):
 @dataclass(frozen=True)
 class RLPDConfig(RLPDSettings):
     """Settings of RLPD."""
+
+    worlds: Worlds = NO_WORLD
+    """World that is learned beside the policy (MBPO); by default none."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
         """Return a fresh learner."""

@@ -18,7 +18,7 @@ from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.settings import LearnerSettings, Network
 from robo_rl.protocols.components import Stateless
 from robo_rl.protocols.contract import STEPS, Needs
-from robo_rl.protocols.sampling import Replay, Sampling
+from robo_rl.protocols.sampling import NO_WORLD, Replay, Sampling, Worlds
 from robo_rl.requirements import require_continuous
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
@@ -60,6 +60,9 @@ class SACSettings(LearnerSettings):
 @dataclass(frozen=True)
 class SACConfig(SACSettings):
     """Settings of SAC."""
+
+    worlds: Worlds = NO_WORLD
+    """World that is learned beside the policy (MBPO); by default none."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
         """Return a fresh learner."""

@@ -77,17 +77,6 @@ class LearnerSettings:
         require_ranges(self)
 
 
-def resolve_device(name: str) -> torch.device:
-    """Return the device of a setting; raises InvalidSetting with those that are present."""
-    cuda = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))] if torch.cuda.is_available() else []
-    mps = ["mps"] if torch.backends.mps.is_available() else []
-    present = [*cuda, *mps, "cpu"]
-    if name not in (*present, "auto"):
-        what = "There is no such device."
-        raise InvalidSetting(what, got=name, allowed=", ".join((*present, "auto")), fix="set device to one of these")
-    return torch.device(present[0] if name == "auto" else name)
-
-
 def accelerates(
     network: BaseNetwork, device: torch.device, layers: str | None, precision: str = "float32", dropout: float = 0.0
 ) -> bool:

@@ -2,9 +2,10 @@
 
     python -m robo_bench.same_rows RUN --out FOLDER
 
-`expert` is the environment's scripted one itself. Each clone takes as many updates as the run did, from the rows in its last checkpoint: the run's own network, an MLP that
-standardises its inputs, an MLP of inputs in their units, and the run's network with shuffled labels. FOLDER/NAME.json holds
-each evaluation, on the seeds of the run's own, as `robo-rl evaluate RUN --json` writes it; one that is there is not repeated.
+Each clone takes as many updates as the run did, from the rows in its last checkpoint: the run's own network, an MLP that
+standardises its inputs, an MLP of inputs in their units, and the run's network with shuffled labels. `expert` is the
+environment's scripted one itself. FOLDER/NAME.json holds each evaluation, on the seeds of the run's own, as
+`robo-rl evaluate RUN --json` writes it; one that is there is not repeated.
 """
 
 from __future__ import annotations

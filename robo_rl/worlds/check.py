@@ -64,11 +64,23 @@ class Beside:
     """Share of its imagined steps that are farther from the data than 95 % of the data are from each other."""
 
     @property
+    def compared(self) -> tuple[Figure, Figure]:
+        """Real and imagined success, or returns if success is not known."""
+        if self.real_success is None or self.imagined_success is None:
+            return self.real_return, self.imagined_return
+        return self.real_success, self.imagined_success
+
+    @property
     def is_overrated(self) -> bool:
         """True if the world promises clearly more than the environment keeps."""
-        if self.real_success is not None and self.imagined_success is not None:
-            return self.imagined_success.low > self.real_success.high
-        return self.imagined_return.low > self.real_return.high
+        real, imagined = self.compared
+        return imagined.low > real.high
+
+    @property
+    def is_underrated(self) -> bool:
+        """True if the policy fails clearly more in the world than in the environment."""
+        real, imagined = self.compared
+        return imagined.high < real.low
 
 
 @dataclass(frozen=True)
@@ -131,8 +143,8 @@ class Check:
         rows.append(f"recorded numbers in the central 90 %: {self.coverage.interval:.1%}")
         rows.append(f"variance of rewards explained: {self.rewards.interval:.0%}")
         for each in self.policies:
-            kind = "success" if each.real_success is not None and each.imagined_success is not None else "return"
-            real, imagined = getattr(each, f"real_{kind}").interval, getattr(each, f"imagined_{kind}").interval
+            kind = "return" if each.compared[0] is each.real_return else "success"
+            real, imagined = (figure.interval for figure in each.compared)
             number = ".0%" if kind == "success" else ".3g"
             rows.append(
                 f"{each.name}: {kind} {imagined:{number}} imagined, {real:{number}} real; "
@@ -366,10 +378,12 @@ def _rewards(figure: Figure) -> Finding:
 
 
 def _keeps(policy: Beside) -> Finding:
-    rule = "a policy is not clearly better in the world than in the environment"
-    if not policy.is_overrated:
-        return Finding(rule, "good", f"{policy.name} is not clearly better in it than in the environment.")
-    return Finding(rule, "bad", f"It promises more for {policy.name} than the environment keeps.")
+    rule = "a policy is neither clearly better nor clearly worse in the world than in the environment"
+    if policy.is_overrated:
+        return Finding(rule, "bad", f"It promises more for {policy.name} than the environment keeps.")
+    if policy.is_underrated:
+        return Finding(rule, "middling", f"It does not let {policy.name} reach what that reaches in the environment.")
+    return Finding(rule, "good", f"{policy.name} is about as good in it as in the environment.")
 
 
 def _stays(policy: Beside) -> Finding:

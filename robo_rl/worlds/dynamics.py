@@ -127,23 +127,32 @@ class Dynamics(nn.Module):
             flags: (K, B, 2) 1 at the end, 1 at a success.
         """
         means, log_variances, logits = self(inputs)
-        likelihood = ((means - targets).square() * torch.exp(-log_variances) + log_variances).mean((1, 2)).sum()
+        surprise = (means - targets).square() * torch.exp(-log_variances) + log_variances
         bounds = (self.largest_log_variance - self.least_log_variance).sum()
-        told = functional.binary_cross_entropy_with_logits(logits, flags, reduction="none").mean((1, 2)).sum()
-        return likelihood + told + BOUND_WEIGHT * bounds
+        return (_by_part(surprise) + _told(logits, flags)).sum() + BOUND_WEIGHT * bounds
 
     @torch.no_grad()
     def errors(self, inputs: Tensor, targets: Tensor, flags: Tensor) -> Tensor:
-        """Return the held-out error (K,): mean squared error of the means, and cross entropy of end and success."""
+        """Return the held-out error (K,): squared errors of state and reward, and cross entropy of end and success."""
         means, _, logits = self(inputs)
-        squares = (means - targets).square().mean((1, 2))
-        return squares + functional.binary_cross_entropy_with_logits(logits, flags.expand_as(logits), reduction="none").mean(
-            (1, 2)
-        )
+        return _by_part((means - targets).square()) + _told(logits, flags.expand_as(logits))
 
     def standardised(self, targets: Tensor) -> Tensor:
         """Return targets (B, C) standardised; constant ones are 0."""
         return torch.where(self.scale > 0, (targets - self.centre) / self.scale.clamp(min=LEAST_SCALE), 0.0)
+
+
+def _by_part(values: Tensor) -> Tensor:
+    """Return the mean (K,) of values (K, B, C) over the state, plus that of the reward.
+
+    Differs from MBPO, in which the reward is one column of many: the few rows that are paid for would be lost among them.
+    """
+    return values[..., :-1].mean((1, 2)) + values[..., -1].mean(1)
+
+
+def _told(logits: Tensor, flags: Tensor) -> Tensor:
+    """Return the cross entropy (K,) of end and success, each summed with the other."""
+    return functional.binary_cross_entropy_with_logits(logits, flags, reduction="none").mean(1).sum(-1)
 
 
 def inputs_of(steps: Steps) -> Tensor:

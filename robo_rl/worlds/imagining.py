@@ -27,9 +27,9 @@ class Imagined(NamedTuple):
     rewards: Floats
     """(N,)"""
     ends: npt.NDArray[np.bool_]
-    """(N,) True if the task more likely ended than not"""
+    """(N,) True if the task ended, drawn with its probability"""
     successes: npt.NDArray[np.bool_]
-    """(N,) True if the step was more likely a success than not"""
+    """(N,) True if the step was a success, drawn by the same number: an end that is a success comes with it"""
     disagreement: Floats
     """(N,) largest distance of a member's mean from the mean of all, over root of C, in deviations of the data"""
 
@@ -41,12 +41,21 @@ class Draw(NamedTuple):
     """(N,) place of the member that predicts, among the elites"""
     noise: Floats
     """(N, C) standard normal"""
+    chance: Floats
+    """(N,) uniform in [0, 1), for ends and successes"""
+
+    @classmethod
+    def none(cls, dynamics: Dynamics, count: int) -> Draw:
+        """Return the draw without chance: the mean of the first elite."""
+        noise, chance = np.zeros((count, dynamics.states + 1), np.float32), np.full(count, 0.5, np.float32)
+        return cls(np.zeros(count, np.intp), noise, chance)
 
     @classmethod
     def of(cls, random: np.random.Generator, dynamics: Dynamics, count: int) -> Draw:
         """Draw for `count` rows."""
         elites = random.integers(dynamics.config.elites, size=count)
-        return cls(elites, random.standard_normal((count, dynamics.states + 1), np.float32))
+        noise = random.standard_normal((count, dynamics.states + 1), np.float32)
+        return cls(elites, noise, random.random(count, np.float32))
 
 
 class Imagination:
@@ -63,7 +72,8 @@ class Imagination:
         return Imagined(*joined)
 
     @torch.no_grad()
-    def _step(self, states: Floats, actions: Floats, elites: npt.NDArray[np.intp], noise: Floats) -> Imagined:
+    def _step(self, states: Floats, actions: Floats, *chosen_by: npt.NDArray[Any]) -> Imagined:
+        elites, noise, chance = Draw(*chosen_by)
         dynamics, device = self.dynamics, self.dynamics.scale.device
         inputs = torch.from_numpy(np.concatenate([states, actions], 1)).to(device)
         means, log_variances, logits = (each[dynamics.elites] for each in dynamics(inputs))
@@ -71,7 +81,7 @@ class Imagination:
         chosen, row = torch.from_numpy(elites).to(device), torch.arange(len(inputs), device=device)
         drawn = means[chosen, row] + torch.exp(0.5 * log_variances[chosen, row]) * torch.from_numpy(noise).to(device)
         targets = (drawn * dynamics.scale + dynamics.centre).cpu().numpy()
-        told = (logits.sigmoid().mean(0) > 0.5).cpu().numpy()
+        told = logits.sigmoid().mean(0).cpu().numpy() > chance[:, None]
         return Imagined(self._within(states + targets[:, :-1]), targets[:, -1], told[:, 0], told[:, 1], spread.cpu().numpy())
 
     def mean_step(self, states: Floats, actions: Floats) -> tuple[Floats, Floats]:

@@ -126,6 +126,7 @@ def test_what_has_no_imagined_steps_is_refused():
     assert "worlds.share" in able.excludes[Feature.RELABELLED]
 
 
+@pytest.mark.slow
 def test_shuffled_actions_are_a_control():
     errors = {}
     for shuffled in (False, True):

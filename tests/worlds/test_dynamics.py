@@ -50,9 +50,10 @@ def test_loss_is_the_gaussian_likelihood_with_cross_entropy():
     by_hand = 0.0
     for member in range(2):
         spread = torch.exp(logs[member])
-        by_hand += ((targets[member] - means[member]) ** 2 / spread + logs[member]).mean()
+        surprise = (targets[member] - means[member]) ** 2 / spread + logs[member]
+        by_hand += surprise[:, 0].mean() + surprise[:, 1].mean()  # the state, and the reward
         chance = torch.sigmoid(logits[member])
-        by_hand -= (flags[member] * chance.log() + (1 - flags[member]) * (1 - chance).log()).mean()
+        by_hand -= (flags[member] * chance.log() + (1 - flags[member]) * (1 - chance).log()).mean(0).sum()
     by_hand += BOUND_WEIGHT * 2 * 10.5
     assert dynamics.loss(inputs, targets, flags).item() == pytest.approx(by_hand.item(), rel=1e-5)
 
@@ -65,8 +66,11 @@ def test_world_predicts_the_point():
     np.testing.assert_allclose(following[:, 0], [0.9, 0.1, 1.35], atol=0.05)
     assert (following[:, 1] == 1).all()  # what never changed does not drift
     np.testing.assert_allclose(rewards, -following[:, 0], atol=0.1)
-    found = world.imagination.step(states, actions, Draw.of(np.random.default_rng(0), world.dynamics, 3))
-    assert found.ends.tolist() == found.successes.tolist() == [False, False, True]
+    draw = Draw.of(np.random.default_rng(0), world.dynamics, 600)
+    found = world.imagination.step(np.repeat(states, 200, 0), np.repeat(actions, 200, 0), draw)
+    for told in (found.ends, found.successes):
+        shares = told.reshape(3, 200).mean(1)
+        assert shares[0] < 0.3 and shares[1] < 0.05 and shares[2] > 0.5, shares
     assert world.knows_success and world.facts["episodes"] == 80
 
 
@@ -81,6 +85,7 @@ def test_rows_do_not_depend_on_their_neighbours():
         assert alone.states.tobytes() == together.states[row : row + 1].tobytes()
 
 
+@pytest.mark.slow
 def test_fit_stops_when_held_out_rows_gain_nothing():
     steps = Steps.joined([Steps.of_episode(SPEC, each) for each in episodes(20)])
     noise = replace(steps, following=np.random.default_rng(0).normal(size=steps.states.shape).astype(np.float32))

@@ -122,6 +122,7 @@ def test_wrong_addresses_and_arguments_are_refused(folder, tmp_path):
         make_environment(f"world:{tmp_path / 'w'}", action_repeat=2)
 
 
+@pytest.mark.slow
 def test_it_draws_only_what_the_environment_can_draw(folder):
     environment = make_environment(f"world:{folder}", render_mode="rgb_array")
     environment.reset(seed=0)
@@ -141,6 +142,7 @@ def test_saved_imaginations_go_on_bit_for_bit(folder):
         assert a[0]["place"].tobytes() == b[0]["place"].tobytes() and a[1].tobytes() == b[1].tobytes()
 
 
+@pytest.mark.slow
 def test_sb3_trains_inside(folder):
     environment = make_environment(f"world:{folder}")
     assert isinstance(environment, gymnasium.Env)

@@ -59,6 +59,7 @@ def test_errors_by_hand():
     assert found.verdict.headline == "Cannot tell: too few episodes."
 
 
+@pytest.mark.slow
 def test_shuffled_actions_fail():
     found = check_world(learned(shuffles_actions=True), HELD_OUT)
     assert finding(found, "the right actions").outcome == "bad"
@@ -82,6 +83,8 @@ def test_overrated_policy_is_bad():
     winning = [replace(each, success=True) for each in HELD_OUT]
     found = check_world(learned(), HELD_OUT, [PolicyTrial("mine", losing, winning)])
     assert found.verdict.color == "bad" and "promises more for mine" in " ".join(found.verdict.reasons)
+    worse = check_world(learned(), HELD_OUT, [PolicyTrial("mine", winning, losing)])
+    assert worse.verdict.color == "middling" and "does not let mine reach" in " ".join(worse.verdict.reasons)
     fair = check_world(learned(), HELD_OUT, [PolicyTrial("mine", losing, losing)])
     assert fair.verdict.color == "good"
 

@@ -66,7 +66,7 @@ def fit(arguments: FitWorld) -> int:
     print(
         f"{world.facts['steps']} steps of {world.facts['episodes']} episodes, {world.facts['epochs']} passes in {seconds:.0f} s"
     )
-    print(f"held-out errors of the members, 1 for none of the change explained: {errors}")
+    print(f"held-out errors of the members (2 and more if neither change nor reward is explained): {errors}")
     print(f"check it: robo-rl world check {out} --dataset OTHER --policies scripted random")
     print(f"train in it: robo-rl train RECIPE --environment world:{out}")
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -43,14 +43,23 @@ class WorldBatch(SimulationBatch):
 
     @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        draws = [Draw.of(self._generators.seeded(index, None), self.world.dynamics, 1) for index in range(self.num_envs)]
-        draw = Draw(*(np.concatenate(values) for values in zip(*draws, strict=True)))
-        found = self._imagination.step(self.states, self._actions(control), draw)
+        found = self._imagination.step(self.states, self._actions(control), self._drawn(seeds))
         self.states = found.states
         if seeds:
             self.begin(seeds)
         success = found.successes if self.world.knows_success else None
         return BatchStep(self.states.copy(), found.rewards.astype(np.float64), found.ends, success=success)
+
+    def _drawn(self, beginning: Collection[int]) -> Draw:
+        """Return the draw of each environment from its own generator; those that begin an episode draw nothing."""
+        dynamics = self.world.dynamics
+        draw = Draw.none(dynamics, self.num_envs)
+        for index in range(self.num_envs):
+            if index not in beginning:
+                own = Draw.of(self._generators.seeded(index, None), dynamics, 1)
+                for values, value in zip(draw, own, strict=True):
+                    values[index] = value[0]
+        return draw
 
     def _actions(self, control: Array) -> npt.NDArray[np.float32]:
         """Return physical actions as the world takes them."""

@@ -188,7 +188,8 @@ class ROS2Device:
                 message.joint_names = joints
                 point = module.JointTrajectoryPoint()
                 point.positions = positions
-                point.time_from_start.nanosec = round(self._about["ahead"] * 1e9)
+                time_from_start = point.time_from_start
+                time_from_start.sec, time_from_start.nanosec = divmod(round(self._about["ahead"] * 1e9), 1_000_000_000)
                 message.points = [point]
             publisher.publish(message)
 

@@ -207,12 +207,28 @@ def _sqlite(path: Path, damage: Damage) -> Iterator[RawMessage]:
             raise DatasetError(f"{path} is no bag of ROS 2.", got=error, fix=fix) from None
         if path.with_name(path.name + "-wal").is_file():
             damage("was not closed, as by a recorder that was killed: its write-ahead log is read with it")
+        elif path.stat().st_size < (declared := _declared_size(path)):  # SQLite would read the missing bytes as zeros
+            got, fix = f"{path.stat().st_size} bytes", "copy it again; or save what is left: sqlite3 FILE .recover | sqlite3 NEW.db3"
+            raise DatasetError(f"{path} is cut off.", got=got, allowed=f"{declared} bytes", fix=fix)
+        wrong = 0
         try:
             for topic, stamp, data in connection.execute("SELECT topic_id, timestamp, data FROM messages ORDER BY id"):
                 if topic in topics and isinstance(stamp, int) and isinstance(data, bytes):
                     yield RawMessage(topics[topic], stamp, _unpacked(data))
+                else:
+                    wrong += 1
         except sqlite3.Error as error:
-            damage(f"is torn, and read as far as it goes ({error})")
+            damage(f"is damaged, and read as far as it goes ({error})")
+        if wrong:
+            damage(f"has {wrong} rows that are no messages, which are left out")
+
+
+def _declared_size(path: Path) -> int:
+    """Return the bytes of a database by its header: page size and number of pages."""
+    with path.open("rb") as file:
+        header = file.read(32)
+    size = int.from_bytes(header[16:18])
+    return (65536 if size == 1 else size) * int.from_bytes(header[28:32])
 
 
 def _sqlite_topics(connection: sqlite3.Connection) -> Mapping[int, Topic]:

@@ -174,7 +174,12 @@ def _part(value: Any, name: str) -> Any:
 def _parts(value: Any) -> list[str]:
     if isinstance(value, list | tuple | np.ndarray):
         return [f"{len(value)} elements"]
-    return [*value] if isinstance(value, Mapping) else [f.name for f in dataclasses.fields(value)] if _is_message(value) else []
+    if isinstance(value, Mapping):
+        return [*map(str, value)]
+    if not _is_message(value):
+        return []
+    # rosbags keeps constants among the fields, which ROS writes in upper case, and the type
+    return [name for name in (each.name for each in dataclasses.fields(value)) if name == name.lower() and name[0] != "_"]
 
 
 def _is_message(value: Any) -> bool:

@@ -104,8 +104,12 @@ ROWS = {
 }
 
 
+SLOW = {"ros2": pytest.mark.slow}
+"""The driver lerobot has the same base, and is fast."""
+
+
 @pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in ROWS])
 def test_drivers(name, check):
     if name == "franka-http" and check.__name__ in ("hold_ends_a_motion", "an_unconnected_arm_raises"):
         pytest.skip("the rows of the contract's own tests show it: this stand-in streams, and HTTP needs no connection")

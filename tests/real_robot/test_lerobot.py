@@ -17,11 +17,11 @@ from lerobot_bench import DEVICES, LEROBOT, STAND_IN, journal, servo_arm
 
 from factories import rest_slow
 from robo_real.arm import ArmTarget
+from robo_real.bridged.lerobot_process import LeRobotFile, lerobot_process
 from robo_real.drivers.lerobot import LeRobotArm, LeRobotOptions
 from robo_real.guard import LATCHED
 from robo_real.guarded_arm import GuardedArm
 from robo_real.kinematics import Kinematics
-from robo_real.bridged.lerobot_process import LeRobotFile, lerobot_process
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.rotations import between

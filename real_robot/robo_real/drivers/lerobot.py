@@ -68,6 +68,4 @@ class LeRobotArm(BridgedArm):
             )
         config: LeRobotConfig = settings_as(LeRobotConfig, read_yaml(options.config), source=str(options.config))
         process = lerobot_process(options.python, "robot", config.robot, config, options.config.parent)
-        super().__init__(
-            self.name, clock or MonotonicClock(), ArmMapping(config, options.config), process, config.cameras
-        )
+        super().__init__(self.name, clock or MonotonicClock(), ArmMapping(config, options.config), process, config.cameras)

@@ -85,9 +85,7 @@ class LeaderArm(Teleoperator):
             path = self.settings.config
             config: LeaderConfig = settings_as(LeaderConfig, read_yaml(path), source=str(path))
             self._mapping = ArmMapping(config, path)
-            self._process = lerobot_process(
-                self.settings.python, "teleoperator", config.teleoperator, config, path.parent
-            )
+            self._process = lerobot_process(self.settings.python, "teleoperator", config.teleoperator, config, path.parent)
             self._name = f"leader arm {config.teleoperator.get('type')}"
         self._poses: deque[tuple[float, Array, Quaternion]] = deque()
         self._is_open: bool | None = None  # None before the first reading

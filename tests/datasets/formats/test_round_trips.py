@@ -25,7 +25,7 @@ from robo_datasets.repair import verify
 from robo_rl.entry_points import known, load
 from robo_rl.errors import DatasetError, UnknownName
 
-NAMES = sorted(known("formats"))
+NAMES = sorted(name for name in known("formats") if isinstance(load("formats", name), Format))
 SAID = {
     "policy_actions": "policy_actions",
     "sources": "sources",

@@ -1,8 +1,9 @@
 """Node of an arm with servos made of arithmetic, for tests: joint states out, commands in. It runs on rclpy as it is.
 
-    servo_node.py JOURNAL '{"fault": "nan", "after": 1.0}'
+servo_node.py JOURNAL '{"fault": "nan", "after": 1.0}'
 """
 
+import contextlib
 import json
 import math
 import os
@@ -11,13 +12,12 @@ import sys
 import time
 
 import rclpy
+from control_msgs.action import GripperCommand
 from rclpy.action import ActionServer
 from rclpy.executors import ExternalShutdownException
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 from trajectory_msgs.msg import JointTrajectory
-
-from control_msgs.action import GripperCommand
 
 JOINTS = ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll"]
 FOLDED = [0.0, -0.6109, 1.309, 0.8727, 0.0]
@@ -96,7 +96,5 @@ if __name__ == "__main__":
     rclpy.init()
     servos = rclpy.create_node("servos")
     Servos(servos, sys.argv[1], **json.loads(sys.argv[2]))
-    try:
+    with contextlib.suppress(KeyboardInterrupt, ExternalShutdownException):
         rclpy.spin(servos)
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass

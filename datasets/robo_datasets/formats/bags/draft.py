@@ -21,6 +21,8 @@ UNITS = {
     "geometry_msgs/msg/PointStamped": "m",
     "geometry_msgs/msg/Point": "m",
 }
+MARKS = ("std_msgs/msg/String", "std_msgs/msg/Bool")
+"""Types that may mark episodes and successes."""
 USUAL = 20.0
 """[1/s]"""
 MOST_TOPICS = 60
@@ -39,7 +41,7 @@ class _Seen:
 
     @property
     def rate(self) -> float:
-        """[1/s]"""
+        """Messages per second."""
         return (self.count - 1) / ((self.end - self.begin) * 1e-9) if self.end > self.begin else 0.0
 
 
@@ -87,7 +89,12 @@ def _line(name: str, found: _Seen) -> str:
 
 
 def _yaml(seen: dict[str, _Seen]) -> Iterator[str]:
-    usable = {name: found for name, found in sorted(seen.items()) if found.labels or found.first.topic.type in PICTURES}
+    marks = [name for name, found in sorted(seen.items()) if found.first.topic.type in MARKS]
+    usable = {
+        name: found
+        for name, found in sorted(seen.items())
+        if name not in marks and (found.labels or found.first.topic.type in PICTURES)
+    }
     commands = [name for name, found in usable.items() if _is_command(name, found)]
     observed = [name for name in usable if name not in commands]
     rates = [found.rate for found in usable.values() if found.rate > 0]
@@ -98,6 +105,8 @@ def _yaml(seen: dict[str, _Seen]) -> Iterator[str]:
     yield from (f"  {_name(name, observed)}: {_entry(name, usable[name])}" for name in observed)
     yield "actions:" if commands else "actions: []  # no topic looks like a command: - {topic: TOPIC}"
     yield from (f"  - {_entry(name, usable[name])}" for name in commands)
+    for name in marks:
+        yield f"# episodes: {{topic: {name}, begin: VALUE, end: VALUE}}  # or success: {{topic: {name}}}, if it says that"
 
 
 def _is_command(name: str, found: _Seen) -> bool:

@@ -208,7 +208,10 @@ def _sqlite(path: Path, damage: Damage) -> Iterator[RawMessage]:
         if path.with_name(path.name + "-wal").is_file():
             damage("was not closed, as by a recorder that was killed: its write-ahead log is read with it")
         elif path.stat().st_size < (declared := _declared_size(path)):  # SQLite would read the missing bytes as zeros
-            got, fix = f"{path.stat().st_size} bytes", "copy it again; or save what is left: sqlite3 FILE .recover | sqlite3 NEW.db3"
+            got, fix = (
+                f"{path.stat().st_size} bytes",
+                "copy it again; or save what is left: sqlite3 FILE .recover | sqlite3 NEW.db3",
+            )
             raise DatasetError(f"{path} is cut off.", got=got, allowed=f"{declared} bytes", fix=fix)
         wrong = 0
         try:

@@ -1,11 +1,11 @@
 """Mapping from the topics of a bag to observations, actions and episodes: a YAML file, and a draft of one.
 
-    rate: 20                                                    # [1/s] of the episodes
-    observations:
-      joint_position: {topic: /joint_states, field: position, names: [shoulder, elbow], unit: rad}
-      camera_front: {topic: /camera/image_raw/compressed, size: [120, 160]}
-    actions:
-      - {topic: /arm/commands, field: data, names: [shoulder, elbow], unit: rad, low: [-3, -3], high: [3, 3]}
+rate: 20                                                    # [1/s] of the episodes
+observations:
+joint_position: {topic: /joint_states, field: position, names: [shoulder, elbow], unit: rad}
+camera_front: {topic: /camera/image_raw/compressed, size: [120, 160]}
+actions:
+- {topic: /arm/commands, field: data, names: [shoulder, elbow], unit: rad, low: [-3, -3], high: [3, 3]}
 """
 
 from __future__ import annotations

@@ -113,7 +113,9 @@ def _store_of(topic: Topic) -> Any:
     except Exception as error:  # a parser's own errors: the text is a stranger's
         got = f"{type(error).__name__}: {printable(str(error), 100)}"
         fix = "leave the topic out of the mapping"
-        raise DatasetError(f"The definition of {topic.type} cannot be read.", got=got, allowed="ros2msg, ros2idl", fix=fix) from None
+        raise DatasetError(
+            f"The definition of {topic.type} cannot be read.", got=got, allowed="ros2msg, ros2idl", fix=fix
+        ) from None
 
 
 def header_stamp(message: Any) -> int | None:
@@ -142,7 +144,8 @@ def numbers_of(message: Any, field: str, names: Sequence[str] = ()) -> tuple[Arr
             raise DatasetError(f"The message has no {field!r}.", got=", ".join(_parts(before)) or "nothing", fix="name a field")
     pairs = [*_flat(value, "")]
     if not pairs:
-        raise DatasetError(f"The field {field!r} holds no numbers.", got=type(value).__name__, fix="name a field of numbers")
+        what = f"The field {field!r} holds no numbers." if field else "The message holds no numbers."
+        raise DatasetError(what, got=type(value).__name__, fix="name a field of numbers")
     joints = next((list(map(str, given)) for name in NAMES if (given := _part(message, name)) is not None), [])
     if len(joints) == len(pairs):
         pairs = [(joint, number) for joint, (_, number) in zip(joints, pairs, strict=True)]
@@ -253,5 +256,7 @@ def _compressed(message: Any) -> Array:
         found = None
     if found is None or found.shape[0] * found.shape[1] > MOST_PIXELS:
         fix = "leave the topic out of the mapping, or this bag"
-        raise DatasetError("A compressed picture cannot be read.", got=f"{text!r}, {len(data)} bytes", allowed="jpeg, png", fix=fix)
+        raise DatasetError(
+            "A compressed picture cannot be read.", got=f"{text!r}, {len(data)} bytes", allowed="jpeg, png", fix=fix
+        )
     return np.asarray(found)

@@ -206,12 +206,16 @@ class _Reading:
         ends = [int(time) for value, time in zip(values, times, strict=True) if value == str(markers.end).lower()]
         if not begins:
             got, allowed = ", ".join(sorted(set(values))), str(markers.begin).lower()
-            raise DatasetError(f"No message of {markers.topic} in {self._bag.name} begins an episode.", got=got, allowed=allowed)
+            raise DatasetError(
+                f"No message of {markers.topic} in {self._bag.name} begins an episode.", got=got, allowed=allowed
+            )
         for index, begin in enumerate(begins):
             following = begins[index + 1] if index + 1 < len(begins) else last + 1
             end = next((time for time in ends if begin < time <= following), None)
             if end is None:
-                self.notes.append(f"{self._bag.name}: an episode has no end marker, and lasts until the next one or the bag ends")
+                self.notes.append(
+                    f"{self._bag.name}: an episode has no end marker, and lasts until the next one or the bag ends"
+                )
             yield f"{self._bag.name} episode {index}", begin, following - 1 if end is None else end, following
 
     def _plan(self, name: str, begin: int, end: int, following: int) -> _Plan:
@@ -341,14 +345,13 @@ def _labels(entries: Entries, readings: Sequence[_Reading], name: str) -> tuple[
 
 
 def _actions(entries: Entries, readings: Sequence[_Reading], parts: Sequence[tuple[str, Array]]) -> Actions:
-    least, most = (list(ends) for ends in within(parts))
+    least, most = within(parts)
     names: list[str] = []
     units: list[str] = []
-    low, high, start = list(least), list(most), 0
-    given = [entry.low is not None and entry.high is not None for entry in entries.actions.values()]
+    low, high = list(least), list(most)
     for name, entry in entries.actions.items():
         labels = _labels(entries, readings, name)
-        stop = start + len(labels)
+        start, stop = len(names), len(names) + len(labels)
         names += labels
         units += [entry.unit] * len(labels)
         for ends, wanted, key in ((low, entry.low, "low"), (high, entry.high, "high")):
@@ -356,12 +359,17 @@ def _actions(entries: Entries, readings: Sequence[_Reading], parts: Sequence[tup
                 what = f"{entries.source}: {key} of {entry.topic} has not one number for each of the action."
                 raise InvalidSetting(what, got=len(wanted), allowed=len(labels))
             ends[start:stop] = ends[start:stop] if wanted is None else list(wanted)
-        start = stop
-    high = [b if b > a else a + 1 for a, b in zip(low, high, strict=True)]
-    limits = (tuple(low), tuple(high)) if any(given) else (None, None)
-    ends = (tuple(least), tuple(most))
+    is_given = any(entry.low is not None or entry.high is not None for entry in entries.actions.values())
     return Actions(
-        len(names), *limits, *ends, tuple(names), are_normalized=False, units=tuple(units), mode=entries.mapping.mode
+        len(names),
+        tuple(low) if is_given else None,
+        tuple(b if b > a else a + 1 for a, b in zip(low, high, strict=True)) if is_given else None,
+        least,
+        most,
+        tuple(names),
+        are_normalized=False,
+        units=tuple(units),
+        mode=entries.mapping.mode,
     )
 
 

@@ -104,45 +104,60 @@ def steps_between(
     if empty := [signals[key].topic for key, times in inside.items() if not len(times)]:
         got = f"{', '.join(sorted(set(empty)))}: no message in {(last - first) / SECOND:.2f} s"
         raise DatasetError(f"{name} lacks messages.", got=got, fix="leave the topic out of the mapping, or this bag")
-    period = SECOND / rate
-    # an action needs to come before its step ends only: it answers the observation at the begin
+    ticks = _ticks(signals, inside, SECOND / rate, at_end)
+    indices = {key: _indices(signal, ticks, at_end) for key, signal in signals.items()}
+    fresh = {key: signal.fresh(indices[key], _wanted(signal, ticks, at_end)) for key, signal in signals.items()}
+    seen = np.logical_and.reduce([values for key, values in fresh.items() if not signals[key].is_action])
+    answered = np.logical_and.reduce(
+        [np.ones(len(ticks) - 1, bool), *(fresh[key] for key in signals if signals[key].is_action)]
+    )
+    steps = min(_leading(seen) - 1, _leading(answered))
+    remarks = []
+    if steps < len(ticks) - 1:
+        is_observed = steps + 1 == _leading(seen)
+        key = next(k for k, values in fresh.items() if signals[k].is_action != is_observed and not values[steps + is_observed])
+        if gap := _gap(signals[key], ticks, steps + 1):
+            if not cuts:
+                fix = (
+                    "a larger most_gap for this topic, .inf if it comes only when it changes; gaps: cut ends the episode there"
+                )
+                raise DatasetError(f"{name} has a gap.", got=gap, allowed=f"a value every {signals[key].limit:g} s", fix=fix)
+            remarks.append(f"cut where a topic is silent for longer than {signals[key].limit:g} s: {signals[key].topic}")
+    if steps < 1:
+        fix = "look at the topics and their times: robo-rl data convert BAG without --mapping lists them"
+        raise DatasetError(f"{name} has no step in which every topic has a value.", fix=fix)
+    kept = {key: found[: steps + (not signals[key].is_action)] for key, found in indices.items()}
+    return Steps(ticks[: steps + 1], kept, tuple(remarks))
+
+
+def _ticks(signals: Mapping[str, Signal], inside: Mapping[str, Times], period: float, at_end: bool) -> Times:
+    """Return the times [ns] of the steps, at least one.
+
+    They begin with the newest of the first observations, or so many periods later that the first step has an action.
+    inside: signal -> times of its messages in the episode.
+    """
     begin = max(int(times[0]) for key, times in inside.items() if not signals[key].is_action)
     wait = max([0, *(int(times[0]) - begin for key, times in inside.items() if signals[key].is_action)])
-    begin += round(np.ceil((wait if not at_end else max(wait - period + 1, 0)) / period) * period)
-    end = min(last, max(int(times[-1]) for times in inside.values()))
-    ticks = begin + np.round(np.arange(int(max(end - begin, 0) / period + 1e-6) + 1) * period).astype(np.int64)
-    indices = {key: _indices(signal, ticks, at_end) for key, signal in signals.items()}
-    remarks = []
-    fresh = {key: signals[key].fresh(found, _wanted(signals[key], ticks, at_end)) for key, found in indices.items()}
-    for key in fresh:
-        if signals[key].is_action:  # the last tick has no action
-            fresh[key] = np.append(fresh[key], True)
-    is_whole = np.logical_and.reduce([*fresh.values()])
-    kept = len(ticks) if is_whole.all() else int(np.argmin(is_whole))
-    if kept < len(ticks):
-        key = min((key for key in fresh if not fresh[key][kept]), key=lambda key: signals[key].limit)
-        signal, since = signals[key], ticks[kept] - begin
-        later = signal.times[signal.times > ticks[kept]]
-        is_end = not len(later) and (end - ticks[kept]) / SECOND <= signal.limit  # topics never end at the same moment
-        until = f"for {(later[0] - ticks[kept]) / SECOND + signal.limit:.2f} s" if len(later) else "until the end"
-        words = f"{signal.topic} is silent {until}, after {since / SECOND:.2f} s"
-        if not cuts and not is_end:
-            raise DatasetError(
-                f"{name} has a gap.",
-                got=words,
-                allowed=f"a value every {signal.limit:g} s",
-                fix="a larger most_gap for this topic (.inf if it comes only when it changes); gaps: cut ends the episode there",
-            )
-        action = [key for key in fresh if signals[key].is_action and not fresh[key][kept]]
-        ticks = ticks[: kept + 1 if action and not _observation_gap(fresh, signals, kept) else kept]
-        if not is_end:
-            remarks.append(f"cut where a topic is silent for longer than {signal.limit:g} s: {signal.topic}")
-    if len(ticks) < 2:
-        what = f"{name} has no step in which every topic has a value."
-        fix = "look at the topics and their times: robo-rl data convert BAG without --mapping lists them"
-        raise DatasetError(what, got=f"{(end - begin) / SECOND:.3f} s", fix=fix)
-    count = {key: len(ticks) - signals[key].is_action for key in signals}
-    return Steps(ticks, {key: found[: count[key]] for key, found in indices.items()}, tuple(remarks))
+    begin += round(np.ceil((max(wait - period + 1, 0) if at_end else wait) / period) * period)
+    end = max(int(times[-1]) for times in inside.values())
+    count = int(max(end - begin, 0) / period + 1e-6) + 1
+    found: Times = begin + np.round(np.arange(count) * period).astype(np.int64)
+    return found
+
+
+def _gap(signal: Signal, ticks: Times, at: int) -> str:
+    """Return the silence of a signal at a tick in words; "" if it only ends a little before the others, as topics do."""
+    since = (ticks[at] - ticks[0]) / SECOND
+    later = signal.times[signal.times > ticks[at]]
+    if len(later):
+        return f"{signal.topic} is silent for {(later[0] - ticks[at]) / SECOND + signal.limit:.2f} s, after {since:.2f} s"
+    is_end = (ticks[-1] - ticks[at]) / SECOND <= signal.limit
+    return "" if is_end else f"{signal.topic} is silent until the end, after {since:.2f} s"
+
+
+def _leading(values: npt.NDArray[np.bool_]) -> int:
+    """Return the number of true values before the first false one."""
+    return len(values) if values.all() else int(np.argmin(values))
 
 
 def _wanted(signal: Signal, ticks: Times, at_end: bool) -> Times:
@@ -154,10 +169,6 @@ def _wanted(signal: Signal, ticks: Times, at_end: bool) -> Times:
 
 def _indices(signal: Signal, ticks: Times, at_end: bool) -> Times:
     return signal.indices(_wanted(signal, ticks, at_end), is_before=signal.is_action and at_end)
-
-
-def _observation_gap(fresh: Mapping[str, npt.NDArray[np.bool_]], signals: Mapping[str, Signal], at: int) -> bool:
-    return any(not fresh[key][at] for key in fresh if not signals[key].is_action)
 
 
 def used(count: int, indices: Sequence[Array]) -> int:

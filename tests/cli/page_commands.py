@@ -40,6 +40,7 @@ NOT_HERE = {
     r"--learner\.device cuda": "a GPU",
     r"hopper\.hdf5": "a file of D4RL, which is downloaded",
     r"bags/monday": "a recording of a robot; tests/datasets/formats/test_bags.py writes and reads some",
+    r"convert bridge": "a public set, which is downloaded; tests/datasets/formats/test_rlds.py reads a small one",
     r"convert so101": "a dataset of a robot's owner; tests/datasets/formats/test_adjustments.py adjusts some",
     r"data/cheetah": "a policy of HalfCheetah that earns 2,000, which takes an hour",
     r"carla-server --maps": "CARLA's maps, which are downloaded; tests/sims/standin/test_towns.py serves a folder",

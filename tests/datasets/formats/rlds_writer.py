@@ -77,7 +77,7 @@ class Tiny(tfds.core.GeneratorBasedBuilder):
             "steps": FEATURES.Dataset(STEP),
             "episode_metadata": FEATURES.FeaturesDict({"file_path": FEATURES.Text()}),
         })  # fmt: skip
-        return self.dataset_info_from_configs(features=features)
+        return tfds.core.DatasetInfo(builder=self, features=features)
 
     def _split_generators(self, dl_manager):
         return {"train": self._generate_examples()}

@@ -328,13 +328,15 @@ def test_hostile_numbers(tmp_path, name):
 
 
 PICTURE = np.zeros((4, 4, 3), np.uint8)
+BOMB = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (60_000).to_bytes(4) * 2 + b"\x08\x02\x00\x00\x00"
 HOSTILE_PICTURES = {
     "depth": (image(0.0, PICTURE[..., :2], "16UC1"), r"unknown encoding(.|\n)*16UC1(.|\n)*rgb8"),
     "short": (image(0.0, PICTURE, data=np.zeros(7, np.uint8)), "not as many bytes as it declares"),
     "huge": (image(0.0, PICTURE, height=2**31, width=2**31), "not as many bytes as it declares"),
     "narrow": (image(0.0, PICTURE, step=3), "not as many bytes as it declares"),
     "none": (image(0.0, PICTURE, height=0, width=0, step=0, data=np.zeros(0, np.uint8)), "not as many bytes"),
-    "jpeg": (bags.compressed(0.0, b"\xff\xd8\xff\xe0 no", topic="/camera/image_raw"), "cannot be read"),
+    "jpeg": (bags.compressed(0.0, b"\xff\xd8\xff\xe0 no", topic="/camera/image_raw"), "no PNG and no JPEG"),
+    "bomb": (bags.compressed(0.0, BOMB, "png", "/camera/image_raw"), "declares more than it may hold"),
     "compressed depth": (
         bags.compressed(0.0, b"x" * 40, "16UC1; compressedDepth png", topic="/camera/image_raw"),
         "cannot be read",

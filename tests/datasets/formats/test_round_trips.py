@@ -277,7 +277,7 @@ def test_what_is_of_no_format(tmp_path):
     for path in (tmp_path, tmp_path / "text"):
         with pytest.raises(
             DatasetError,
-            match=r"(?s)of no known format.*d4rl, lerobot, minari, robomimic.*convert it to one of",
+            match=r"(?s)of no known format.*d4rl, lerobot, minari, rlds, robomimic, rosbag.*convert it to one of",
         ):
             recognized(path)
     with pytest.raises(DatasetError, match="does not exist"):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from robo_datasets.formats.bags.files import RawMessage, Topic
+from robo_datasets.formats.encoded_picture import decoded
 from robo_datasets.formats.recording import Array
 from robo_rl.errors import DatasetError, optional, printable
 
@@ -36,7 +37,6 @@ CHANNELS = {
     **{f"bayer_{mosaic.lower()}8": (1, f"Bayer{mosaic}2RGB") for mosaic in ("RGGB", "BGGR", "GBRG", "GRBG")},
 }
 """Encoding of a sensor_msgs/Image -> bytes of a pixel, and OpenCV's conversion to RGB."""
-MOST_PIXELS = 1 << 26
 
 
 class Decoder:
@@ -246,17 +246,8 @@ def _plain(message: Any) -> Array:
 
 
 def _compressed(message: Any) -> Array:
-    import cv2
-
     text = str(_part(message, "format"))
-    data = np.frombuffer(bytes(_part(message, "data")), np.uint8)
-    try:
-        found: Any = None if "compressedDepth" in text or not len(data) else cv2.imdecode(data, cv2.IMREAD_COLOR_RGB)
-    except cv2.error:
-        found = None
-    if found is None or found.shape[0] * found.shape[1] > MOST_PIXELS:
-        fix = "leave the topic out of the mapping, or this bag"
-        raise DatasetError(
-            "A compressed picture cannot be read.", got=f"{text!r}, {len(data)} bytes", allowed="jpeg, png", fix=fix
-        )
-    return np.asarray(found)
+    if "compressedDepth" in text:
+        fix = "leave the topic out of the mapping: depth is not read"
+        raise DatasetError("A compressed picture cannot be read.", got=printable(text, 60), allowed="jpeg, png", fix=fix)
+    return decoded(bytes(_part(message, "data")))

@@ -1,6 +1,6 @@
 """TFRecord files and the examples in them, each checked by its checksums.
 
-    length (8)  masked CRC-32C of it (4)  tf.train.Example (length)  masked CRC-32C of it (4)      repeated, little-endian
+length (8)  masked CRC-32C of it (4)  tf.train.Example (length)  masked CRC-32C of it (4)      repeated, little-endian
 """
 
 from __future__ import annotations
@@ -129,21 +129,3 @@ def _example() -> Any:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("robo_rl.tensorflow.Example"))
-
-
-def numbers(values: Values, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return the numbers of all steps (N, *shape), as TensorFlow Datasets stores them: flat, or the bytes of each step.
-
-    Raises DatasetError if they do not fit the shape.
-    """
-    if isinstance(values, list):
-        try:
-            found = np.stack([np.frombuffer(value, dtype).reshape(shape) for value in values])
-        except ValueError as error:
-            raise DatasetError("A tensor has not the bytes of its shape.", got=error, allowed=f"{dtype} {shape}") from None
-        return found
-    size = int(np.prod(shape))
-    if len(values) % size:
-        raise DatasetError("A tensor has not the numbers of its shape.", got=len(values), allowed=f"a multiple of {size}")
-    return values.reshape(-1, *shape).astype(dtype)
-

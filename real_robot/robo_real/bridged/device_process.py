@@ -1,4 +1,4 @@
-"""LeRobot device in a process of its own: its newest reading, and commands to it. No call waits for the device."""
+"""Device in a process of its own: its newest reading, and commands to it. No call waits for the device."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from robo_real.cameras import Frame
 from robo_rl.errors import RobotUnavailable, printable
 from robo_rl.system.supervised_process import SupervisedProcess, ending
 
 BRIDGE = Path(__file__).with_name("bridge.py")
 STARTUP = 60.0
-"""[s] until a device is connected; importing LeRobot takes most of it"""
+"""[s] until a device is connected; importing its packages takes most of it"""
 CLOSING = 3.0
 """[s] for a device to disconnect"""
 
@@ -30,35 +30,30 @@ class Reading:
     """One reading of a device."""
 
     stamp: float
-    """[s] of the machine's monotonic clock before the device was read"""
+    """[s] of the machine's monotonic clock, no later than the measurement"""
     values: Mapping[str, float]
-    """LeRobot's name -> number, in the unit of the device"""
-    pictures: Mapping[str, npt.NDArray[np.uint8]]
-    """LeRobot's name -> (H, W, 3) RGB"""
+    """the device's name -> number, in the unit of the device"""
+    pictures: Mapping[str, Frame]
+    """the device's name -> newest picture, with a stamp of the same clock"""
     number: int
     """counted from 1"""
 
 
 class DeviceProcess:
-    """One `Robot` or `Teleoperator` of LeRobot, driven by another Python interpreter."""
+    """One device, driven by another Python interpreter."""
 
-    def __init__(
-        self,
-        python: str,
-        kind: Literal["robot", "teleoperator"],
-        config: Mapping[str, Any],
-        *,
-        rate: float,
-        modules: Sequence[str] = (),
-        path: Sequence[str] = (),
-    ) -> None:
-        """python: interpreter that can import lerobot. config: of LeRobot, with `type`. rate: [1/s] of readings.
+    def __init__(self, command: Sequence[str], device: Path, about: Mapping[str, Any], *, name: str, fix: str) -> None:
+        """Describe the process; `start` starts it.
 
-        modules: imported there first, for types of your own. path: folders to find them in.
+        Args:
+            command: That runs a Python script, such as the interpreter.
+            device: Python file with `open_device`, run there.
+            about: Argument of `open_device`; `rate` [1/s] is that of the readings.
+            name: Of the device, in errors.
+            fix: What to look at if it cannot be reached.
         """
-        self._python, self._kind, self._type = python, kind, config.get("type")
-        about = {"kind": kind, "config": dict(config), "rate": rate, "modules": [*modules], "path": [*path]}
-        self._about = json.dumps(about).encode()
+        self._command, self._name, self._fix = [*command], name, fix
+        self._about = json.dumps({**about, "device": str(device)}).encode()
         self._process: SupervisedProcess | None = None
         self._reading: Reading | None = None
         self._error = ""
@@ -76,11 +71,11 @@ class DeviceProcess:
         log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by the process)
         try:
             self._process = SupervisedProcess(
-                [self._python, str(BRIDGE)], on_message=self._receive, log=log, environment=environment
+                [*self._command, str(BRIDGE)], on_message=self._receive, log=log, environment=environment
             )
         except OSError as error:
             log.close()
-            raise self._unavailable("does not start", f"{self._python}: {error.strerror}") from None
+            raise self._unavailable("does not start", f"{self._command[0]}: {error.strerror}") from None
         self._process.send(self._about)
         end = time.monotonic() + STARTUP
         while self._reading is None and not self._error and self._changed.wait(max(end - time.monotonic(), 0.0)):
@@ -99,7 +94,7 @@ class DeviceProcess:
         """Return the newest reading; raises RobotUnavailable if the process ended, or it is older than `most_age` [s]."""
         process, reading = self._process, self._reading
         if process is None or reading is None:
-            raise RobotUnavailable(f"The LeRobot {self._kind} is not connected.", fix="connect() first")
+            raise RobotUnavailable(f"{self._name} is not connected.", fix="connect() first")
         if self._error:
             raise self._unavailable("is lost", self._failure())
         age = time.monotonic() - reading.stamp
@@ -139,12 +134,14 @@ class DeviceProcess:
         self._changed.set()
 
     def _read(self, head: Mapping[str, Any], content: bytes) -> Reading:
-        pictures, start = {}, 0
-        for name, shape in head["pictures"].items():
+        before, start = self._reading, 0
+        number = 1 if before is None else before.number + 1
+        pictures = {} if before is None else dict(before.pictures)
+        for name, (stamp, *shape) in head["pictures"].items():
             size = int(np.prod(shape))
-            pictures[name] = np.frombuffer(content, np.uint8, size, start).reshape(shape)
+            pixels = np.frombuffer(content, np.uint8, size, start).reshape(shape)
+            pictures[name] = Frame(pixels, float(stamp), number)
             start += size
-        number = 1 if self._reading is None else self._reading.number + 1
         return Reading(float(head["stamp"]), head["values"], pictures, number)
 
     def _failure(self) -> str:
@@ -156,6 +153,4 @@ class DeviceProcess:
         return f"{ending(status)}: {self._process.output().splitlines()[-1:] or ['no output']}"
 
     def _unavailable(self, predicate: str, got: str, allowed: str | None = None) -> RobotUnavailable:
-        fix = f"is it plugged in, and can {self._python} import lerobot?"
-        what = f"The LeRobot {self._kind} {self._type!r} {predicate}."
-        return RobotUnavailable(what, got=printable(got), allowed=allowed, fix=fix)
+        return RobotUnavailable(f"{self._name} {predicate}.", got=printable(got), allowed=allowed, fix=self._fix)

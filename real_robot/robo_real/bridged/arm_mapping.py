@@ -1,4 +1,4 @@
-"""Motors of a LeRobot device as joints of a model of the arm."""
+"""Motors or joints of a device as joints of a model of the arm."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from robo_real.arm import Array
+from robo_real.bridged.device_process import DeviceProcess
 from robo_real.kinematics import Kinematics
-from robo_real.lerobot.device_process import DeviceProcess
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.settings import settings_as
 
 
 @dataclass(frozen=True)
 class MotorMapping:
-    """Motor of LeRobot to joint of the model: angle = scale x (reading - zero)."""
+    """Motor of the device to joint of the model: angle = scale x (reading - zero)."""
 
     feature: str
-    """LeRobot's name, such as shoulder_pan.pos"""
-    scale: float = math.pi / 180
-    """[rad] per unit of the reading, by default of degrees; negative if the motor turns the other way"""
+    """the device's name, such as shoulder_pan.pos of LeRobot or panda_joint1 of ROS"""
+    scale: float
+    """[rad] per unit of the reading; negative if the motor turns the other way"""
     zero: float = 0.0
     """reading at which the model's joint is at 0"""
 
 
 @dataclass(frozen=True)
 class GripperMapping:
-    """Motor of LeRobot to opening of the gripper."""
+    """Motor of the device to opening of the gripper."""
 
     feature: str
-    """LeRobot's name, such as gripper.pos"""
+    """the device's name, such as gripper.pos of LeRobot"""
     closed: float
     """reading of the closed gripper"""
     open: float
@@ -51,42 +51,38 @@ class ArmFile:
     """MJCF or URDF of the arm, relative to the file; its world is the base"""
     hand: str
     """site or body of the model, its z axis pointing out of the hand"""
-    joints: Mapping[str, Mapping[str, Any]]
-    """joint of the model -> MotorMapping, in order"""
+    joints: Mapping[str, Mapping[str, Any]] | tuple[str, ...]
+    """joint of the model -> MotorMapping, in order; names alone if the device has the same"""
     gripper: Mapping[str, Any] | None = None
     """GripperMapping; None without a gripper"""
     rate: float = 50.0
     """[1/s] readings; as many as the device's bus and cameras allow"""
-    modules: tuple[str, ...] = ()
-    """modules that register devices of your own, imported in LeRobot's environment"""
-    path: tuple[str, ...] = ()
-    """folders of these modules, relative to the file"""
 
 
 class ArmMapping:
     """Conversion between readings of motors and joint positions of a model."""
 
-    def __init__(self, file: ArmFile, source: Path) -> None:
-        """source: path of the file. Raises InvalidSetting or UnknownName."""
-        self._file, self._folder = file, source.parent
-        self.motors = [settings_as(MotorMapping, motor, source=f"{source}: joints") for motor in file.joints.values()]
+    def __init__(self, file: ArmFile, source: Path, *, scale: float = math.pi / 180) -> None:
+        """source: path of the file. scale: of joints that name none, by default of degrees.
+
+        Raises InvalidSetting or UnknownName.
+        """
+        self._file = file
+        joints = file.joints if isinstance(file.joints, Mapping) else {name: {"feature": name} for name in file.joints}
+        given = [{"scale": scale, **motor} for motor in joints.values()]
+        self.motors = [settings_as(MotorMapping, motor, source=f"{source}: joints") for motor in given]
         self.gripper: GripperMapping | None = None
         if file.gripper is not None:
             self.gripper = settings_as(GripperMapping, file.gripper, source=f"{source}: gripper")
         self._zero = np.array([motor.zero for motor in self.motors])
         self._scale = np.array([motor.scale for motor in self.motors])
         self._refuse_absurd()
-        self.kinematics = Kinematics(self._folder / file.model, [*file.joints], file.hand)
+        self.kinematics = Kinematics(source.parent / file.model, [*joints], file.hand)
 
     @property
     def features(self) -> list[str]:
-        """LeRobot's names of the motors, the gripper's last."""
+        """The device's names of the motors, the gripper's last."""
         return [motor.feature for motor in self.motors] + ([self.gripper.feature] if self.gripper else [])
-
-    def process(self, python: str, kind: Literal["robot", "teleoperator"], config: Mapping[str, Any]) -> DeviceProcess:
-        """Return the process of the device, not started. config: of LeRobot."""
-        path = [str((self._folder / part).resolve()) for part in self._file.path]
-        return DeviceProcess(python, kind, config, rate=self._file.rate, modules=self._file.modules, path=path)
 
     def joints(self, values: Mapping[str, float]) -> Array:
         """Return joint positions (J,) [rad] of readings; NaN for a missing one."""
@@ -112,7 +108,7 @@ class ArmMapping:
         for feature in self.features:
             if process.features.get(feature) != ():
                 numbers = [name for name, shape in process.features.items() if shape == ()]
-                raise UnknownName("motor of the LeRobot device", feature, numbers)
+                raise UnknownName("motor of the device", feature, numbers)
 
     def _refuse_absurd(self) -> None:
         gripper, rate = self.gripper, self._file.rate

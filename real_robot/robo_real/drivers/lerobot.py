@@ -5,7 +5,7 @@ the arm, from which pose and Jacobian of the hand follow; the guard then knows t
 
     robot: {type: so101_follower, port: /dev/ttyACM0, id: left}    # LeRobot's own config
     model: so101.xml                                              # MJCF or URDF, beside this file
-    hand: gripperframe                                            # site or body, its z axis pointing out of the hand
+    hand: tool                                                    # site or body, z pointing out of the hand; or a frame
     joints:                                                       # of the model, in order
       shoulder_pan: {feature: shoulder_pan.pos}
       ...
@@ -27,7 +27,7 @@ import numpy as np
 from typing_extensions import override
 
 from robo_real.arm import ArmDriver, ArmState, ArmTarget, Array
-from robo_real.arm_spec import arm_spec
+from robo_real.arm_spec import MAX_OPENING, arm_spec
 from robo_real.cameras import Frame
 from robo_real.clock import Clock, MonotonicClock
 from robo_real.lerobot.arm_mapping import ArmFile, ArmMapping
@@ -87,7 +87,7 @@ class LeRobotArm(ArmDriver):
         self._cameras = {f"camera_{name}": name for name in config.cameras}
         sizes = zip(self._cameras, config.cameras.values(), strict=True)
         arrays = (ArraySpec(name, (*size, 3), "uint8", 0, 255, role="image") for name, size in sizes)
-        bare = arm_spec(self.name, len(config.joints))
+        bare = arm_spec(self.name, len(config.joints), self.width or MAX_OPENING)
         self.spec = replace(bare, observation=ObservationSpec((*bare.observation.arrays, *arrays)))
         self._lock = threading.RLock()
         self._state: ArmState | None = None

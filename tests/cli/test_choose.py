@@ -37,8 +37,7 @@ def test_a_method_is_of_the_kind_that_the_situation_asks_for():
 
 def test_every_command_can_be_parsed_and_every_page_exists():
     assert len({choose(here, "E").learner for here in SITUATIONS}) == 7
-    for here in SITUATIONS:
-        choice = choose(here, "robo/ArmReach-v0")
+    for choice in {choose(here, "robo/ArmReach-v0") for here in SITUATIONS}:
         assert (ROOT / choice.page).is_file(), choice
         *_, last = choice.commands
         _, _, name, *words = last.split()

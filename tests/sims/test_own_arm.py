@@ -255,9 +255,10 @@ def tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_expert_of_the_tutorial_picks(tutorial: Any) -> None:
     environment = tutorial.Pick(action_repeat=3)
-    assert [solved(environment, seed) for seed in range(8)] == [True] * 8
+    assert all(solved(environment, seed) for seed in range(3))
 
 
+@pytest.mark.slow
 def test_file_of_the_tutorial_is_the_same_arm_as_urdf(tutorial: Any) -> None:
     """The package has both; only the bodies have other names, and the URDF has no pads."""
     arm = tutorial.SO101

@@ -63,7 +63,7 @@ class Capabilities:
         return min(helping, key=len, default=frozenset())
 
     def cell(self, feature: Feature) -> str:
-        """Return yes, no, needs (every recipe must have it), set (another setting allows it), or with a feature."""
+        """Return "yes", "no", "needs" (required in every recipe), "set" (another setting allows it), or "with" a feature."""
         if feature not in self.features:
             return "set" if feature in self.excludes else "no"
         if missing := self.missing({feature, self._actions}) - self.requires - self.loops[0].requires:

@@ -36,6 +36,8 @@ NOT_HERE = {
     r"data critique |--labels criticised": "remarks of a person; policies/robo_papers/text2grad has some",
     r"--rater person|--human console|--shadow person|^robo-rl demo hil( --task peg)?$": "a person",
     r"my_package\.": "a package of the reader's own",
+    r"--callbacks trackers": "packages of services; both were run against their offline modes",
+    r"--out data/by-hand": "a person at the console; tests/cli/test_console.py has one",
     r"my-paper|my_paper|my-arm-reach": "the package of the template; scripts/try_paper installs it",
     r"--learner\.device cuda": "a GPU",
     r"hopper\.hdf5": "a file of D4RL, which is downloaded",
@@ -82,9 +84,9 @@ class Page:
 
     @property
     def files(self) -> dict[str, str]:
-        """Name -> text of its blocks of YAML that begin with `# NAME.yaml`."""
-        shown = ["\n".join(lines) for kind, lines in self._fences() if kind == "yaml"]
-        return {found[1]: text for text in shown if (found := re.match(r"# (\S+\.yaml)", text))}
+        """Name -> text of its blocks of YAML or Python that begin with `# NAME.yaml` or `# NAME.py`."""
+        shown = ["\n".join(lines) for kind, lines in self._fences() if kind in ("yaml", "python")]
+        return {found[1]: text for text in shown if (found := re.match(r"# (\w[\w-]*\.(?:yaml|py))\n", text))}
 
     def _fences(self) -> Iterator[tuple[str, list[str]]]:
         kind, lines = "", list[str]()

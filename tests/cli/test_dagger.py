@@ -76,7 +76,9 @@ def test_a_run_is_an_expert_too(trained):
 @pytest.mark.slow
 def test_rows_of_a_run_are_cloned_again(trained, tmp_path, monkeypatch, capsys):
     run, out = trained(environments=2), tmp_path / "clones"
-    monkeypatch.setattr("sys.argv", ["same_rows", str(run.path), "--out", str(out), "--only", "expert", "again", "shuffled-labels"])
+    monkeypatch.setattr(
+        "sys.argv", ["same_rows", str(run.path), "--out", str(out), "--only", "expert", "again", "shuffled-labels"]
+    )
     same_rows.main()
     assert {file.stem for file in out.iterdir()} == {"expert", "again", "shuffled-labels"}
     assert "2 episodes" in capsys.readouterr().out

@@ -21,13 +21,13 @@ from robo_real.bridged.lerobot_process import LeRobotFile, lerobot_process
 from robo_real.drivers.lerobot import LeRobotArm, LeRobotOptions
 from robo_real.guard import LATCHED
 from robo_real.guarded_arm import GuardedArm
-from robo_real.kinematics import Kinematics
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.rotations import between
 from robo_real.serving import ServerSettings, build_server
 from robo_real.teleoperation.leader_arm import LeaderArm, LeaderArmOptions
 from robo_rl.errors import InvalidSetting, RobotStopped, RobotUnavailable, TeleoperatorUnavailable, UnknownName
+from robo_rl.kinematics import Kinematics
 from robo_rl.settings import plain
 
 NAMES = ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll"]

@@ -20,11 +20,11 @@ from robo_real.arm import ArmTarget
 from robo_real.drivers.ros2 import ROS2Arm, ROS2Options
 from robo_real.guard import LATCHED
 from robo_real.guarded_arm import GuardedArm
-from robo_real.kinematics import Kinematics
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.serving import ServerSettings, build_server
 from robo_rl.errors import InvalidSetting, RobotStopped, RobotUnavailable, UnknownName
+from robo_rl.kinematics import Kinematics
 from robo_rl.settings import plain
 
 LOW, HIGH = (-1.9, -1.75, -2.6, -2.1, -3.0), (1.9, 1.75, 2.6, 2.1, 3.0)

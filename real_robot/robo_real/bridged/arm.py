@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from robo_real.arm import ArmDriver, ArmState, ArmTarget, Array
-from robo_real.arm_spec import arm_spec
+from robo_real.arm_spec import MAX_OPENING, arm_spec
 from robo_real.bridged.arm_mapping import ArmMapping
 from robo_real.bridged.device_process import DeviceProcess, Reading
 from robo_real.cameras import Frame
@@ -126,7 +126,7 @@ class BridgedArm(ArmDriver):
     def _spec(self, cameras: Mapping[str, tuple[int, int]]) -> EnvironmentSpec:
         sizes = zip(self._cameras, cameras.values(), strict=True)
         arrays = (ArraySpec(name, (*size, 3), "uint8", 0, 255, role="image") for name, size in sizes)
-        bare = arm_spec(self.name, len(self._mapping.motors))
+        bare = arm_spec(self.name, len(self._mapping.motors), self.width or MAX_OPENING)
         return replace(bare, observation=ObservationSpec((*bare.observation.arrays, *arrays)))
 
     def _measured(self, reading: Reading) -> ArmState:

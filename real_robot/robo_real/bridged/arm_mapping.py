@@ -12,8 +12,8 @@ import numpy as np
 
 from robo_real.arm import Array
 from robo_real.bridged.device_process import DeviceProcess
-from robo_real.kinematics import Kinematics
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.kinematics import Hand, Kinematics
 from robo_rl.settings import settings_as
 
 
@@ -49,8 +49,8 @@ class ArmFile:
 
     model: str
     """MJCF or URDF of the arm, relative to the file; its world is the base"""
-    hand: str
-    """site or body of the model, its z axis pointing out of the hand"""
+    hand: str | Mapping[str, Any]
+    """site or body of the model, its z axis pointing out of the hand; or such a frame, as robo_rl.kinematics.Hand"""
     joints: Mapping[str, Mapping[str, Any]] | tuple[str, ...]
     """joint of the model -> MotorMapping, in order; names alone if the device has the same"""
     gripper: Mapping[str, Any] | None = None
@@ -77,7 +77,8 @@ class ArmMapping:
         self._zero = np.array([motor.zero for motor in self.motors])
         self._scale = np.array([motor.scale for motor in self.motors])
         self._refuse_absurd()
-        self.kinematics = Kinematics(source.parent / file.model, [*joints], file.hand)
+        hand = file.hand if isinstance(file.hand, str) else settings_as(Hand, file.hand, source=f"{source}: hand")
+        self.kinematics = Kinematics(source.parent / file.model, [*joints], hand)
 
     @property
     def features(self) -> list[str]:

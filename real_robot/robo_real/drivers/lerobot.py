@@ -5,7 +5,7 @@ the arm, from which pose and Jacobian of the hand follow; the guard then knows t
 
     robot: {type: so101_follower, port: /dev/ttyACM0, id: left}    # LeRobot's own config
     model: so101.xml                                              # MJCF or URDF, beside this file
-    hand: gripperframe                                            # site or body, its z axis pointing out of the hand
+    hand: tool                                                    # site or body, z pointing out of the hand; or a frame
     joints:                                                       # of the model, in order
       shoulder_pan: {feature: shoulder_pan.pos}
       ...

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from robo_real.arm import Array
-from robo_real.rotations import Quaternion, between, quaternion
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.system.opengl import prefer_headless
 
@@ -17,6 +17,11 @@ prefer_headless()  # before MuJoCo, which reads the choice once: the same proces
 
 import mujoco  # noqa: E402
 
+Array = npt.NDArray[np.float64]
+Quaternion = tuple[float, float, float, float]
+"""(w, x, y, z)"""
+HAND = "hand_frame"
+"""Name of a site that `Hand` adds."""
 ORIENTATION_WEIGHT = 0.1
 """[m/rad] weight of an orientation error against a position error, so that an arm with too few joints keeps the position"""
 DAMPING = 1e-6
@@ -28,27 +33,58 @@ STEP = 0.2
 """[rad] largest change of a joint in one iteration, near singular postures"""
 
 
+@dataclass(frozen=True)
+class Hand:
+    """Frame of a hand that the model has no site for: z out of the hand, x in the direction of heading 0."""
+
+    body: str
+    """Name in the model."""
+    position: tuple[float, float, float]
+    """[m] in the frame of the body"""
+    quaternion: Quaternion = (1.0, 0.0, 0.0, 0.0)
+    """(w, x, y, z) in the frame of the body"""
+
+    def added_to(self, spec: mujoco.MjSpec) -> str:
+        """Add the frame to a model and return its name; raises UnknownName."""
+        if spec.body(self.body) is None:
+            raise UnknownName("body of the model", self.body, [body.name for body in spec.bodies])
+        spec.body(self.body).add_site(name=HAND, pos=self.position, quat=self.quaternion, group=4)
+        return HAND
+
+
 class Kinematics:
     """Kinematics of the hand over some hinge joints of a model; for one thread."""
 
-    def __init__(self, model: Path, joints: Sequence[str], hand: str) -> None:
-        """hand: site or body whose z axis points out of the hand. Raises InvalidSetting or UnknownName."""
-        try:
-            self._model = mujoco.MjModel.from_xml_path(str(model))
-        except ValueError as error:
-            got = " ".join(str(error).split())
-            raise InvalidSetting(f"The model {model} cannot be loaded.", got=got, allowed="MJCF or URDF") from None
+    def __init__(self, model: Path | mujoco.MjModel, joints: Sequence[str], hand: str | Hand) -> None:
+        """Take the kinematics of a file or a compiled model.
+
+        Args:
+            model: MJCF or URDF file, or a compiled model, which has its hand already.
+            joints: Hinge joints from the base to the hand.
+            hand: Site or body whose z axis points out of the hand, or such a frame.
+
+        Raises:
+            InvalidSetting: The file cannot be loaded, or a joint is no hinge.
+            UnknownName: The model has no joint, site or body of a name.
+        """
+        if isinstance(model, Path):
+            spec = load_model(model)
+            hand = hand.added_to(spec) if isinstance(hand, Hand) else hand
+            self._model = spec.compile()
+        else:
+            self._model = model
         self._data = mujoco.MjData(self._model)
+        self._name = model.name if isinstance(model, Path) else "the model"
         kind = mujoco.mjtObj.mjOBJ_SITE
         hands = [self._model.site(i).name for i in range(self._model.nsite)]
         if hand not in hands:
             kind, bodies = mujoco.mjtObj.mjOBJ_BODY, [self._model.body(i).name for i in range(self._model.nbody)]
             if hand not in bodies:
-                raise UnknownName(f"site or body of {model.name}", hand, [*hands, *bodies])
+                raise UnknownName(f"site or body of {self._name}", hand, [*hands, *bodies])
         is_site = kind == mujoco.mjtObj.mjOBJ_SITE
         self._hand = (self._data.site if is_site else self._data.body)(hand)
         self._jacobian = mujoco.mj_jacSite if is_site else mujoco.mj_jacBody
-        found = [self._joint(model, name) for name in joints]
+        found = [self._joint(name) for name in joints]
         self._positions = np.array([int(joint.qposadr[0]) for joint in found])
         self._velocities = np.array([int(joint.dofadr[0]) for joint in found])
         limited = np.array([bool(joint.limited[0]) for joint in found])
@@ -56,13 +92,13 @@ class Kinematics:
         """(J,) [rad] of the joints; infinite without a limit"""
         self.high: Array = np.where(limited, [joint.range[1] for joint in found], np.inf)
 
-    def _joint(self, model: Path, name: str) -> Any:
+    def _joint(self, name: str) -> Any:
         names = [self._model.joint(i).name for i in range(self._model.njnt)]
         if name not in names:
-            raise UnknownName(f"joint of {model.name}", name, names)
+            raise UnknownName(f"joint of {self._name}", name, names)
         joint = self._model.joint(name)
         if joint.type[0] != mujoco.mjtJoint.mjJNT_HINGE:
-            raise InvalidSetting(f"The joint {name!r} is no hinge.", got=model.name, allowed="hinge joints")
+            raise InvalidSetting(f"The joint {name!r} is no hinge.", got=self._name, allowed="hinge joints")
         return joint
 
     def hand(self, joints: Array) -> tuple[Array, Quaternion, Array]:
@@ -72,18 +108,19 @@ class Kinematics:
         mujoco.mj_comPos(self._model, self._data)
         full = np.zeros((6, self._model.nv))
         self._jacobian(self._model, self._data, full[:3], full[3:], self._hand.id)
-        matrix = self._hand.xmat
         found = np.zeros(4)
-        mujoco.mju_mat2Quat(found, matrix)
-        return self._hand.xpos.copy(), quaternion(found), full[:, self._velocities]
+        mujoco.mju_mat2Quat(found, self._hand.xmat)
+        w, x, y, z = found.tolist()
+        return self._hand.xpos.copy(), (w, x, y, z), full[:, self._velocities]
 
     def joints(self, position: Array, orientation: Quaternion, start: Array) -> Array:
         """Return joint positions (J,) [rad] near `start` for a pose of the hand, or the nearest that they reach."""
         found = start.copy()
-        weights = np.array([1.0] * 3 + [ORIENTATION_WEIGHT] * 3)
+        turn, weights = np.empty(3), np.array([1.0] * 3 + [ORIENTATION_WEIGHT] * 3)
         for _ in range(ITERATIONS):
             here, direction, jacobian = self.hand(found)
-            error = weights * np.concatenate([position - here, between(direction, orientation)])
+            mujoco.mju_subQuat(turn, np.array(orientation), np.array(direction))  # in the hand's frame
+            error = weights * np.concatenate([position - here, self._hand.xmat.reshape(3, 3) @ turn])
             weighted = weights[:, None] * jacobian
             change = weighted.T @ np.linalg.solve(weighted @ weighted.T + DAMPING * np.eye(6), error)
             change *= min(1.0, STEP / max(float(np.abs(change).max()), 1e-12))
@@ -91,3 +128,14 @@ class Kinematics:
             if np.abs(change).max() < CONVERGED:
                 break
         return found
+
+
+def load_model(file: Path) -> mujoco.MjSpec:
+    """Return the model of a file, to which parts can be added; raises InvalidSetting if it is none."""
+    try:
+        spec = mujoco.MjSpec.from_file(str(file))
+        spec.copy().compile()  # some mistakes are found there only
+    except ValueError as error:
+        got = " ".join(str(error).split())
+        raise InvalidSetting(f"The model {file} cannot be loaded.", got=got, allowed="MJCF or URDF") from None
+    return spec

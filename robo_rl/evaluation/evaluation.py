@@ -91,7 +91,7 @@ class Evaluation:
 
     @cached_property
     def pass_at(self) -> dict[int, Interval]:
-        """k -> probability that at least one of k attempts at a seed succeeds, with a bootstrap interval over seeds.
+        """Number k of attempts -> probability that one of k attempts at a seed succeeds, with a bootstrap interval over seeds.
 
         k is 1, 5, 10 and 20, as far as it is at most half of the attempts at each seed. Empty if no seed repeats, or without a
         success criterion.

@@ -2,6 +2,8 @@
 
     from robo_rl.conformance.wrappers import check_wrapper
     check_wrapper(MyWrapper(strength=2.0), lambda: make_environment("robo/ArmReach-v0"))
+
+A broken rule raises ConformanceFailure, which names it.
 """
 
 from __future__ import annotations

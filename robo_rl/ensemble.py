@@ -1,4 +1,7 @@
-"""Several networks of one shape, evaluated together; inputs are standardised. K members, B rows, D inputs, O outputs."""
+"""Several networks of one shape, evaluated together; inputs are standardised.
+
+Shapes: K members, B rows, D inputs, O outputs.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,19 @@ from torch import Tensor, nn
 
 
 class Ensemble(nn.Module):
-    """K fully connected networks with different first weights, drawn by one seed."""
+    """K fully connected networks with different initial weights; one seed determines all of them."""
 
     mean: Tensor
     deviation: Tensor
 
     def __init__(self, sizes: Sequence[int], members: int, seed: int) -> None:
-        """sizes: D, the hidden layers, O."""
+        """Draw the initial weights.
+
+        Args:
+            sizes: Numbers of units: D inputs, the hidden layers, O outputs.
+            members: Number K of networks.
+            seed: Seed of the weights.
+        """
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
@@ -28,7 +37,7 @@ class Ensemble(nn.Module):
         self.register_buffer("deviation", torch.ones(sizes[0]))
 
     def outputs(self, rows: Tensor) -> Tensor:
-        """Return (K, B, O) for rows (B, D), or (K, B, D) with others for each member."""
+        """Return outputs (K, B, O) for rows (B, D) that all members share, or (K, B, D) that differ between members."""
         layer = ((rows - self.mean) / self.deviation).expand(len(self.weights[0]), *rows.shape[-2:])
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             layer = torch.baddbmm(bias, layer, weight).relu()

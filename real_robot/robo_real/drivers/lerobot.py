@@ -1,7 +1,7 @@
 """Driver of any LeRobot robot with position servos, such as the SO-101 or Koch arm, in LeRobot's own environment.
 
-LeRobot's robots report and take positions of motors in units of their own. A YAML file maps them to the joints of a model of
-the arm, from which pose and Jacobian of the hand follow; the guard then knows the arm like any other:
+LeRobot's robots report and take the positions of their motors, in units of their own. A YAML file maps the motors to the joints
+of a model of the arm. Pose and Jacobian of the hand follow from the model, so that the guard treats this arm as any other:
 
     robot: {type: so101_follower, port: /dev/ttyACM0, id: left}    # LeRobot's own config
     model: so101.xml                                              # MJCF or URDF, beside this file
@@ -12,7 +12,7 @@ the arm, from which pose and Jacobian of the hand follow; the guard then knows t
     gripper: {feature: gripper.pos, closed: 2, open: 95, width: 0.07}
     cameras: {front: [480, 640]}                                  # of the robot's config: height and width
 
-These robots measure no force: no limit of force stops them.
+These robots measure no force, so no limit of force stops them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from robo_rl.spec.environment import ArraySpec, ObservationSpec
 from robo_rl.system.plain_files import read_yaml
 
 SILENT = 0.4
-"""[s] without a reading after which the robot counts as lost"""
+"""[s] without a new reading of the motors after which the robot counts as lost"""
 
 
 @dataclass(frozen=True)
@@ -46,23 +46,23 @@ class LeRobotOptions:
     """Options of the driver."""
 
     config: Path | None = None
-    """YAML file that maps the robot to a model of the arm; needed"""
+    """required: YAML file that maps the robot to a model of the arm"""
     python: str = "python"
-    """Interpreter of the environment with lerobot"""
+    """Python interpreter of the environment in which lerobot is installed"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeRobotConfig(ArmFile):
-    """Content of the YAML file."""
+    """Content of the YAML file of `LeRobotOptions.config`."""
 
     robot: Mapping[str, Any]
-    """LeRobot's config of the robot, with `type`"""
+    """LeRobot's config of the robot, with its `type`"""
     cameras: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """camera of the robot -> height and width [pixel] of its pictures"""
+    """name of a camera in LeRobot's config -> height and width [pixel] of its pictures"""
 
 
 class LeRobotArm(ArmDriver):
-    """Driver of an arm behind LeRobot's `Robot`."""
+    """Driver of an arm that LeRobot's class `Robot` drives, in a process of its own."""
 
     name = "robot/LeRobot"
     options = LeRobotOptions
@@ -70,7 +70,12 @@ class LeRobotArm(ArmDriver):
     """[s] between two set points"""
 
     def __init__(self, options: LeRobotOptions | None = None, clock: Clock | None = None) -> None:
-        """Raise InvalidSetting if the config is missing or contradicts itself."""
+        """Read the YAML file; `connect` starts the process.
+
+        Raises:
+            InvalidSetting: The file is missing or contradicts itself.
+            UnknownName: A setting, joint or hand of the file is unknown.
+        """
         options = options or LeRobotOptions()
         if options.config is None:
             raise InvalidSetting(
@@ -103,7 +108,13 @@ class LeRobotArm(ArmDriver):
 
     @override
     def connect(self) -> None:
-        """Start LeRobot's process and connect the robot; raises RobotUnavailable, UnknownName or InvalidSetting."""
+        """Start LeRobot's process and connect the robot.
+
+        Raises:
+            RobotUnavailable: The process does not start, or the robot does not connect.
+            UnknownName: The robot has no motor or camera of a name in the YAML file.
+            InvalidSetting: The pictures have another size, or the robot takes commands that the file does not map.
+        """
         if self._process.is_started:
             return
         self._process.start()
@@ -115,7 +126,7 @@ class LeRobotArm(ArmDriver):
 
     @override
     def read(self) -> ArmState:
-        """Return the newest measurement; raises RobotUnavailable if the process ended or is silent."""
+        """Return the newest measurement; raises RobotUnavailable if the process ended or has sent nothing for SILENT."""
         with self._lock:
             reading = self._process.newest(SILENT)
             if self._state is None or reading.number != self._number:
@@ -131,7 +142,7 @@ class LeRobotArm(ArmDriver):
 
     @override
     def hold(self) -> None:
-        """Send the servos to where they are; once, since a load would pull them down a little each time."""
+        """Send the servos to their measured positions, but only once, since a load would pull them down a little each time."""
         with self._lock:
             if self._state is None or self._is_held or self._sent is None:
                 return
@@ -141,7 +152,7 @@ class LeRobotArm(ArmDriver):
 
     @override
     def recover(self) -> None:
-        """Start the process again if it has ended; only after a person has looked."""
+        """Start the process again if it has ended or is silent; called only after a person has looked."""
         with self._lock:
             try:
                 self._process.newest(SILENT)
@@ -151,12 +162,12 @@ class LeRobotArm(ArmDriver):
 
     @override
     def close(self) -> None:
-        """Disconnect the robot, which does with its motors as its own config says."""
+        """Disconnect the robot. Its own config decides whether the motors then hold or go limp."""
         self._process.close()
         self._state, self._sent, self._opened, self._number = None, None, None, 0
 
     def newest(self, camera: str) -> Frame:
-        """Return the newest picture of a camera; raises RobotUnavailable."""
+        """Return the newest picture of a camera; raises RobotUnavailable as `read` does."""
         reading = self._process.newest(SILENT)
         return Frame(reading.pictures[self._cameras[camera]], self._stamp(reading), reading.number)
 
@@ -183,9 +194,10 @@ class LeRobotArm(ArmDriver):
         )
 
     def _send(self, joints: Array, opening: float | None) -> None:
-        """Send joint positions (J,) [rad] and an opening [m]; None repeats the last one, since it may hold an object.
+        """Send joint positions (J,) [rad] and an opening [m] of the gripper.
 
-        Before the first one the measured opening is sent, since these robots take all motors at once.
+        For the opening None the last commanded opening is repeated, since the gripper may hold an object. If there is none yet,
+        the measured opening is sent, since these robots take the positions of all motors at once.
         """
         if opening is not None and self.has_gripper:
             self._opened = min(max(opening / self.width, 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""Motors of a LeRobot device as joints of a model of the arm."""
+"""Mapping of the motors of a LeRobot device to the joints of a model of the arm."""
 
 from __future__ import annotations
 
@@ -19,55 +19,64 @@ from robo_rl.settings import settings_as
 
 @dataclass(frozen=True)
 class MotorMapping:
-    """Motor of LeRobot to joint of the model: angle = scale x (reading - zero)."""
+    """Mapping of one motor to one joint of the model: joint angle = scale x (motor position - zero)."""
 
     feature: str
-    """LeRobot's name, such as shoulder_pan.pos"""
+    """LeRobot's name of the motor's position, such as shoulder_pan.pos"""
     scale: float = math.pi / 180
-    """[rad] per unit of the reading, by default of degrees; negative if the motor turns the other way"""
+    """[rad] joint angle per unit of the motor position, by default for degrees; negative if the motor turns the other way"""
     zero: float = 0.0
-    """reading at which the model's joint is at 0"""
+    """motor position at which the model's joint is at 0, in the motor's unit"""
 
 
 @dataclass(frozen=True)
 class GripperMapping:
-    """Motor of LeRobot to opening of the gripper."""
+    """Mapping of one motor to the opening of the gripper."""
 
     feature: str
-    """LeRobot's name, such as gripper.pos"""
+    """LeRobot's name of the motor's position, such as gripper.pos"""
     closed: float
-    """reading of the closed gripper"""
+    """motor position of the closed gripper, in the motor's unit"""
     open: float
-    """reading of the open gripper"""
+    """motor position of the open gripper, in the motor's unit"""
     width: float = 0.08
     """[m] between the fingers of the open gripper"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmFile:
-    """Part of a YAML file that maps a device to a model of the arm."""
+    """Part of a YAML file that maps a LeRobot device, robot or teleoperator, to a model of the arm."""
 
     model: str
-    """MJCF or URDF of the arm, relative to the file; its world is the base"""
+    """path of the MJCF or URDF model, relative to the YAML file; the frame of its world is that of the base"""
     hand: str
-    """site or body of the model, its z axis pointing out of the hand"""
+    """site or body of the model whose z axis points out of the hand"""
     joints: Mapping[str, Mapping[str, Any]]
-    """joint of the model -> MotorMapping, in order"""
+    """name of a joint of the model -> settings of its MotorMapping, in the order of the arm's joints"""
     gripper: Mapping[str, Any] | None = None
-    """GripperMapping; None without a gripper"""
+    """settings of the GripperMapping; None for an arm without a gripper"""
     rate: float = 50.0
-    """[1/s] readings; as many as the device's bus and cameras allow"""
+    """[1/s] rate at which the device is read, 10 to 1000; the device's bus and cameras may allow less"""
     modules: tuple[str, ...] = ()
-    """modules that register devices of your own, imported in LeRobot's environment"""
+    """Python modules that register devices of your own; imported in LeRobot's environment"""
     path: tuple[str, ...] = ()
-    """folders of these modules, relative to the file"""
+    """folders in which these modules are found, relative to the YAML file"""
 
 
 class ArmMapping:
-    """Conversion between readings of motors and joint positions of a model."""
+    """Conversion between the motor positions of a device and the joint positions of a model."""
 
     def __init__(self, file: ArmFile, source: Path) -> None:
-        """source: path of the file. Raises InvalidSetting or UnknownName."""
+        """Load the model.
+
+        Args:
+            file: Content of the YAML file.
+            source: Path of the YAML file, to which other paths are relative.
+
+        Raises:
+            InvalidSetting: A number is impossible, or the model cannot be loaded.
+            UnknownName: A setting is unknown, or the model has no such joint or hand.
+        """
         self._file, self._folder = file, source.parent
         self.motors = [settings_as(MotorMapping, motor, source=f"{source}: joints") for motor in file.joints.values()]
         self.gripper: GripperMapping | None = None
@@ -80,27 +89,33 @@ class ArmMapping:
 
     @property
     def features(self) -> list[str]:
-        """LeRobot's names of the motors, the gripper's last."""
+        """LeRobot's names of the motors' positions, that of the gripper last."""
         return [motor.feature for motor in self.motors] + ([self.gripper.feature] if self.gripper else [])
 
     def process(self, python: str, kind: Literal["robot", "teleoperator"], config: Mapping[str, Any]) -> DeviceProcess:
-        """Return the process of the device, not started. config: of LeRobot."""
+        """Return the process of the device, which is not started yet.
+
+        Args:
+            python: Interpreter that can import lerobot.
+            kind: Kind of device.
+            config: LeRobot's config of the device, with its `type`.
+        """
         path = [str((self._folder / part).resolve()) for part in self._file.path]
         return DeviceProcess(python, kind, config, rate=self._file.rate, modules=self._file.modules, path=path)
 
     def joints(self, values: Mapping[str, float]) -> Array:
-        """Return joint positions (J,) [rad] of readings; NaN for a missing one."""
+        """Return joint positions (J,) [rad]; NaN for a motor that is missing in `values` (name -> motor position)."""
         raw = np.array([values.get(motor.feature, np.nan) for motor in self.motors])
         found: Array = self._scale * (raw - self._zero)
         return found
 
     def opened(self, values: Mapping[str, float]) -> float:
-        """Return the opening of the gripper as a share of its width; 0 without a gripper."""
+        """Return the opening of the gripper as a share of its width, 0 to 1 within its range; 0 without a gripper."""
         gripper = self.gripper
         return (values[gripper.feature] - gripper.closed) / (gripper.open - gripper.closed) if gripper else 0.0
 
     def commands(self, joints: Array, opened: float) -> dict[str, float]:
-        """Return the command of joint positions (J,) [rad] and a share of the gripper's width."""
+        """Return name -> motor position for joint positions (J,) [rad] and an opening as a share of the gripper's width."""
         features = [motor.feature for motor in self.motors]
         values: dict[str, float] = dict(zip(features, (joints / self._scale + self._zero).tolist(), strict=True))
         if self.gripper is not None:
@@ -108,7 +123,7 @@ class ArmMapping:
         return values
 
     def require_read(self, process: DeviceProcess) -> None:
-        """Raise UnknownName if a started device reads no motor of a name."""
+        """Raise UnknownName if a started device does not report the position of a mapped motor."""
         for feature in self.features:
             if process.features.get(feature) != ():
                 numbers = [name for name, shape in process.features.items() if shape == ()]

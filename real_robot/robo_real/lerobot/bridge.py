@@ -1,10 +1,10 @@
-"""Bridge to one LeRobot device; runs as a script in LeRobot's environment, so it imports nothing of ours.
+"""Bridge to one LeRobot device. It runs as a script in LeRobot's environment, so it must not import packages of robo_rl.
 
     python bridge.py DESCRIPTOR        a connected socket with messages of multiprocessing.connection
 
-A message is one line of JSON, then the bytes of its pictures. The first one comes from the other side and describes the
-device; the answer is its features, or an error. Then the device is read at a fixed rate and driven by the newest command.
-When the other side ends, a robot is sent to the place where it is, and disconnected.
+A message is one line of JSON, then the bytes of its pictures. The other side sends the first message, which describes the
+device. The answer has the features of the device, or an error. Then the device is read at a fixed rate and driven by the newest
+command. When the other side ends, a robot is commanded to its last measured position, and disconnected.
 """
 
 from __future__ import annotations
@@ -23,14 +23,20 @@ from typing import Any
 import numpy as np
 
 BROKEN = 0.5
-"""[s] of failed readings after which the device counts as lost: a single one on a serial bus may fail"""
+"""[s] of failed readings after which the device counts as lost, since a single reading on a serial bus may fail"""
 FAMILIES = {"robot": "robots", "teleoperator": "teleoperators"}
 
 
 def make_device(kind: str, config: Mapping[str, Any], modules: list[str]) -> Any:
-    """Return an unconnected device of a LeRobot config, such as {"type": "so101_follower", "port": "/dev/ttyACM0"}.
+    """Return the device of a LeRobot config; it is not connected yet.
 
-    modules: to import first, which register types of their own.
+    Args:
+        kind: "robot" or "teleoperator".
+        config: LeRobot's config, such as {"type": "so101_follower", "port": "/dev/ttyACM0"}.
+        modules: Modules to import first, which register devices of your own.
+
+    Raises:
+        ValueError: The type of the config is unknown.
     """
     family = importlib.import_module(f"lerobot.{FAMILIES[kind]}")
     for package in ("lerobot.cameras", family.__name__):
@@ -58,7 +64,7 @@ class Inbox:
         threading.Thread(target=self._receive, daemon=True).start()
 
     def take(self, timeout: float) -> dict[str, Any] | None:
-        """Return the newest command that was not taken yet, waiting for one up to `timeout` [s]."""
+        """Wait for a command, for at most `timeout` [s]; return the newest that was not taken yet, None without one."""
         self._changed.wait(max(timeout, 0.0))
         self._changed.clear()
         newest, self._newest = self._newest, None
@@ -111,7 +117,7 @@ def serve(connection: Connection) -> None:
 
 
 def send_reading(connection: Connection, stamp: float, values: Mapping[str, Any]) -> None:
-    """Send numbers and pictures of one reading."""
+    """Send the numbers and pictures of one reading; stamp: [s] monotonic time before the device was read."""
     pictures = {name: np.ascontiguousarray(value) for name, value in values.items() if np.ndim(value) == 3}
     numbers = {name: float(value) for name, value in values.items() if name not in pictures}
     head = {"stamp": stamp, "values": numbers, "pictures": {name: value.shape for name, value in pictures.items()}}
@@ -119,7 +125,7 @@ def send_reading(connection: Connection, stamp: float, values: Mapping[str, Any]
 
 
 def send(connection: Connection, head: Mapping[str, Any], content: bytes = b"") -> None:
-    """Send one message."""
+    """Send one message: a line of JSON, then the bytes of pictures."""
     connection.send_bytes(json.dumps(head).encode() + b"\n" + content)
 
 

@@ -1,4 +1,4 @@
-"""Forward and inverse kinematics of an arm's model (MJCF or URDF), for arms that report and take joint positions alone."""
+"""Forward and inverse kinematics of an arm's model (MJCF or URDF), for arms that measure and follow only joint positions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Quaternion = tuple[float, float, float, float]
 HAND = "hand_frame"
 """Name of a site that `Hand` adds."""
 ORIENTATION_WEIGHT = 0.1
-"""[m/rad] weight of an orientation error against a position error, so that an arm with too few joints keeps the position"""
+"""[m/rad] weight of an orientation error relative to a position error, so that an arm with too few joints keeps the position"""
 DAMPING = 1e-6
-"""[m^2] of the damped least squares"""
+"""[m^2] damping of the least squares"""
 ITERATIONS = 20
 CONVERGED = 1e-5
-"""[rad] largest change of a joint in one iteration"""
+"""[rad] largest change of a joint in one iteration at which the iterations end"""
 STEP = 0.2
-"""[rad] largest change of a joint in one iteration, near singular postures"""
+"""[rad] largest change of a joint that one iteration may make, which bounds it near singular postures"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Hand:
 
 
 class Kinematics:
-    """Kinematics of the hand over some hinge joints of a model; for one thread."""
+    """Kinematics of an arm's hand, as a function of J hinge joints of a model. Used by one thread."""
 
     def __init__(self, model: Path | mujoco.MjModel, joints: Sequence[str], hand: str | Hand) -> None:
         """Take the kinematics of a file or a compiled model.
@@ -89,8 +89,9 @@ class Kinematics:
         self._velocities = np.array([int(joint.dofadr[0]) for joint in found])
         limited = np.array([bool(joint.limited[0]) for joint in found])
         self.low: Array = np.where(limited, [joint.range[0] for joint in found], -np.inf)
-        """(J,) [rad] of the joints; infinite without a limit"""
+        """(J,) [rad] lowest positions of the joints in the model; -inf for a joint without a limit"""
         self.high: Array = np.where(limited, [joint.range[1] for joint in found], np.inf)
+        """(J,) [rad] highest positions of the joints in the model; inf for a joint without a limit"""
 
     def _joint(self, name: str) -> Any:
         names = [self._model.joint(i).name for i in range(self._model.njnt)]
@@ -102,7 +103,10 @@ class Kinematics:
         return joint
 
     def hand(self, joints: Array) -> tuple[Array, Quaternion, Array]:
-        """Return position (3,) [m], orientation and Jacobian (6, J) of the hand, in the frame of the model's world."""
+        """Return position (3,) [m], orientation and Jacobian (6, J) of the hand for joint positions (J,) [rad].
+
+        All of them are in the frame of the model's world.
+        """
         self._data.qpos[self._positions] = joints
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_comPos(self._model, self._data)
@@ -114,7 +118,13 @@ class Kinematics:
         return self._hand.xpos.copy(), (w, x, y, z), full[:, self._velocities]
 
     def joints(self, position: Array, orientation: Quaternion, start: Array) -> Array:
-        """Return joint positions (J,) [rad] near `start` for a pose of the hand, or the nearest that they reach."""
+        """Return joint positions (J,) [rad] that bring the hand to a pose, or as near to it as the joints can.
+
+        Args:
+            position: (3,) [m] Position of the hand, in the frame of the model's world.
+            orientation: Orientation of the hand.
+            start: (J,) [rad] Joint positions at which the search starts; the result lies near them.
+        """
         found = start.copy()
         turn, weights = np.empty(3), np.array([1.0] * 3 + [ORIENTATION_WEIGHT] * 3)
         for _ in range(ITERATIONS):

@@ -26,7 +26,7 @@ class MotorMapping:
     scale: float
     """[rad] per unit of the reading; negative if the motor turns the other way"""
     zero: float = 0.0
-    """reading at which the model's joint is at 0"""
+    """motor position at which the model's joint is at 0, in the motor's unit"""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class GripperMapping:
     feature: str
     """the device's name, such as gripper.pos of LeRobot"""
     closed: float
-    """reading of the closed gripper"""
+    """motor position of the closed gripper, in the motor's unit"""
     open: float
-    """reading of the open gripper"""
+    """motor position of the open gripper, in the motor's unit"""
     width: float = 0.08
     """[m] between the fingers of the open gripper"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmFile:
-    """Part of a YAML file that maps a device to a model of the arm."""
+    """Part of a YAML file that maps a LeRobot device, robot or teleoperator, to a model of the arm."""
 
     model: str
     """MJCF or URDF of the arm, relative to the file; its world is the base"""
@@ -54,13 +54,13 @@ class ArmFile:
     joints: Mapping[str, Mapping[str, Any]] | tuple[str, ...]
     """joint of the model -> MotorMapping, in order; names alone if the device has the same"""
     gripper: Mapping[str, Any] | None = None
-    """GripperMapping; None without a gripper"""
+    """settings of the GripperMapping; None for an arm without a gripper"""
     rate: float = 50.0
     """[1/s] readings; as many as the device's bus and cameras allow"""
 
 
 class ArmMapping:
-    """Conversion between readings of motors and joint positions of a model."""
+    """Conversion between the motor positions of a device and the joint positions of a model."""
 
     def __init__(self, file: ArmFile, source: Path, *, scale: float = math.pi / 180) -> None:
         """source: path of the file. scale: of joints that name none, by default of degrees.
@@ -86,18 +86,18 @@ class ArmMapping:
         return [motor.feature for motor in self.motors] + ([self.gripper.feature] if self.gripper else [])
 
     def joints(self, values: Mapping[str, float]) -> Array:
-        """Return joint positions (J,) [rad] of readings; NaN for a missing one."""
+        """Return joint positions (J,) [rad]; NaN for a motor that is missing in `values` (name -> motor position)."""
         raw = np.array([values.get(motor.feature, np.nan) for motor in self.motors])
         found: Array = self._scale * (raw - self._zero)
         return found
 
     def opened(self, values: Mapping[str, float]) -> float:
-        """Return the opening of the gripper as a share of its width; 0 without a gripper."""
+        """Return the opening of the gripper as a share of its width, 0 to 1 within its range; 0 without a gripper."""
         gripper = self.gripper
         return (values[gripper.feature] - gripper.closed) / (gripper.open - gripper.closed) if gripper else 0.0
 
     def commands(self, joints: Array, opened: float) -> dict[str, float]:
-        """Return the command of joint positions (J,) [rad] and a share of the gripper's width."""
+        """Return name -> motor position for joint positions (J,) [rad] and an opening as a share of the gripper's width."""
         features = [motor.feature for motor in self.motors]
         values: dict[str, float] = dict(zip(features, (joints / self._scale + self._zero).tolist(), strict=True))
         if self.gripper is not None:
@@ -105,7 +105,7 @@ class ArmMapping:
         return values
 
     def require_read(self, process: DeviceProcess) -> None:
-        """Raise UnknownName if a started device reads no motor of a name."""
+        """Raise UnknownName if a started device does not report the position of a mapped motor."""
         for feature in self.features:
             if process.features.get(feature) != ():
                 numbers = [name for name, shape in process.features.items() if shape == ()]

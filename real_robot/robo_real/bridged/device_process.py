@@ -22,12 +22,12 @@ BRIDGE = Path(__file__).with_name("bridge.py")
 STARTUP = 60.0
 """[s] until a device is connected; importing its packages takes most of it"""
 CLOSING = 3.0
-"""[s] for a device to disconnect"""
+"""[s] longest time for a device to disconnect"""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of a device."""
+    """One reading of a device: the positions of its motors, and the pictures of its cameras."""
 
     stamp: float
     """[s] of the machine's monotonic clock, no later than the measurement"""
@@ -36,7 +36,7 @@ class Reading:
     pictures: Mapping[str, Frame]
     """the device's name -> newest picture, with a stamp of the same clock"""
     number: int
-    """counted from 1"""
+    """count of the readings, from 1"""
 
 
 class DeviceProcess:
@@ -59,12 +59,12 @@ class DeviceProcess:
         self._error = ""
         self._changed = threading.Event()
         self.features: Mapping[str, tuple[int, ...]] = {}
-        """Name -> shape of what is read; () for a number"""
+        """name -> shape of each value of a reading, () for a number; empty before `start`"""
         self.commands: tuple[str, ...] = ()
-        """Names of what can be sent"""
+        """names of the values of a command; empty before `start`"""
 
     def start(self) -> None:
-        """Start the process and wait for the first reading; raises RobotUnavailable with its error."""
+        """Start the process and wait for the first reading; raises RobotUnavailable with the error of the device."""
         self._reading, self._error = None, ""
         self._changed.clear()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}  # of our packages
@@ -91,7 +91,7 @@ class DeviceProcess:
         return self._process is not None
 
     def newest(self, most_age: float) -> Reading:
-        """Return the newest reading; raises RobotUnavailable if the process ended, or it is older than `most_age` [s]."""
+        """Return the newest reading; raises RobotUnavailable if it is older than `most_age` [s], or the process has ended."""
         process, reading = self._process, self._reading
         if process is None or reading is None:
             raise RobotUnavailable(f"{self._name} is not connected.", fix="connect() first")
@@ -103,17 +103,17 @@ class DeviceProcess:
         return reading
 
     def wait_for_reading(self, timeout: float) -> None:
-        """Block until there is a new reading, up to `timeout` [s]; for one thread."""
+        """Block until there is a new reading, for at most `timeout` [s]. Only one thread may wait."""
         self._changed.wait(timeout)
         self._changed.clear()
 
     def send(self, values: Mapping[str, float]) -> None:
-        """Send a command and return at once; one to a process that has ended is lost."""
+        """Send a command, name -> number, and return at once. A command to a process that has ended is lost."""
         if self._process is not None:
             self._process.send(json.dumps(dict(values)).encode())
 
     def close(self) -> None:
-        """End the process, which disconnects the device; kill it if it hangs. Closing twice is no error."""
+        """End the process, which disconnects the device; a process that hangs is killed. Closing twice is no error."""
         process, self._process = self._process, None
         if process is not None:
             process.stop(CLOSING)
@@ -145,7 +145,7 @@ class DeviceProcess:
         return Reading(float(head["stamp"]), head["values"], pictures, number)
 
     def _failure(self) -> str:
-        """Return the device's own error, or the end of its process and of its output."""
+        """Return the device's own error; without one, how its process ended and the last line of its output."""
         assert self._process is not None
         if self._error and self._error != "its process ended":
             return self._error

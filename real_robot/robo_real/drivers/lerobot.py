@@ -1,7 +1,7 @@
 """Driver of any LeRobot robot with position servos, such as the SO-101 or Koch arm, in LeRobot's own environment.
 
-LeRobot's robots report and take positions of motors in units of their own. A YAML file maps them to the joints of a model of
-the arm, from which pose and Jacobian of the hand follow; the guard then knows the arm like any other:
+LeRobot's robots report and take the positions of their motors, in units of their own. A YAML file maps the motors to the joints
+of a model of the arm. Pose and Jacobian of the hand follow from the model, so that the guard treats this arm as any other:
 
     robot: {type: so101_follower, port: /dev/ttyACM0, id: left}    # LeRobot's own config
     model: so101.xml                                              # MJCF or URDF, beside this file
@@ -12,7 +12,7 @@ the arm, from which pose and Jacobian of the hand follow; the guard then knows t
     gripper: {feature: gripper.pos, closed: 2, open: 95, width: 0.07}
     cameras: {front: [480, 640]}                                  # of the robot's config: height and width
 
-These robots measure no force: no limit of force stops them.
+These robots measure no force, so no limit of force stops them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class LeRobotOptions:
     """Options of the driver."""
 
     config: Path | None = None
-    """YAML file that maps the robot to a model of the arm; needed"""
+    """required: YAML file that maps the robot to a model of the arm"""
     python: str = "python"
-    """Interpreter of the environment with lerobot"""
+    """Python interpreter of the environment in which lerobot is installed"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +46,9 @@ class LeRobotConfig(LeRobotFile):
     """Content of the YAML file."""
 
     robot: Mapping[str, Any]
-    """LeRobot's config of the robot, with `type`"""
+    """LeRobot's config of the robot, with its `type`"""
     cameras: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """camera of the robot -> height and width [pixel] of its pictures"""
+    """name of a camera in LeRobot's config -> height and width [pixel] of its pictures"""
 
 
 class LeRobotArm(BridgedArm):
@@ -58,7 +58,12 @@ class LeRobotArm(BridgedArm):
     options = LeRobotOptions
 
     def __init__(self, options: LeRobotOptions | None = None, clock: Clock | None = None) -> None:
-        """Raise InvalidSetting if the config is missing or contradicts itself."""
+        """Read the YAML file; `connect` starts the process.
+
+        Raises:
+            InvalidSetting: The file is missing or contradicts itself.
+            UnknownName: A setting, joint or hand of the file is unknown.
+        """
         options = options or LeRobotOptions()
         if options.config is None:
             raise InvalidSetting(

@@ -73,7 +73,7 @@ class ObservationEncoder(nn.Module):
         return spec.without_pictures(but=self.pictures)
 
     def stack(self, observations: Mapping[str, Array], *, is_acting: bool = False) -> Array:
-        """Return the concatenated vectors (B, D + P) float32, not standardised; (B, D) without privileged ones if `is_acting`."""
+        """Return the concatenated vectors (B, D + P) float32, not standardised; without privileged ones if `is_acting`."""
         return (self._visible if is_acting else self._learnt).stack(observations)
 
     @torch.no_grad()

@@ -52,7 +52,7 @@ class LearnerParts(Stateful):
         is_asymmetric = getattr(settings, "privileged_critic", False)
         self.encoder = ObservationEncoder(spec, network.normalization_rows, encoder, is_asymmetric)
         self.target_encoder = self.encoder
-        """Encoder of the target critics, moved with them by `track`; the same object as `encoder` if nothing in it is trained."""
+        """Encoder of the target critics, moved with them by `track`; the same object as `encoder` if it is not trained."""
         self.networks = NetworkFactory(network, self.device, self.initial)
         self.updates = self.version = 0
         """Number of updates; `version` counts all changes of the networks, loading included."""

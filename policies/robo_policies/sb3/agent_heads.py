@@ -54,7 +54,7 @@ class Head(Protocol):
     """True if actions are in [-1, 1], False if they are in the units of the environment."""
 
     def reset(self, generator: torch.Generator) -> None:
-        """Begin an episode."""
+        """Begin an episode: draw new noise for state-dependent exploration, if the agent has it."""
 
     def act(self, features: Tensor, deterministic: bool, generator: torch.Generator) -> Tensor:
         """Return an action (A,), or a choice (), for an observation (D,)."""

@@ -18,7 +18,7 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class BCSettings(OfflineSettings):
-    """Settings of behaviour cloning, alone or with corrections."""
+    """Settings common to behaviour cloning and HG-DAgger."""
 
     needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.DISCRETE, Feature.PICTURES})
 
@@ -46,7 +46,7 @@ class BCConfig(BCSettings):
 
 
 class BC(Learned):
-    """Clones the demonstrated actions, continuous or discrete."""
+    """Learner that clones the demonstrated actions, continuous or discrete."""
 
     def __init__(self, spec: EnvironmentSpec, config: BCSettings, seed: int, labels: str = "") -> None:
         """labels: entry of `Batch.extras` with the actions to be cloned; "" for those that were executed."""
@@ -58,7 +58,7 @@ class BC(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step towards the actions of the batch."""
+        """Take one gradient step towards the actions of a batch; returns metrics, if they are due."""
         data = self.parts.batch(batch)
         actions = data.extras[self._labels] if self._labels else data.actions
         loss = (data.weights * self.actor.loss(self.parts.encoder(data.observations), actions)).mean()

@@ -22,7 +22,7 @@ from carla_standin.physics.parameters import VEHICLES
 from carla_standin.population import Population
 from carla_standin.traffic import following, lane_changes
 from carla_standin.traffic.junctions import CLEAR, LONGEST_WAIT, Candidate, Junctions
-from carla_standin.traffic.users import users_of
+from carla_standin.traffic.users import PATIENCE, Standing, users_of
 from carla_standin.walkers import NEAR, Script
 from carla_standin.world import World
 
@@ -406,9 +406,10 @@ def test_clients_car_has_a_rank_at_junctions():
     (before,) = lanes.predecessors[straight]
     nowhere = (np.zeros((0, 2)), np.zeros((0, 2)))
 
-    def may_turn(speed, distance=35.0, is_open=everywhere, waited=0.0):
-        made = user_at(world, before, distance, speed)
-        theirs = users_of(lanes, world.bodies.motion[[made.row]], is_open)
+    def may_turn(speed, distance=35.0, is_open=everywhere, waited=0.0, stood=0.0):
+        made, standing = user_at(world, before, distance, speed), Standing()
+        users_of(lanes, world.bodies.motion[[made.row]], is_open, standing, 0.0)
+        theirs = users_of(lanes, world.bodies.motion[[made.row]], is_open, standing, stood)
         world.destroy(made)
         turning = Candidate(3, int(left), 1.0, waited)
         return junctions.admitted([turning], [], nowhere, theirs.coming).tolist() == [3], theirs
@@ -416,7 +417,9 @@ def test_clients_car_has_a_rank_at_junctions():
     assert not may_turn(10.0)[0]  # 3.5 s before the line
     assert {one.way for one in may_turn(10.0)[1].coming} == set(lanes.ways[before].successors)
     assert may_turn(5.0)[0]  # seven seconds before it
-    assert may_turn(0.3, 2.0)[0]  # it waits itself
+    assert not may_turn(0.3, 2.0)[0]  # it starts when its light is green, as they do
+    assert may_turn(0.3, 2.0, stood=PATIENCE)[0]  # it waits itself, or is parked
+    assert may_turn(0.3, 15.0)[0]  # it stands for another reason
     assert may_turn(10.0, is_open=np.arange(len(lanes.ways)) != before)[0]  # it has a red light
     assert not may_turn(10.0, waited=2 * LONGEST_WAIT)[0]  # it does not know who has waited for long
     first = Candidate(4, int(straight), 1.0)

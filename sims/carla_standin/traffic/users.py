@@ -22,8 +22,8 @@ SAME = 0.8
 MOVES = 0.5
 """[m/s] A slower car stands."""
 AT_LINE, PATIENCE = 8.0, 3.0
-"""[m] from its middle to a junction within which a car that stands is about to enter, and [s] for which others think so: it starts
-as soon as its light is green, as they do, and may wait for somebody else, or be parked."""
+"""[m] from its middle to a junction within which a car that stands is about to enter, and [s] for which others think so: it
+starts as soon as its light is green, as they do, and may wait for somebody else, or be parked."""
 AHEAD = 5.0
 """[s] to the junction from which others let a car go first: a turn to the left from standing takes four."""
 UNKNOWN = -1

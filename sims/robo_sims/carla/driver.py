@@ -35,7 +35,8 @@ SOON = 2.0
 TURN, NEXT = 0.04, 25.0
 """[1/m] curvature of a turn, looked for in the next [m]."""
 ALONG, AGAINST, COMING = 0.5, -0.7, 0.5
-"""Cosine of the heading above which others drive the same way, and below which they come from ahead; [m/s] above which they move."""
+"""Cosine of the heading above which others drive the same way, and below which they come from ahead; [m/s] above which they
+move."""
 ASIDE = 2.5
 """[m] lateral distance between two paths without conflict."""
 PACE, MARGIN = 4.0, 1.0

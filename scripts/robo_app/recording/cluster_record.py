@@ -15,7 +15,7 @@ from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.system.threads import threads_in_use
-from robo_sims.carla.family import STAND_IN
+from robo_sims.carla.connection import STAND_IN
 
 NODE = "robo_app.recording.node_record:NodeRecorder"
 TIMEOUTS = Timeouts(answer=1800.0)

@@ -14,8 +14,8 @@ from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import MEASURES
 from robo_sims.carla import birdseye, observations, pedestrians, roads, routes, scoring, status_text, traffic
+from robo_sims.carla.connection import STAND_IN
 from robo_sims.carla.driver import ScriptedDriver
-from robo_sims.carla.family import STAND_IN
 from robo_sims.carla.frames import Frame
 from robo_sims.carla.local_session import LocalSession
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation

@@ -42,7 +42,7 @@ ASIDE = 2.5
 PACE, MARGIN = 4.0, 1.0
 """[m/s] minimum speed assumed of crossing cars, and [s] margin between them."""
 SHORT = 2.5
-"""[m] stopping distance before a conflict point; the driver continues once it is past it."""
+"""[m] stopping distance before a conflict point: nearer, its nose would be in the way of the one it lets pass."""
 WAITING = 100
 """Steps of waiting for others to cross; then the driver goes."""
 
@@ -94,8 +94,7 @@ class ScriptedDriver:
 
     def _behind(self, observation: Observation, speed: float) -> float:
         """Return the speed allowed by obstacles on the route: those there, and those that come there within `SOON`."""
-        line, others = line_of(observation), observation["others"]
-        others = others[others[:, 0] > 0].astype(np.float64)
+        line, others = line_of(observation), actors(observation)
         velocity = others[:, 5:7] + (speed, 0.0)
         theirs = np.where(others[:, 3] > ALONG, np.maximum(velocity[:, 0], 0.0), 0.0)
         follows = (others[:, 1] < 0.0) & (others[:, 3] > ALONG)  # it keeps its own distance
@@ -115,19 +114,17 @@ class ScriptedDriver:
         """
         turns_left = bends(observation)[DISTANCES[1:-1] < NEXT].min() < -TURN
         reach = np.arange(0.0, min(max(NEXT, speed * speed / (2 * BRAKING) + NEXT / 2), DISTANCES[-1]), 0.5)
-        line, light = line_of(observation), float(observation["next_light"][0])
+        line, light = line_of(observation), next_light(observation)[0]
         way = np.stack([np.interp(reach, REACH, line[:, axis]) for axis in (0, 1)], axis=1)
         left = math.inf
-        for there, x, y, cosine, _, vx, vy, half in observation["others"].tolist():
+        for _, x, y, cosine, _, vx, vy, half in actors(observation).tolist():
             velocity = np.array([vx + speed, vy])
-            if not there or cosine >= ALONG or math.hypot(*velocity) <= COMING or (cosine < AGAINST and not turns_left):
+            if cosine >= ALONG or math.hypot(*velocity) <= COMING or (cosine < AGAINST and not turns_left):
                 continue
             met, times = meeting(way, np.array([x, y]), velocity)
-            if not met.any() or reach[met][0] < EGO_HALF - SHORT:  # already in the conflict area: continue
+            if not met.any() or (cosine >= AGAINST and light < reach[met][0]):
                 continue
             first = float(reach[met][0])
-            if cosine >= AGAINST and light < first:
-                continue
             begin, end = (reach[met][[0, -1]] + (-EGO_HALF, EGO_HALF)) / max(speed, PACE)
             if times.min() - half / PACE < end + MARGIN and times.max() + half / PACE > begin - MARGIN:
                 room = max(first - EGO_HALF - SHORT, 0.0)
@@ -140,7 +137,7 @@ class ScriptedDriver:
 
     def _at_lights(self, observation: Observation, speed: float) -> float:
         """Return the speed that stops at a red light, and at a yellow one if the distance suffices."""
-        distance, red, yellow, _ = observation["next_light"].tolist()
+        distance, red, yellow = next_light(observation)
         left = distance - STOP
         if not yellow:
             self._stops = None
@@ -165,6 +162,18 @@ def pedal(wanted: float, speed: float) -> float:
     """Return throttle, or brake where negative, towards a wanted speed [m/s]."""
     acceleration = min(max(1.2 * (wanted - speed), -HARDEST), 2.0)
     return acceleration / 5.0 + 0.08 if acceleration > 0 else acceleration / 8.0
+
+
+def actors(observation: Observation) -> npt.NDArray[np.float64]:
+    """Return the rows (n, 8) of the others that are there, as the entry `others` has them."""
+    others = observation["others"].astype(np.float64)
+    return others[others[:, 0] > 0]
+
+
+def next_light(observation: Observation) -> tuple[float, float, float]:
+    """Return the distance [m] to the next stop line with a light, and whether it is red, yellow."""
+    distance, red, yellow, _ = observation["next_light"].tolist()
+    return distance, red, yellow
 
 
 def line_of(observation: Observation) -> npt.NDArray[np.float64]:

@@ -42,7 +42,7 @@ ASIDE = 2.5
 PACE, MARGIN = 4.0, 1.0
 """[m/s] minimum speed assumed of crossing cars, and [s] margin between them."""
 SHORT = 2.5
-"""[m] stopping distance before a conflict point; the driver continues once it is past it."""
+"""[m] stopping distance before a conflict point: nearer, its nose would be in the way of the one it lets pass."""
 WAITING = 100
 """Steps of waiting for others to cross; then the driver goes."""
 
@@ -114,19 +114,17 @@ class ScriptedDriver:
         """
         turns_left = bends(observation)[DISTANCES[1:-1] < NEXT].min() < -TURN
         reach = np.arange(0.0, min(max(NEXT, speed * speed / (2 * BRAKING) + NEXT / 2), DISTANCES[-1]), 0.5)
-        line, light = line_of(observation), float(observation["next_light"][0])
+        line, light = line_of(observation), next_light(observation)[0]
         way = np.stack([np.interp(reach, REACH, line[:, axis]) for axis in (0, 1)], axis=1)
         left = math.inf
-        for there, x, y, cosine, _, vx, vy, half in actors(observation).tolist():
+        for _, x, y, cosine, _, vx, vy, half in actors(observation).tolist():
             velocity = np.array([vx + speed, vy])
-            if not there or cosine >= ALONG or math.hypot(*velocity) <= COMING or (cosine < AGAINST and not turns_left):
+            if cosine >= ALONG or math.hypot(*velocity) <= COMING or (cosine < AGAINST and not turns_left):
                 continue
             met, times = meeting(way, np.array([x, y]), velocity)
-            if not met.any() or reach[met][0] < EGO_HALF - SHORT:  # already in the conflict area: continue
+            if not met.any() or (cosine >= AGAINST and light < reach[met][0]):
                 continue
             first = float(reach[met][0])
-            if cosine >= AGAINST and light < first:
-                continue
             begin, end = (reach[met][[0, -1]] + (-EGO_HALF, EGO_HALF)) / max(speed, PACE)
             if times.min() - half / PACE < end + MARGIN and times.max() + half / PACE > begin - MARGIN:
                 room = max(first - EGO_HALF - SHORT, 0.0)

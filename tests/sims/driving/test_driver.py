@@ -118,3 +118,8 @@ def test_driver_ignores_followers_and_sees_whole_motions(driver):
     assert driver._behind(walker, 10.0) < 10.0
     walker["others"][0, 2] = -25.0
     assert driver._behind(walker, 10.0) == math.inf
+
+
+def test_driver_alone_drives_at_the_limit(driver):
+    alone = seen(0, speed=13.0) | {"others": np.zeros((6, 8), np.float32)}
+    assert driver._behind(alone, 13.0) == driver._before_crossing(alone, 13.0) == math.inf and driver.act(alone)[1] > 0

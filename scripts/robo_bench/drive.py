@@ -26,7 +26,8 @@ import numpy as np
 
 from robo_bench.measurement import Case, Contestants, Effort, Trial, microseconds, rate
 from robo_rl.errors import MissingExtra
-from robo_sims.carla.family import FAMILY, STAND_IN
+from robo_sims.carla.connection import STAND_IN
+from robo_sims.carla.family import FAMILY
 
 if TYPE_CHECKING:
     from robo_sims.carla.local_server import StandIn

@@ -30,6 +30,7 @@ from carla_standin.layouts import TrafficLightState
 from carla_standin.local_streams import LocalStreams
 from carla_standin.maps.catalogue import Catalogue
 from carla_standin.population import Population
+from carla_standin.settings import Settings
 from carla_standin.world import World
 from robo_rl.types import MEASURES
 from robo_sims.carla.family import FAMILY
@@ -47,8 +48,8 @@ SUITES: Mapping[str, tuple[int, int, Mapping[str, Any]]] = {
 USUAL = ("town-test", "town-test, 4 walkers", "town-test, 1 km")
 WATCHED = ("ring", "grid", "highway", "stops", "grid_train_0", "grid_test_0")
 """Own maps whose traffic is watched."""
-STEP = 0.05
-"""[s] of a step of the traffic."""
+STEP = 0.1
+"""[s] of a step of the traffic, as in trainings."""
 LOG = logging.getLogger(__name__)
 FAR = 12.0
 """[m] between the middles of two vehicles beyond which they cannot overlap."""
@@ -117,6 +118,7 @@ def _share(info: Mapping[str, Any]) -> float:
 def watch_traffic(catalogue: Catalogue, name: str, cars: int, minutes: float) -> Counter[str]:
     """Return overlaps of two cars, entries on red, and cars, of the traffic alone on a map."""
     world = World(catalogue.town(name), LocalStreams())
+    world.settings = Settings(synchronous=True, fixed_delta=(True, STEP))
     Population(cars, 0, 5).spawn(world)
     found: Counter[str] = Counter(cars=len(world.cars))
     touching: set[tuple[int, int]] = set()

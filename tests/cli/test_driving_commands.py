@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from robo_app.robots.leaderboard_agent import driver_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.evaluation.video import read_frames
@@ -55,6 +56,17 @@ def test_evaluate_routes_writes_measures_video_and_report(tmp_path):
     last = read_frames(run / "videos" / film, [1.0])[0]
     assert last.shape == (368, 320, 3) and last[-20, -20, 0] > 100 > last[-20, -20, 1]  # red: it ended by the time limit
     assert "town-test-traffic=3" in (run / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_agent_of_a_run_drives_with_its_policy(tmp_path):
+    told = robo_rl(f"train drive-route {LITTLE}", "drive agent latest --out agent.py", folder=tmp_path)
+    assert "agent.py: leaderboard_evaluator.py --track MAP --agent agent.py" in told
+    (run,) = (tmp_path / "runs").iterdir()
+    assert f"RUN = {str(run.resolve())!r}" in (tmp_path / "agent.py").read_text()
+    driver = driver_of(str(run))
+    seen = {item.name: np.zeros(item.shape, item.dtype) for item in driver.environment.environment_spec.observation.arrays}
+    assert driver.policy.act(seen, deterministic=True).shape == (2,) and driver.sensors() == []
 
 
 @pytest.mark.slow

@@ -115,7 +115,7 @@ class Lanes:
     def poses(self, way: Ints, s: Floats) -> Floats:
         """Return x, y, heading (..., 3) at distances along ways, between the points by straight lines."""
         place = s / self.step[way]
-        index = np.clip(place.astype(np.intp), 0, self.last[way])
+        index = np.minimum(np.maximum(place.astype(np.intp), 0), self.last[way])
         part = (place - index)[..., None]
         first = self.start[way] + index
         before = self.points[first]
@@ -130,7 +130,7 @@ class Lanes:
         way = int(self.way_of_point[point])
         px, py, direction = self.points[point]
         along = (x - px) * math.cos(direction) + (y - py) * math.sin(direction)
-        s = float(np.clip((point - self.start[way]) * self.step[way] + along, 0, self.length[way]))
+        s = min(max(float((point - self.start[way]) * self.step[way] + along), 0.0), float(self.length[way]))
         if not math.isfinite(square):
             return way, s, math.inf
         there = self.poses(np.array([way]), np.array([s]))[0]

@@ -25,7 +25,7 @@ BEND = 0.3
 """[rad] from which a way turns."""
 CAR = 2.5
 """[m] Distance that ways keep from a client's car."""
-LONGEST_WAIT = 15.0
+LONGEST_WAIT = 4.0
 """[s] Wait after which a car gets priority: a stream of cars with priority would block it for minutes."""
 
 

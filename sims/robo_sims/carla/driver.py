@@ -34,8 +34,9 @@ SOON = 2.0
 """[s] for which others are taken to go straight on."""
 TURN, NEXT = 0.04, 25.0
 """[1/m] curvature of a turn, looked for in the next [m]."""
-ALONG, COMING = 0.5, 0.5
-"""Cosine of the heading above which others drive the same way, and [m/s] above which they move."""
+ALONG, AGAINST, COMING = 0.5, -0.7, 0.5
+"""Cosine of the heading above which others drive the same way, and below which they come from ahead; [m/s] above which they
+move."""
 ASIDE = 2.5
 """[m] lateral distance between two paths without conflict."""
 PACE, MARGIN = 4.0, 1.0
@@ -43,7 +44,7 @@ PACE, MARGIN = 4.0, 1.0
 SHORT = 2.5
 """[m] stopping distance before a conflict point; the driver continues once it is past it."""
 WAITING = 100
-"""Steps of waiting before a left turn; then the driver goes."""
+"""Steps of waiting for others to cross; then the driver goes."""
 
 
 class ScriptedDriver:
@@ -81,7 +82,7 @@ class ScriptedDriver:
             self._in_bends(observation),
             self._behind(observation, speed),
             self._at_lights(observation, speed),
-            self._before_oncoming(observation, speed),
+            self._before_crossing(observation, speed),
         )
         return pedal(wanted, speed)
 
@@ -106,24 +107,33 @@ class ScriptedDriver:
         allowed = np.sqrt(np.maximum(theirs**2 + 2 * BRAKING * gap, 0.0))
         return float(allowed[met].min(initial=math.inf))
 
-    def _before_oncoming(self, observation: Observation, speed: float) -> float:
-        """Return the speed that yields to oncoming traffic at a left turn, until the waiting time is over."""
-        if bends(observation)[DISTANCES[1:-1] < NEXT].min() > -TURN:
-            self._stood = 0
-            return math.inf
-        reach = np.arange(0.0, NEXT, 0.5)
-        line = line_of(observation)
+    def _before_crossing(self, observation: Observation, speed: float) -> float:
+        """Return the speed that gives way to those who come across, until the waiting time is over.
+
+        They come from the sides where no light ahead keeps them back, and from ahead at a turn to the left.
+        """
+        turns_left = bends(observation)[DISTANCES[1:-1] < NEXT].min() < -TURN
+        reach = np.arange(0.0, min(max(NEXT, speed * speed / (2 * BRAKING) + NEXT / 2), DISTANCES[-1]), 0.5)
+        line, light = line_of(observation), float(observation["next_light"][0])
         way = np.stack([np.interp(reach, REACH, line[:, axis]) for axis in (0, 1)], axis=1)
         left = math.inf
         for there, x, y, cosine, _, vx, vy, half in actors(observation).tolist():
             velocity = np.array([vx + speed, vy])
-            if there and cosine < ALONG and math.hypot(*velocity) > COMING:
-                met, times = meeting(way, np.array([x, y]), velocity)
-                if not met.any() or reach[met][0] < EGO_HALF - SHORT:  # already in the conflict area: continue
-                    continue
-                begin, end = (reach[met][[0, -1]] + (-EGO_HALF, EGO_HALF)) / max(speed, PACE)
-                if times.min() - half / PACE < end + MARGIN and times.max() + half / PACE > begin - MARGIN:
-                    left = min(left, max(float(reach[met][0]) - EGO_HALF - SHORT, 0.0))
+            if not there or cosine >= ALONG or math.hypot(*velocity) <= COMING or (cosine < AGAINST and not turns_left):
+                continue
+            met, times = meeting(way, np.array([x, y]), velocity)
+            if not met.any() or reach[met][0] < EGO_HALF - SHORT:  # already in the conflict area: continue
+                continue
+            first = float(reach[met][0])
+            if cosine >= AGAINST and light < first:
+                continue
+            begin, end = (reach[met][[0, -1]] + (-EGO_HALF, EGO_HALF)) / max(speed, PACE)
+            if times.min() - half / PACE < end + MARGIN and times.max() + half / PACE > begin - MARGIN:
+                room = max(first - EGO_HALF - SHORT, 0.0)
+                if turns_left or room > speed * speed / (2 * HARDEST):
+                    left = min(left, room)
+        if not turns_left and speed > COMING:
+            self._stood = 0
         self._stood += left < math.inf and speed < 0.1 < self._at_lights(observation, speed)
         return math.inf if self._stood > WAITING else math.sqrt(2 * BRAKING * left)
 

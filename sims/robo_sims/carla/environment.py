@@ -14,8 +14,8 @@ from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import MEASURES
 from robo_sims.carla import birdseye, observations, pedestrians, roads, routes, scoring, sets, status_text, traffic
+from robo_sims.carla.connection import STAND_IN
 from robo_sims.carla.driver import ScriptedDriver
-from robo_sims.carla.family import STAND_IN
 from robo_sims.carla.frames import Frame
 from robo_sims.carla.local_session import LocalSession
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
@@ -48,7 +48,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     metadata = {  # noqa: RUF012 (Gymnasium's own style)
         "render_modes": ["rgb_array"],
         "render_fps": round(1 / PERIOD),
-        "takes_server": True,  # from a training: no process beside it may draw
+        "takes_server": True,  # from a training, if it has one: no process beside it may draw
         "film_seconds": 90.0,  # a route and its end
     }
     measures = scoring.MEASURES
@@ -108,6 +108,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         ports = (port,) if isinstance(port, int) else tuple(port)
         if maps and host not in (None, STAND_IN):
             raise InvalidSetting("maps is for an own stand-in.", got=f"maps={maps}, host={host}", fix="leave out one of them")
+        self.metadata = {**self.metadata, "takes_server": host not in (None, STAND_IN)}
         if host is None:
             self._session: Session = LocalSession(map=map, maps=maps)
         else:
@@ -367,6 +368,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         painter = birdseye.BirdsEye(self._roads, self._tracker.route, PICTURE, scale)
         picture = painter.draw(self._situation.scene, self._situation.place.s, self._tracker.index)
         shown = birdseye.coloured(picture, self._size, scale)
+        painter.draw_stopping_ways(shown, self._situation.scene)
         return birdseye.captioned(shown, *status_text.lines(self._situation, self._ended))
 
     def close(self) -> None:

@@ -16,8 +16,6 @@ from robo_sims.task_family import refuse_unknown_arguments
 if TYPE_CHECKING:
     from robo_rl.environments.captioned_pictures import CaptionedPictures
 
-STAND_IN = "stand-in"
-"""Value of `host` for a stand-in server of the environment's own, driven through the client."""
 MAPS = {"Ring": "ring", "Town": "grid", "Highway": "highway"}
 """Task -> default map."""
 SUFFIXES = {"": "train", "Test": "test"}

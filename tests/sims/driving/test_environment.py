@@ -351,7 +351,7 @@ def test_each_thing_that_is_missing_is_one_clear_error(driven):
         and "does not answer" in result["silent"]
     )
     assert "another version" in result["version"] and "0.9.15" in result["version"] and "0.9.16" in result["version"]
-    assert result["map"].startswith("InvalidSetting: Unknown map 'moon'") and "ring" in result["map"]
+    assert result["map"].startswith("InvalidSetting: Unknown map 'moon'") and "grid_test_0" in result["map"]
     assert "moon" in result["map of a server"] and result["map of a server"].startswith("ServerUnavailable")
 
 

@@ -114,7 +114,7 @@ class ScriptedDriver:
         """
         turns_left = bends(observation)[DISTANCES[1:-1] < NEXT].min() < -TURN
         reach = np.arange(0.0, min(max(NEXT, speed * speed / (2 * BRAKING) + NEXT / 2), DISTANCES[-1]), 0.5)
-        line, light = line_of(observation), float(observation["next_light"][0])
+        line, light = line_of(observation), next_light(observation)[0]
         way = np.stack([np.interp(reach, REACH, line[:, axis]) for axis in (0, 1)], axis=1)
         left = math.inf
         for there, x, y, cosine, _, vx, vy, half in actors(observation).tolist():

@@ -73,7 +73,8 @@ def clone(run: Run, name: str) -> Policy:
     memory.load_state_dict(parts["replay"])
     for _ in range(sampling.updates(int(parts["training"]["step"]))):
         learner.update(memory.sample(sampling.batch_size))
-    return learner.policy
+    policy: Policy = learner.policy
+    return policy
 
 
 def main() -> None:

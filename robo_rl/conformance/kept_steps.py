@@ -12,6 +12,7 @@ import numpy.typing as npt
 from robo_rl.conformance.swerving import LENGTH
 from robo_rl.protocols.components import Training
 from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.imagined import ImaginedBuffer
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec
 
 _ROWS = 512  # that are drawn from a memory
@@ -63,7 +64,7 @@ def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
 
 
 def memories(training: Training, action: ActionSpec) -> Iterator[Any]:
-    """Yield the replay memories, found anywhere inside a training, that store steps with these actions."""
+    """Yield the replay memories of executed steps with these actions, wherever the training keeps them."""
     seen, waiting = set[int](), list[tuple[Any, int]]([(training, 0)])
     while waiting:
         thing, depth = waiting.pop()
@@ -71,7 +72,11 @@ def memories(training: Training, action: ActionSpec) -> Iterator[Any]:
             continue
         seen.add(id(thing))
         if isinstance(thing, ReplayBuffer) or _is_foreign_memory(thing):
-            if _size(thing) and not (isinstance(thing, ReplayBuffer) and thing.spec.action != action):
+            if (
+                _size(thing)
+                and not isinstance(thing, ImaginedBuffer)
+                and not (isinstance(thing, ReplayBuffer) and thing.spec.action != action)
+            ):
                 yield thing
             continue
         waiting += [(part, depth + 1) for part in _parts(thing)]

@@ -8,11 +8,16 @@ import numpy as np
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.sampling import StepMemory
+from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Transition
 
 IMAGINED = "imagined_episodes"
 """Key in `info` at the end of an episode: imagined episodes, lists of transitions."""
+
+
+class ImaginedBuffer(ReplayBuffer):
+    """Memory of steps that a world imagined (robo_rl.worlds): none of them was executed anywhere."""
 
 
 def remember_imagined(

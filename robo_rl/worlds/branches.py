@@ -18,7 +18,7 @@ from typing_extensions import override
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import BatchedPolicy, Policy, Stateful
 from robo_rl.protocols.sampling import Sampling
-from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.replay.imagined import ImaginedBuffer
 from robo_rl.types import ActionSource, Batch, Metrics, StateDict, VectorTransition
 from robo_rl.worlds.dynamics import Dynamics, DynamicsConfig
 from robo_rl.worlds.fitting import LEAST_STEPS, DynamicsFit, load_arrays
@@ -52,7 +52,7 @@ class Branches(Stateful):
         self._policy: BatchedPolicy = policy
         chosen = self.settings
         rows = chosen.branches * (2 * chosen.horizon) * chosen.kept
-        self.memory = ReplayBuffer(self.spec, rows, seed, environments=chosen.branches)
+        self.memory = ImaginedBuffer(self.spec, rows, seed, environments=chosen.branches)
         self.config = DynamicsConfig(chosen.hidden, chosen.members, chosen.elites, seed=seed)
         self._dynamics: Dynamics | None = None
         self._random = np.random.default_rng([seed, 1])

@@ -5,9 +5,11 @@ import pytest
 from worlds.point import SPEC, episodes
 
 from factories import make_spec, picture_spec
+from robo_app.papers.trials import run_learner
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.conformance.learners import different_leaves
+from robo_rl.conformance.trainings import TRAINING_CHECKS
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import Feature
 from robo_rl.protocols.sampling import Replay, Worlds
@@ -135,3 +137,12 @@ def test_shuffled_actions_are_a_control():
         branches.renew(1, [filled(count=40)])
         errors[shuffled] = branches.metrics["world/held_out_error"]
     assert errors[False] < 0.7 * errors[True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 4])
+def test_training_beside_a_world_keeps_every_rule(count):
+    config = updated(SACConfig(), SMALL, {"replay": {"learning_starts": 16, "capacity": 1000}, "worlds": {"every": 20}})
+    trial = run_learner(config, count=count)
+    for check in TRAINING_CHECKS:
+        check(trial)

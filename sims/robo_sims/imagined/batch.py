@@ -57,8 +57,8 @@ class WorldBatch(SimulationBatch):
         for index in range(self.num_envs):
             if index not in beginning:
                 own = Draw.of(self._generators.seeded(index, None), dynamics, 1)
-                for values, value in zip(draw, own, strict=True):
-                    values[index] = value[0]
+                for name in Draw._fields:
+                    getattr(draw, name)[index] = getattr(own, name)[0]
         return draw
 
     def _actions(self, control: Array) -> npt.NDArray[np.float32]:

@@ -1,5 +1,6 @@
 """An arm behind ROS 2 is driven like any arm; topics that fall silent, flood or lie make it hold."""
 
+import importlib.util
 import math
 import os
 import signal
@@ -7,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from ros2_bench import JOINTS, MODEL, Bench
 
 from factories import rest_slow
 from robo_real.arm import ArmTarget
-from robo_real.drivers.ros2 import ROS2Arm, ROS2Options
+from robo_real.drivers.ros2 import DEVICE, ROS2Arm, ROS2Options
 from robo_real.guard import LATCHED
 from robo_real.guarded_arm import GuardedArm
 from robo_real.kinematics import Kinematics
@@ -151,6 +153,30 @@ def test_nan_joint_stops_the_arm(bench, opened):
     robot.clock.sleep(0.1)  # the thread that watches the arm
     assert robot.guard.reason == "state_not_finite"
     assert all(math.isfinite(event.get("shoulder_lift", 0)) for event in bench.journal())
+
+
+def test_bridge_refuses_a_command_that_is_not_finite():
+    """After the guard, and before anything is published."""
+    with pytest.raises(ValueError, match="not finite"):
+        ros2_device().ROS2Device.drive(None, {"elbow": math.nan})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"encoding": "16UC1"}, "16UC1"), ({"data": b"1"}, "1 bytes"), ({"step": 3}, "rows of 3"), ({"height": 9}, "9 rows")],
+)
+def test_bridge_refuses_hostile_pictures(changes, words):
+    picture = SimpleNamespace(**{"encoding": "rgb8", "height": 2, "width": 2, "step": 6, "data": bytes(12)} | changes)
+    with pytest.raises(ValueError, match=words):
+        ros2_device()._picture(picture)
+
+
+def ros2_device():
+    """Returns the module that runs in the interpreter of ROS 2."""
+    spec = importlib.util.spec_from_file_location("ros2_device", DEVICE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.slow

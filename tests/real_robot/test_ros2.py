@@ -19,6 +19,7 @@ from ros2_bench import JOINTS, MODEL, Bench
 
 from factories import rest_slow
 from robo_real.arm import ArmTarget
+from robo_real.arm_spec import hold_action
 from robo_real.drivers.ros2 import DEVICE, ROS2Arm, ROS2Options
 from robo_real.guard import LATCHED
 from robo_real.guarded_arm import GuardedArm
@@ -26,6 +27,7 @@ from robo_real.kinematics import Kinematics
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.serving import ServerSettings, build_server
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RobotStopped, RobotUnavailable, UnknownName
 from robo_rl.settings import plain
 
@@ -294,6 +296,13 @@ def test_a_served_arm_is_driven_with_its_pictures(bench, tmp_path):
         assert found["camera_front"].shape == (48, 64, 3) and found["camera_front"][0, 0, 0] == 200
         assert found["end_effector_position"][2] - start["end_effector_position"][2] > 0.03
         robot.close()
+        environment = make_environment(f"robot:{server.url}?max_steps=5")
+        for seed in range(2):  # a real scene is reset by hand: episodes begin where the arm is
+            environment.reset(seed=seed)
+            hold = hold_action(robot.spec.action, found)
+            steps = [environment.step(hold) for _ in range(5)]
+            assert steps[-1][3] and steps[-1][4]["stop_reason"] == "time_limit"
+        environment.close()
     finally:
         server.close()
 

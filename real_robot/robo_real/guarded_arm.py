@@ -331,11 +331,15 @@ class GuardedArm(Robot):
         return why
 
     def reset_scene(self, seed: int) -> None:
-        """Reset the simulated scene, arm included, for an episode; raises RobotStopped if a person must re-arm first."""
+        """Pause the arm, and reset the simulated scene, arm included, for an episode; a real scene is reset by hand.
+
+        Raises RobotStopped if a person must re-arm first.
+        """
         if self.guard.mode in LATCHED:
             raise stopped_error(self.guard)
-        assert self.scene is not None
         self.pause()
+        if self.scene is None:
+            return
         self._opening = None
         self.scene.reset(seed)
         self.guard.pause()

@@ -1,5 +1,6 @@
 """An arm behind ROS 2 is driven like any arm; topics that fall silent, flood or lie make it hold."""
 
+import importlib.util
 import math
 import os
 import signal
@@ -7,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,12 +19,14 @@ from ros2_bench import JOINTS, MODEL, Bench
 
 from factories import rest_slow
 from robo_real.arm import ArmTarget
-from robo_real.drivers.ros2 import ROS2Arm, ROS2Options
+from robo_real.arm_spec import hold_action
+from robo_real.drivers.ros2 import DEVICE, ROS2Arm, ROS2Options
 from robo_real.guard import LATCHED
 from robo_real.guarded_arm import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.serving import ServerSettings, build_server
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RobotStopped, RobotUnavailable, UnknownName
 from robo_rl.kinematics import Kinematics
 from robo_rl.settings import plain
@@ -153,6 +157,30 @@ def test_nan_joint_stops_the_arm(bench, opened):
     assert all(math.isfinite(event.get("shoulder_lift", 0)) for event in bench.journal())
 
 
+def test_bridge_refuses_a_command_that_is_not_finite():
+    """After the guard, and before anything is published."""
+    with pytest.raises(ValueError, match="not finite"):
+        ros2_device().ROS2Device.drive(None, {"elbow": math.nan})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"encoding": "16UC1"}, "16UC1"), ({"data": b"1"}, "1 bytes"), ({"step": 3}, "rows of 3"), ({"height": 9}, "9 rows")],
+)
+def test_bridge_refuses_hostile_pictures(changes, words):
+    picture = SimpleNamespace(**{"encoding": "rgb8", "height": 2, "width": 2, "step": 6, "data": bytes(12)} | changes)
+    with pytest.raises(ValueError, match=words):
+        ros2_device()._picture(picture)
+
+
+def ros2_device():
+    """Returns the module that runs in the interpreter of ROS 2."""
+    spec = importlib.util.spec_from_file_location("ros2_device", DEVICE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.slow
 def test_flood_of_messages_leaves_the_newest(bench, opened):
     bench.start(fault="flood", after=0.3, rate=200.0)  # 10,000 a second
@@ -268,6 +296,13 @@ def test_a_served_arm_is_driven_with_its_pictures(bench, tmp_path):
         assert found["camera_front"].shape == (48, 64, 3) and found["camera_front"][0, 0, 0] == 200
         assert found["end_effector_position"][2] - start["end_effector_position"][2] > 0.03
         robot.close()
+        environment = make_environment(f"robot:{server.url}?max_steps=5")
+        for seed in range(2):  # a real scene is reset by hand: episodes begin where the arm is
+            environment.reset(seed=seed)
+            hold = hold_action(robot.spec.action, found)
+            steps = [environment.step(hold) for _ in range(5)]
+            assert steps[-1][3] and steps[-1][4]["stop_reason"] == "time_limit"
+        environment.close()
     finally:
         server.close()
 

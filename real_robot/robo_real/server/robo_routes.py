@@ -156,8 +156,6 @@ class RoboRoutes:
         return self._health()
 
     def _reset_scene(self, body: Body) -> None:
-        if self._robot.scene is None:
-            raise InvalidSetting("This robot has no scene that can be reset.", fix="reset it by hand")
         seed = body["seed"]
         if type(seed) is not int or not 0 <= seed < SEEDS:
             raise InvalidSetting("The seed of a scene is out of range.", got=seed, allowed=f"integers from 0 to {SEEDS - 1}")

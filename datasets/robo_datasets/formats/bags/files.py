@@ -110,7 +110,8 @@ def bags_in(source: Path) -> list[Bag]:
         name = folder.name if folder != source else source.name
         found += [Bag(name, tuple(ordered))] if is_one else [Bag(path.name, (path,)) for path in ordered]
     if not found:
-        raise DatasetError(f"{source} has no bags.", allowed="files .mcap or .db3, at most two folders deep")
+        fix = "unpack files .zstd with zstd -d, and bags of ROS 1 with rosbags-convert"
+        raise DatasetError(f"{source} has no bags.", allowed="files .mcap or .db3, at most two folders deep", fix=fix)
     return found
 
 

@@ -45,7 +45,7 @@ class RealtimeOwnArm:
 
     def reset(self, seed: int) -> None:
         """Set arm and objects to the initial state of the environment's episode of this seed."""
-        self._task.reset(seed=seed)
+        self._task.simulation.reset(seed)  # not the environment's, which draws: another thread owns the OpenGL context
         self.succeeded, self._ticks = False, 0
         self._joints: Array | None = None
         self._is_held = False

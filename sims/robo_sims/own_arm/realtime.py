@@ -28,7 +28,10 @@ class TaskOfArm(Protocol):
 
     arm: OwnArm
     environment_spec: EnvironmentSpec
-    period: float
+
+    @property
+    def period(self) -> float:
+        """[s] of one control period."""
 
     @property
     def simulation(self) -> Simulation:

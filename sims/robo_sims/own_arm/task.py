@@ -217,7 +217,8 @@ class ScriptedExpert(Stateful):
         action: npt.NDArray[Any] = spec.to_normalized(wanted)
         if self._noise > 0.0 and not deterministic:
             action = action + self._random.normal(0.0, self._noise, action.shape)
-        return np.clip(action, -1.0, 1.0).astype(np.float32)
+        clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
+        return clipped
 
     @override
     def state_dict(self) -> StateDict:

@@ -80,7 +80,7 @@ class Kinematics:
         if hand not in hands:
             kind, bodies = mujoco.mjtObj.mjOBJ_BODY, [self._model.body(i).name for i in range(self._model.nbody)]
             if hand not in bodies:
-                raise UnknownName(f"site or body of {self._name}", hand, [*hands, *bodies])
+                raise UnknownName(f"site or body of {self._name}", str(hand), [*hands, *bodies])
         is_site = kind == mujoco.mjtObj.mjOBJ_SITE
         self._hand = (self._data.site if is_site else self._data.body)(hand)
         self._jacobian = mujoco.mj_jacSite if is_site else mujoco.mj_jacBody

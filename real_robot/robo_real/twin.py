@@ -308,7 +308,8 @@ def _plant(options: TwinOptions) -> Any:
         makes = getattr(load("environments", family), "make_realtime_arm", None)
         drawing["sees"] = options.sees
     else:
-        environment = make_environment(options.task, **({} if options.sees is None else {"sees": options.sees}), **drawing)
+        drawing |= {} if options.sees is None else {"sees": options.sees}
+        environment = make_environment(options.task, **drawing)
         makes, task = getattr(environment.unwrapped, "make_realtime_arm", None), ""
     if makes is None:
         allowed = "robo/Arm..., or package.module:Class of an OwnArmTask (docs/robots/own-arm.md)"

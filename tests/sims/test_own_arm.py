@@ -228,6 +228,17 @@ def test_expert_reaches_on_the_twin(task: type[Reach]) -> None:
     environment.close()
 
 
+def test_twin_draws_in_the_thread_of_its_pictures_alone(task: type[Reach], monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = task(cameras=["overview"], image_size=16).make_realtime_arm()
+    with monkeypatch.context() as patched:
+        patched.setattr("robo_sims.cameras.Cameras.draw", lambda *_: pytest.fail("drawn elsewhere"))
+        arm.reset(3)
+        arm.advance()
+    pictures = arm.pictures()
+    pictures.copy_state()
+    assert pictures.draw()["camera_overview"].shape == (16, 16, 3)
+
+
 def test_twin_of_an_own_arm_needs_its_limits(task: type[Reach], tmp_path: Path) -> None:
     settings = ServerSettings(driver="twin", options={"task": name_of_object(task)}, port=0)
     with pytest.raises(InvalidSetting, match="No limits are given for twin"):

@@ -90,17 +90,20 @@ class OwnArm:
     @property
     def joint_position(self) -> Array:
         """Return the joint angles (J,) [rad]."""
-        return self.data.qpos[self._positions]
+        found: Array = self.data.qpos[self._positions]
+        return found
 
     @property
     def joint_velocity(self) -> Array:
         """Return the joint speeds (J,) [rad/s]."""
-        return self.data.qvel[self._velocities]
+        found: Array = self.data.qvel[self._velocities]
+        return found
 
     @property
     def constraint_torque(self) -> Array:
         """Return the torques (J,) [N m] of contacts and joint limits."""
-        return self.data.qfrc_constraint[self._velocities]
+        found: Array = self.data.qfrc_constraint[self._velocities]
+        return found
 
     @property
     def opening(self) -> float:

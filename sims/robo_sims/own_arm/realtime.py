@@ -5,23 +5,43 @@ It offers what robo_sims.arm.realtime_arm.RealtimeArm offers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.spec.environment import EnvironmentSpec
 from robo_sims.arm.inverse_kinematics import DAMPING
 from robo_sims.arm.realtime_arm import TICK, RealtimeCameras, limit_lead
 from robo_sims.cameras import CameraObservations
-from robo_sims.own_arm.model import Array
-
-if TYPE_CHECKING:
-    from robo_sims.own_arm.task import OwnArmTask
+from robo_sims.own_arm.model import Array, OwnArm
+from robo_sims.simulation import Simulation
 
 LEAD = 0.3
 """[rad] most by which a servo's target leads its joint: a weak servo pushes no harder"""
+
+
+class TaskOfArm(Protocol):
+    """An owner's task, as its twin uses it."""
+
+    arm: OwnArm
+    environment_spec: EnvironmentSpec
+
+    @property
+    def period(self) -> float:
+        """[s] of one control period."""
+
+    @property
+    def simulation(self) -> Simulation:
+        """Simulation, which resets the task."""
+
+    def observe(self) -> Mapping[str, npt.ArrayLike]:
+        """Return the observations of its objects."""
+
+    def is_success(self) -> bool:
+        """Return whether it is done."""
 
 
 class RealtimeOwnArm:
@@ -31,10 +51,10 @@ class RealtimeOwnArm:
     lag = quickest = None
     """Unknown: the guard's set points themselves keep speed and acceleration."""
 
-    def __init__(self, task: OwnArmTask, cameras: Callable[[], CameraObservations]) -> None:
+    def __init__(self, task: TaskOfArm, cameras: Callable[[], CameraObservations]) -> None:
         """cameras: returns the task's cameras, for the thread that draws."""
         self._task, self._arm, self._cameras = task, task.arm, cameras
-        self.spec, self.home, self.model = task.environment_spec, task.arm.home, task.model
+        self.spec, self.home, self.model = task.environment_spec, task.arm.home, task.arm.model
         self._substeps = round(TICK / self.model.opt.timestep)
         self._success_ticks = round(task.period / TICK)
         self.clip = np.array([0.02, 0.02, 0.02, 0.2, 0.2, 0.2])
@@ -45,7 +65,7 @@ class RealtimeOwnArm:
 
     def reset(self, seed: int) -> None:
         """Set arm and objects to the initial state of the environment's episode of this seed."""
-        self._task.reset(seed=seed)
+        self._task.simulation.reset(seed)  # not the environment's, which draws: another thread owns the OpenGL context
         self.succeeded, self._ticks = False, 0
         self._joints: Array | None = None
         self._is_held = False

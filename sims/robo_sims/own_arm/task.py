@@ -213,10 +213,12 @@ class ScriptedExpert(Stateful):
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
         """Return an action (5,) in [-1, 1], with noise unless `deterministic`."""
         spec = self.environment_spec.action
-        action = spec.to_normalized(np.clip(np.asarray(self._expert(observation), np.float64), spec.low, spec.high))
+        wanted = np.clip(np.asarray(self._expert(observation), np.float64), spec.low, spec.high)
+        action: npt.NDArray[Any] = spec.to_normalized(wanted)
         if self._noise > 0.0 and not deterministic:
             action = action + self._random.normal(0.0, self._noise, action.shape)
-        return np.clip(action, -1.0, 1.0).astype(np.float32)
+        clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
+        return clipped
 
     @override
     def state_dict(self) -> StateDict:

@@ -1,4 +1,4 @@
-"""Verdict on a reward, train on it or not, by rules that are stated with their outcome."""
+"""Verdict whether to train on a reward, by rules that are reported with their outcome."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from robo_rl.rewards.audit.measures import ControlFigures, originals
 
 Grade = Literal["good", "middling", "bad", "not known", "note"]
 ENOUGH = 10
-"""Episodes below which there is no verdict."""
+"""Smallest number of episodes for a verdict."""
 AGREES, USELESS, COINS = 0.9, 0.55, 0.5
-"""Shares of right orders: a reward agrees with the truth from the first on; the second is useless, the third is chance."""
+"""Shares of correct orders: from AGREES on a reward agrees with the truth; USELESS is useless; COINS is chance."""
 RANKS, RANKS_USELESS = 0.8, 0.1
-"""The same of Spearman's correlation over episodes, which counts if there is no notion of success."""
+"""The same for Spearman's correlation over episodes, which counts if success and failure are not both recorded."""
 SOME, MOST = 0.3, 0.7
-"""Shares of the gain of right clips: below the first a spoilt clip gains little, from the second on about as much."""
+"""Shares of real clips' gain: up to SOME a spoilt clip gains little, from MOST on about as much."""
 CLOCK = 0.3
-"""Value-order correlation of clips without order above which values follow the clock."""
+"""Correlation with time above which the scores of clips without an order follow the clock."""
 NOTHING = 0.05
-"""Share of the gain of real clips below which a rise of spoilt ones is ignored: a rank correlation ignores size."""
+"""Share of real clips' gain below which a rise of spoilt clips is ignored, since a rank correlation ignores size."""
 FEW_GAPS, MANY_GAPS = 0.05, 0.5
-"""Shares of missing labels."""
+"""Shares of missing labels that are few and too many."""
 UNSTEADY = 0.1
-"""Deviation between two labels of the same clip, in deviations of all labels, above which labels are unsteady."""
+"""Difference of two labellings of a clip, in standard deviations of all labels, from which labels are unsteady."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Finding of one rule."""
+    """Outcome of one rule."""
 
     rule: str
     """the rule, with its thresholds"""
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on a reward: train on it or not."""
+    """Whether to train on a reward, and why."""
 
     color: Literal["good", "middling", "bad", ""]
     headline: str
@@ -51,7 +51,7 @@ class Verdict:
 
     @property
     def reasons(self) -> list[str]:
-        """Reasons against it, the worst first, or for it if there are none; then remarks."""
+        """The findings against it, worst first, or for it if there are none; then remarks."""
         texts = {
             outcome: [each.text for each in self.findings if each.outcome == outcome]
             for outcome in ("bad", "not known", "middling", "note")
@@ -70,7 +70,7 @@ def verdict(
     reads_pictures: bool,
     reads_words: bool,
 ) -> Verdict:
-    """Return the verdict on figures of `measures`.
+    """Return the verdict on the numbers of `measures`.
 
     reads_pictures, reads_words: True if the reward declares it, so that a control that was not tried is reported.
     """
@@ -124,10 +124,12 @@ def _varies(deviation: Figure) -> Finding | None:
 
 
 def graded(figure: Figure, good: float, useless: float) -> Grade:
-    """Return the grade of a figure between a useless and a good value, its interval considered.
+    """Return the grade of a figure, given a good and a useless value, by its interval.
 
-    "good" at or above `good` and above `useless`; "bad" if it may be useless and is clearly below `good`; "not known"
-    if it may be either; "middling" in between.
+    - "good": the estimate is at or above `good`, the lower bound above `useless`
+    - "bad": the lower bound is at or below `useless`, the upper bound below `good`
+    - "not known": no data, or the interval contains both values
+    - "middling": otherwise
     """
     if not figure.is_measured or (figure.low <= useless and figure.high >= good):
         return "not known"
@@ -141,7 +143,7 @@ def _best(figures: Sequence[Figure]) -> Figure:
 
 
 def _tells_steps_apart(agreement: Mapping[str, Figure]) -> Finding:
-    """The better of two truths counts: a reward may follow the recorded one or the progress."""
+    """Return the finding for the better of two truths, since a reward may follow recorded reward or progress."""
     rule = f"of two steps the better has the higher value in {AGREES:.0%} of pairs, by recorded reward or true progress"
     names = {"reward, pairs": "recorded reward", "progress, pairs": "true progress"}
     best = _best([agreement[name] for name in names])

@@ -278,6 +278,45 @@ class Costs(Extra):
         return {"costs": rows.column("costs", rows.first)}
 
 
+EXPERT_ACTION = "expert_action"
+"""Entry of `info`: the action that an expert would have taken in place of the executed one."""
+
+
+@dataclass(frozen=True)
+class ExpertActions(Extra):
+    """`expert_actions` (B, A) or (B,): an expert's action for each observation, whoever acted.
+
+    Recorded episodes have the executed ones.
+    """
+
+    shuffled: bool = False
+    """Each goes to another row of its batch: the control of a study, in which labels tell nothing."""
+
+    @override
+    def columns(self, spec: EnvironmentSpec) -> Layout:
+        return {EXPERT_ACTION: (spec.action.shape, np.dtype(spec.action.dtype))}
+
+    @override
+    def record(self, step: Transition) -> Mapping[str, Any]:
+        if EXPERT_ACTION not in step.info:
+            raise InvalidSetting(
+                "The learner needs an expert's action for each step, and a step has none.",
+                got=f"info with {', '.join(sorted(step.info)) or 'no entries'}",
+                allowed=f"info with {EXPERT_ACTION!r}",
+                fix="put the wrapper `labelled` around the environment: --environment.wrappers.labelled '{}'",
+            )
+        return {EXPERT_ACTION: step.info[EXPERT_ACTION]}
+
+    @override
+    def record_episode(self, episode: Episode) -> Mapping[str, Array]:
+        return {EXPERT_ACTION: episode.actions}
+
+    @override
+    def sample(self, rows: SampledRows) -> Mapping[str, Array]:
+        chosen = rows.generator.permutation(rows.first) if self.shuffled else rows.first
+        return {"expert_actions": rows.column(EXPERT_ACTION, chosen)}
+
+
 @dataclass(frozen=True)
 class FromExpert(Extra):
     """Extra `from_expert` (B,): True for steps of an expert.

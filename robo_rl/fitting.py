@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from robo_rl.errors import NonFiniteUpdate
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.system.threads import tensor_threads, threads_of_a_fit
 
 Rows = TypeVar("Rows")
@@ -91,3 +91,14 @@ class Best:
     def restore(self) -> None:
         """Load the kept parameters into the network."""
         self._network.load_state_dict(self._parameters)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a setting; raises InvalidSetting with those that are present."""
+    cuda = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))] if torch.cuda.is_available() else []
+    mps = ["mps"] if torch.backends.mps.is_available() else []
+    present = [*cuda, *mps, "cpu"]
+    if name not in (*present, "auto"):
+        what = "There is no such device."
+        raise InvalidSetting(what, got=name, allowed=", ".join((*present, "auto")), fix="set device to one of these")
+    return torch.device(present[0] if name == "auto" else name)

@@ -45,6 +45,12 @@ class ActionSource(IntEnum):
     SCRIPT = 2
     GUARD = 3
     DATASET = 4
+    IMAGINED = 5
+    """The policy's, in a step that a world imagined (robo_rl.worlds)."""
+
+
+AS_PROPOSED = (ActionSource.POLICY, ActionSource.IMAGINED)
+"""Sources of actions that are the policy's own."""
 
 
 @dataclass(frozen=True)

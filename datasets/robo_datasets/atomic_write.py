@@ -14,7 +14,7 @@ LOCK = ".robo_rl.lock"
 
 
 def require_free(*paths: Path) -> None:
-    """Raise DatasetError if one of these names is taken."""
+    """Raise DatasetError if a file, folder or link exists at one of these paths."""
     for path in paths:
         if path.is_symlink() or path.exists():
             raise DatasetError(f"{path} is there already.", fix="name another with --out")
@@ -22,10 +22,17 @@ def require_free(*paths: Path) -> None:
 
 @contextmanager
 def atomic_write(out: Path, *siblings: Path) -> Iterator[Path]:
-    """Yield a temporary path; it and its siblings are renamed into place if the block succeeds.
+    """Yield a temporary path for a file or folder, which is renamed to `out` if the block succeeds.
 
-    A killed process leaves `.NAME.partial`, which the next one removes. siblings: further names that the block writes. Raises
-    DatasetError if a name is taken, DatasetBusy if another process is writing it.
+    If the block fails, nothing is left. A killed process leaves a folder `.NAME.partial`, which the next call removes.
+
+    Args:
+        out: Final path.
+        *siblings: Final paths of further files, which the block writes beside the temporary path, under their final names.
+
+    Raises:
+        DatasetError: Something exists at one of the final paths.
+        DatasetBusy: Another process is writing the same path.
     """
     out = out.absolute()
     require_free(out, *siblings)

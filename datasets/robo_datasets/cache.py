@@ -1,9 +1,9 @@
-"""A dataset's episodes as mapped rows for training: built once, then as fast as arrays in memory, however large it is.
+"""Training cache of a dataset: its episodes as mapped rows, built once, and then as fast as arrays in memory at any size.
 
     CACHE/<content>/  cache.json  vectors.npy  action.npy  reward.npy  ...  observation.camera_front.npy
 
-CACHE is DATASET/cache, or a folder under $XDG_CACHE_HOME/robo_rl if that is not writable. `content` is the hash of the
-names of the episodes' files, which hold their digests: other episodes are another cache.
+CACHE is DATASET/cache, or a folder under $XDG_CACHE_HOME/robo_rl if DATASET cannot be written to. `content` is a hash over the
+names of the episodes' files, which have the hashes of their content. So other episodes have another cache.
 """
 
 from __future__ import annotations
@@ -38,35 +38,39 @@ from robo_rl.types import Array, Episode, Labels
 SCHEMA = "robo_rl.cache/1"
 MANIFEST = "cache.json"
 KEPT = 3
-"""Caches of one dataset that are kept, for example of its first 50 and of all its episodes; the least recently used goes."""
+"""number of caches of one dataset that are kept, for example of its first 50 and of all episodes; the one that was not used for
+longest is removed first"""
 TEMPORARY = ".tmp-"
 NAME = re.compile(rf"[0-9a-f]{{32}}({re.escape(TEMPORARY)}[0-9a-f]{{32}})?")
-"""Names of the folders that may be removed; any other file is left alone."""
+"""Names of the folders that may be removed; all else is left alone"""
 
 Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
-"""Passes entries on one by one; may show progress."""
+"""Function that passes entries on one by one, and may show progress"""
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Rows of some episodes (robo_rl.replay.rows), mapped read-only."""
+    """Cache of some episodes that is open: their rows (robo_rl.replay.rows), mapped read-only."""
 
     path: Path
+    """folder of the cache"""
     content: str
-    """Identifier of the episodes: 32 hex digits."""
+    """identifier of the episodes, 32 hex digits"""
     rows: Mapping[str, Array]
+    """name -> (rows, ...) array"""
 
 
 @dataclass(frozen=True)
 class CachedEpisodes(Sequence[Episode]):
-    """Episodes of a dataset, read on access or sampled from their cache."""
+    """Some episodes of a dataset. Access by index reads an episode's file; `replay` samples steps from the cache."""
 
     dataset: Dataset
     entries: Sequence[Entry]
+    """entries of the episodes"""
     watch: Watch = iter
-    """Receives the episodes while the cache is built."""
+    """passes the episodes on while the cache is built; may show progress"""
     labels: LabelSet | None = None
-    """Rewards that replace the recorded ones."""
+    """label set whose rewards replace the recorded ones; None for the recorded rewards"""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -83,10 +87,18 @@ class CachedEpisodes(Sequence[Episode]):
         return episode if self.labels is None else replace(episode, rewards=_whole(self.labels, entry))
 
     def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
-        """Return a sampler of the episodes; pictures stay on disk. Steps without a label are not sampled.
+        """Return a replay memory that samples steps of the episodes. Pictures stay on disk. Steps without a label are left out.
 
-        spec: of a policy; pictures that it does not read are not read here, and vectors are copied into RAM without those.
-        All are read if None. Columns of extras lie in RAM: the episodes are read once for those that are recorded.
+        Args:
+            seed: Seed of the sampler.
+            extras: Further columns per step, which are kept in RAM. For those that are computed from episodes, all episodes are
+                read once.
+            spec: Spec of a policy. Observations that the policy does not read are then left out, and the vectors of the others
+                are copied into RAM. None for all observations.
+
+        Raises:
+            EpisodeCorrupt: An episode was changed after it was written.
+            DatasetError: The cache cannot be built.
         """
         cache = open_cache(self.dataset, self.entries, self.watch)
         content, whole = cache.content, self.dataset.spec
@@ -99,13 +111,13 @@ class CachedEpisodes(Sequence[Episode]):
         return RecordedReplay(read, {**rows, **columns}, seed, content=content, extras=extras)
 
     def _watched(self) -> Iterator[Episode]:
-        """Yield the episodes; none is read, and nothing shown, before the first is taken."""
+        """Yield the episodes. Nothing is read, and no progress is shown, before the first one is asked for."""
         for entry in self.watch(self.entries):
             yield read_listed(self.dataset, entry)
 
 
 def _whole(labels: LabelSet, entry: Entry) -> Array:
-    """Return a reward for each step; raises InvalidSetting if one is missing, because missing is not zero."""
+    """Return the rewards (T,) of an episode; raises InvalidSetting if a step has none, because missing is not zero."""
     found = labels.read(entry.identity)
     count = 0 if found is None else int(found.valid.sum())
     if found is None or count < entry.steps:
@@ -119,7 +131,7 @@ def _whole(labels: LabelSet, entry: Entry) -> Array:
 
 
 def _rewards(labels: LabelSet, entries: Sequence[Entry]) -> Labels:
-    """Return labels of all rows of the episodes; an episode of T steps has T + 1 rows or none."""
+    """Return the labels of all rows of the episodes. An episode of T steps has T + 1 rows; one without a step has none."""
     parts = [Labels.missing(0)]
     for entry in entries:
         parts += [labels.read(entry.identity) or Labels.missing(entry.steps), Labels.missing(min(entry.steps, 1))]
@@ -127,9 +139,16 @@ def _rewards(labels: LabelSet, entries: Sequence[Entry]) -> Labels:
 
 
 def open_cache(dataset: Dataset, entries: Sequence[Entry], watch: Watch = iter) -> Cache:
-    """Return the cache of these episodes; builds it if it is missing or damaged.
+    """Open the cache of some episodes. If it is missing or damaged, build it first, and check every episode against its hash.
 
-    Every episode is checked against its hash. Raises EpisodeCorrupt, and DatasetError if there is no room.
+    Args:
+        dataset: The dataset.
+        entries: Entries of the episodes.
+        watch: Passes the entries on while the cache is built; may show progress.
+
+    Raises:
+        EpisodeCorrupt: An episode was changed after it was written.
+        DatasetError: There is no room, or no folder that can be written to.
     """
     content, places = content_of(dataset, entries), cache_folders(dataset)
     for place in places:
@@ -146,20 +165,20 @@ def open_cache(dataset: Dataset, entries: Sequence[Entry], watch: Watch = iter) 
 
 
 def content_of(dataset: Dataset, entries: Iterable[Entry]) -> str:
-    """Return an identifier of these episodes in this order."""
+    """Return an identifier of these episodes in this order, 32 hex digits."""
     names = [SCHEMA, dataset.spec.fingerprint, *(entry.file for entry in entries)]
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:32]
 
 
 def cache_folders(dataset: Dataset) -> tuple[Path, Path]:
-    """Return the possible folders of caches: in the dataset, or in the user's cache."""
+    """Return the folders in which a cache may be: one in the dataset, and one in the user's cache."""
     path = dataset.path.absolute()
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return path / "cache", root / "robo_rl" / f"{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
 
 
 def _found(path: Path, dataset: Dataset) -> Cache | None:
-    """Return the cache at `path`, or None unless every byte is as written; update its time of use."""
+    """Open the cache at `path` and update its time of use; return None if it is missing, or a byte was changed."""
     try:
         manifest = _manifest(path)
         rows = map_rows(path, layout_of(dataset.spec), manifest["rows"], manifest["sha256"])
@@ -171,7 +190,7 @@ def _found(path: Path, dataset: Dataset) -> Cache | None:
 
 
 def _build(final: Path, dataset: Dataset, entries: Sequence[Entry], watch: Watch) -> None:
-    """Write a cache under a temporary name, with one episode at a time in memory, and renames it once it is durable."""
+    """Write a cache under a temporary name, with one episode at a time in memory, and rename it once it is durable."""
     layout = layout_of(dataset.spec)
     count = sum(entry.steps + 1 for entry in entries if entry.steps)
     _require_space(final.parent, size_of(layout, count))
@@ -193,7 +212,7 @@ def _build(final: Path, dataset: Dataset, entries: Sequence[Entry], watch: Watch
 
 
 def read_listed(dataset: Dataset, entry: Entry) -> Episode:
-    """Return an episode; raises DatasetError if it has not as many steps as the catalogue says."""
+    """Read the episode of an entry; raises DatasetError if it has another number of steps than the entry says."""
     episode = dataset.read(entry)
     if len(episode) != entry.steps:
         raise DatasetError(
@@ -206,9 +225,9 @@ def read_listed(dataset: Dataset, entry: Entry) -> Episode:
 
 
 def _remove_old(place: Path, dataset: Dataset) -> None:
-    """Remove leftovers of killed processes, caches of missing episodes, and all but the caches used last.
+    """Remove leftovers of killed processes, caches of episodes that are gone, and all but the most recently used caches.
 
-    A process that uses a removed cache keeps it: a mapped file outlives its name.
+    A process that uses a removed cache can go on, since a mapped file exists until it is closed.
     """
     present = {entry.file for entry in dataset.entries()}
     usable: list[tuple[float, Path]] = []
@@ -232,7 +251,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _locked(places: Sequence[Path]) -> Iterator[Path]:
-    """Yield the first writable folder, locked against other processes."""
+    """Yield the first folder that can be written to, locked against other processes; raises DatasetError if there is none."""
     problems = []
     for place in places:
         if place.is_symlink():  # in a foreign dataset, it may lead to any folder of the user's

@@ -1,6 +1,7 @@
-"""The list of a dataset's episodes: a SQLite file in write-ahead mode, so that readers never meet half a change.
+"""Catalogue of a dataset: a SQLite file with an entry for each episode, and with people's remarks on episodes.
 
-It can be made again from the episodes' files, all but the notes.
+The file is in write-ahead mode, so that readers never see a part of a change. All but the remarks can be rebuilt from the
+episodes' files.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from robo_rl.types import Episode
 
 NAME = "catalogue.sqlite"
 DRAFT = "catalogue.draft"
-"""Name of a rebuilt catalogue until it replaces the damaged one."""
+"""name of a rebuilt catalogue until it replaces the damaged one"""
 Note = tuple[str, str]
-"""Identity of an episode, and a person's remark on it."""
+"""Identity of an episode, and a person's remark on the episode"""
 _COLUMNS = """identity TEXT PRIMARY KEY, file TEXT NOT NULL, bytes INTEGER NOT NULL, steps INTEGER NOT NULL,
     episode_return REAL, success INTEGER, terminated INTEGER NOT NULL, truncated INTEGER NOT NULL,
     stop_reason TEXT NOT NULL, seed INTEGER, instruction TEXT, source TEXT NOT NULL"""
@@ -36,29 +37,40 @@ _KINDS: dict[str, tuple[type, ...]] = {  # SQLite does not enforce column types
 
 @dataclass(frozen=True)
 class Entry:
-    """Facts about an episode that the catalogue knows without reading the episode's file."""
+    """Facts about one episode in the catalogue, which are known without reading the episode's file."""
 
     identity: str
-    """Name of the episode that stays the same, 32 hex digits."""
+    """identity of the episode, 32 hex digits; copies of the episode in other datasets have the same"""
     file: str
-    """Name of its file."""
+    """name of the episode's file in the folder of episodes"""
     bytes: int
-    """Size of the file."""
+    """[byte] size of the file"""
     steps: int
+    """number of steps"""
     episode_return: float
-    """Undiscounted sum of the rewards; NaN if one of them is NaN."""
+    """undiscounted sum of the rewards; NaN if a reward is NaN"""
     success: bool | None
+    """True if the task was done; None if the environment has no criterion"""
     terminated: bool
     truncated: bool
     stop_reason: str
+    """reason for the end, such as goal or time_limit"""
     seed: int | None
+    """seed of the episode; None if it is not known"""
     instruction: str | None
+    """task of the episode in words; None if it has none"""
     source: str
-    """What acted: "scripted", the name of a run, ..."""
+    """actor of the episode: "scripted", the name of a run, ..."""
 
     @classmethod
     def of(cls, episode: Episode, file: FileName, size: int) -> Entry:
-        """Return the entry of an episode, given its file and the file's size in bytes."""
+        """Return the entry of an episode.
+
+        Args:
+            episode: The episode.
+            file: Name of its file.
+            size: [byte] Size of the file.
+        """
         return cls(
             identity=file.identity,
             file=str(file),
@@ -76,7 +88,7 @@ class Entry:
 
 
 class Catalogue:
-    """Catalogue of a dataset: an entry for each episode, in the order in which they were added, and remarks on episodes."""
+    """Catalogue of a dataset: the entries of its episodes, in the order in which they were added, and remarks on episodes."""
 
     def __init__(self, folder: Path, name: str = NAME) -> None:
         self._database = Database(folder / name)
@@ -84,7 +96,7 @@ class Catalogue:
 
     @property
     def files(self) -> list[Path]:
-        """Existing files of the database, the main one last."""
+        """Files of the SQLite database that exist, the main one last."""
         return [path for end in ("-wal", "-shm", "") if (path := self.path.with_name(f"{self.path.name}{end}")).exists()]
 
     def create(self) -> None:
@@ -94,37 +106,37 @@ class Catalogue:
             connection.execute("CREATE TABLE IF NOT EXISTS notes (identity TEXT NOT NULL, note TEXT NOT NULL)")
 
     def add(self, entry: Entry) -> None:
-        """Add an entry durably: it survives a power cut after this returns."""
+        """Add an entry durably: after the call it survives a power cut."""
         self.put_back(entry, None)
 
     def put_back(self, entry: Entry, place: int | None) -> None:
-        """Add an entry at the place in the order where it was; last if `place` is taken, or None."""
+        """Add an entry at its former place in the catalogue's order; as the last one if the place is taken or None."""
         names = ", ".join(field.name for field in fields(Entry))
         free = "CASE WHEN EXISTS (SELECT 1 FROM episodes WHERE rowid = ?1) THEN NULL ELSE ?1 END"
         marks = ", ".join(f"?{number}" for number in range(2, len(fields(Entry)) + 2))
         self._database.change(f"INSERT INTO episodes (rowid, {names}) VALUES ({free}, {marks})", [(place, *astuple(entry))])
 
     def place_of(self, identity: str) -> int | None:
-        """Return the place of an entry in the order of the catalogue; None if there is no such entry."""
+        """Return the place of an entry in the catalogue's order, from 1; None if there is no such entry."""
         rows = self._rows("SELECT rowid FROM episodes WHERE identity = ?", identity)
         return rows[0][0] if rows else None
 
     def require_writable(self) -> None:
-        """Raise DatasetBusy while another process writes the file, DatasetError if nothing may be written."""
+        """Raise DatasetBusy if another process writes the file at present, DatasetError if it cannot be written to."""
         with self._database.writing() as connection:
             connection.execute("BEGIN IMMEDIATE")
 
     def correct(self, entry: Entry) -> None:
-        """Replace the entry of the same file; its place in the order stays."""
+        """Replace the entry with the same file name by a correct one; its place in the order stays."""
         settings = ", ".join(f"{field.name} = ?" for field in fields(Entry))
         self._database.change(f"UPDATE episodes SET {settings} WHERE file = ?", [(*astuple(entry), entry.file)])
 
     def remove(self, identity: str) -> None:
-        """Remove an entry; the remarks on the episode stay, in case it comes back."""
+        """Remove an entry. Remarks on the episode stay, in case the episode is restored."""
         self._database.change("DELETE FROM episodes WHERE identity = ?", [(identity,)])
 
     def note(self, identity: str, text: str) -> None:
-        """Add a remark on an episode, such as a person's."""
+        """Add a remark on an episode."""
         self._database.change("INSERT INTO notes VALUES (?, ?)", [(identity, text)])
 
     def notes(self, identity: str) -> list[str]:
@@ -141,17 +153,17 @@ class Catalogue:
         return [row for row in rows if all(isinstance(value, str) for value in row)]
 
     def add_notes(self, notes: Iterable[Note]) -> None:
-        """Add the missing remarks, all or none."""
+        """Add those remarks that the catalogue does not have yet, all or none."""
         present = Counter(self.all_notes())
         missing = [note for note in notes if not _taken(present, note)]
         self._database.change("INSERT INTO notes VALUES (?, ?)", missing)
 
     def noted(self) -> dict[str, int]:
-        """Return identity -> number of remarks, for episodes with remarks."""
+        """Return identity -> number of remarks, for the episodes that have remarks."""
         return dict(self._rows("SELECT identity, COUNT(*) FROM notes GROUP BY identity"))
 
     def entries(self) -> list[Entry]:
-        """Return all entries; raises DatabaseCorrupt if the file is damaged or not a catalogue."""
+        """Return all entries in order; raises DatabaseCorrupt if the file is damaged or no catalogue."""
         return [_entry(row) for row in self._rows("SELECT * FROM episodes ORDER BY rowid")]
 
     def require_sound(self) -> None:
@@ -168,7 +180,7 @@ class Catalogue:
 
 
 def _taken(present: Counter[Note], note: Note) -> bool:
-    """Remove a note from those present; return False if it was not among them."""
+    """Remove one note from `present`, and return True; return False if it is not there."""
     is_there = present[note] > 0
     present[note] -= is_there
     return is_there

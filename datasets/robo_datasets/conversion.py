@@ -1,4 +1,4 @@
-"""Convert datasets to and from foreign formats: report losses, store them in a side file, restore them at import."""
+"""Convert datasets to and from foreign formats: report what is lost, store it in a side file, and restore it at import."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from robo_datasets.formats.adjustments import NONE, Adjustments
 from robo_datasets.formats.extremes import Extremes
 from robo_datasets.formats.hdf5_file import damage_of_hdf5
 from robo_datasets.formats.importer import EpisodeImporter, held, importer_of
-from robo_datasets.formats.recording import FACTS, About, Foreign, Format, Reader, Recording
+from robo_datasets.formats.recording import FACTS, About, DetectedReader, Foreign, Format, MappedReader, Reader, Recording
 from robo_datasets.formats.side_file import Kept, SideFile, SideFileWriter, opened, rows_alike, side_path
 from robo_datasets.hdf5_arrays import created_hdf5
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.remarks import Remarks, remarks_for
 from robo_rl.entry_points import known, load
-from robo_rl.errors import BrokenPlugin, DatasetError, RoboRLError, fix_of
+from robo_rl.errors import BrokenPlugin, DatasetError, InvalidSetting, RoboRLError, fix_of
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import ActionSource, Episode
 
@@ -51,7 +51,13 @@ Progress = Callable[[int], None]
 
 
 def losses(form: Format, dataset: Dataset, remarks: Remarks | None = None) -> list[str]:
-    """Return one line for each loss of an export, with the number of episodes concerned; remarks: receives the episodes."""
+    """Return one line for each kind of data that an export would lose, with the number of episodes that have it.
+
+    Args:
+        form: Format of the export.
+        dataset: Dataset to be exported.
+        remarks: Collector that receives every episode on the way; None for none.
+    """
     counts: Counter[str] = Counter()
     last = _LastRewards()
     for episode in dataset:
@@ -73,8 +79,16 @@ def export(
 ) -> None:
     """Write a dataset in a foreign format, read it back, and store the differences in a side file.
 
-    keep_losses: write the side file. progress: receives the number of finished episodes. Raises DatasetError and then leaves
-    nothing behind.
+    Args:
+        form: Format of the export.
+        dataset: Dataset to export.
+        out: File or folder of the export, which must not exist.
+        keep_losses: True to write the side file.
+        progress: Called with the number of finished episodes.
+
+    Raises:
+        DatasetError: The dataset has no episodes, or episodes without a step; or the export cannot be written. Nothing is then
+            left at `out`.
     """
     if len(dataset) == 0:
         raise DatasetError(f"{dataset.path} has no episodes.", fix="record some first")
@@ -106,11 +120,26 @@ def import_dataset(
     shown: Mapping[str, float] | None = None,
     progress: Progress = lambda done: None,
 ) -> list[str]:
-    """Make a dataset of foreign data and return remarks for the user.
+    """Make a dataset of foreign data.
 
-    spec: of the environment, if the file has none. card: further entries of the dataset's card. adjustments: changes that the
-    user asks for. shown: observation -> largest magnitude that the environment shows. Restores everything from the side
-    file, if there is one and nothing is adjusted. Raises DatasetError, SpecMismatch and then leaves nothing behind.
+    If there is a side file, and neither `spec` nor `adjustments` are given, all that the export lost is restored from it.
+
+    Args:
+        form: Format of the data.
+        source: File or folder of the data.
+        out: Folder of the new dataset, which must not exist.
+        spec: Spec of the environment that the data must fit; None for the spec in the data, else one derived from the data.
+        card: Further entries of the dataset's card.
+        adjustments: Changes of the data that the user asks for.
+        shown: Observation -> largest magnitude in the environment, with which the data are compared; None for no comparison.
+        progress: Called with the number of finished episodes.
+
+    Returns:
+        Remarks for the user: what is missing, inferred or changed.
+
+    Raises:
+        DatasetError: The data cannot be read, or no episode is left. Nothing is then left at `out`.
+        SpecMismatch: The data do not fit `spec`. Nothing is then left at `out`.
     """
     with _reading(form, source), ExitStack() as stack:
         foreign = form.read(source)
@@ -127,12 +156,30 @@ def import_dataset(
 
 
 def with_exact_pictures(form: Format) -> Format:
-    """Return a format that writes pictures without loss; the format itself if it does so anyway."""
+    """Return the variant of a format that writes pictures without loss; the format itself if it has no other variant."""
     exact: Format = getattr(form, "exact", form)
     return exact
 
 
-def formats() -> list[Format]:
+def with_mapping(form: DetectedReader, path: Path | None) -> DetectedReader:
+    """Return a format that reads by the mapping of a YAML file; raises InvalidSetting if the format takes none."""
+    if path is None:
+        return form
+    if not isinstance(form, MappedReader):
+        what = f"{form.name} takes no mapping: its files say what is an observation and what an action."
+        raise InvalidSetting(what, got=f"--mapping {path}", fix="leave --mapping out")
+    return form.mapped(path)
+
+
+def writable(form: DetectedReader) -> Format:
+    """Return a format that can be written; raises InvalidSetting for one that is read alone."""
+    if not isinstance(form, Format):
+        names = [each.name for each in formats() if isinstance(each, Format)]
+        raise InvalidSetting(f"{form.name} is read alone.", got=f"--to {form.name}", allowed=", ".join(sorted(names)))
+    return form
+
+
+def formats() -> list[DetectedReader]:
     """Return the formats that are installed and load."""
     found = []
     for name in known("formats"):
@@ -141,7 +188,7 @@ def formats() -> list[Format]:
     return found
 
 
-def recognized(source: Path) -> Format:
+def recognized(source: Path) -> DetectedReader:
     """Return the format of a file or folder; raises DatasetError if none or several could read it."""
     if not source.exists():
         raise DatasetError(f"{source} does not exist.", fix="name a file or a folder")
@@ -179,7 +226,10 @@ class _Import:
         self.notes: list[str] = []
 
     def restores_all(self) -> bool:
-        """Return whether the side file fits: the foreign file reads as at its export, and no episode lost its counterpart."""
+        """Return whether the side file fits: the data have the same spec as at the export.
+
+        If the spec of the data differs from that of the dataset, every episode must also be in the side file, unchanged.
+        """
         assert self._side is not None
         if self._side.read_as != self._importer.spec.fingerprint:
             return False
@@ -189,7 +239,7 @@ class _Import:
         return all(recording.digest in known_digests for recording in self._foreign.recordings())
 
     def run(self, out: Path, card: dict[str, Any], progress: Progress) -> None:
-        """Make the dataset."""
+        """Make the dataset in the folder `out`; the remarks are then in `notes`."""
         side, counts = self._side, Counter[str]()
         waiting: dict[str, list[Kept]] = defaultdict(list)
         for stored in [] if side is None else reversed(side.kept):
@@ -229,7 +279,7 @@ class _Import:
             dataset.describe(dataset.card | {"remarks": [*self._importer.adjustments.lines(), *self.notes]})
 
     def _episode(self, recording: Recording, number: int) -> Episode | None:
-        """Return the episode of a recording; raises DatasetError with its name."""
+        """Convert a recording to an episode, None if no step is left; raises DatasetError, with the name of the recording."""
         try:
             return self._importer.episode(recording)
         except (RoboRLError, ValueError) as error:
@@ -238,20 +288,20 @@ class _Import:
 
 
 class _LastRewards:
-    """Rewards of last actions that are left out."""
+    """Sum of the rewards that are lost because the last action of an episode is left out."""
 
     def __init__(self) -> None:
         self._left_out: list[float] = []
         self._all: list[float] = []
 
     def add(self, rewards: npt.NDArray[Any], kept: int) -> None:
-        """Take the rewards of an episode of which the first `kept` steps are kept."""
+        """Add an episode: rewards (T,) of all its steps, of which the first `kept` are kept."""
         if kept < len(rewards):
             self._left_out.append(float(np.sum(rewards[kept:])))
             self._all.append(float(np.sum(rewards)))
 
     def lines(self) -> list[str]:
-        """Return a remark on the reward that is lost, none if none is."""
+        """Return a remark on the lost reward; no line if nothing is lost."""
         if not any(self._left_out):
             return []
         lost = f"{fmean(self._left_out):.6g} of {fmean(self._all):.6g} in the mean of {len(self._all)} episodes"
@@ -259,7 +309,7 @@ class _LastRewards:
 
 
 def _restore_labels(dataset: Dataset, side: SideFile) -> None:
-    """Store the side file's labels of episodes in the dataset."""
+    """Store the labels of the side file in the dataset, for the episodes that the dataset has."""
     present, sets = {entry.identity for entry in dataset.entries()}, dict[str, LabelSet]()
     with ExitStack() as stack:
         for name, identity, labels in side.labels():
@@ -305,7 +355,7 @@ def _rounded(recording: Recording, episode: Episode) -> Iterator[str]:
 
 
 def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str]:
-    """Yield a phrase for each part of an episode that an import would not restore."""
+    """Yield a phrase for each part of an episode that an import without the side file would not restore."""
     recording = form.reduced(episode, spec)
     if not recording.has_final_observation:
         yield WORDS["final observation"]
@@ -357,7 +407,7 @@ def _write_side_file(form: Format, dataset: Dataset, draft: Path) -> None:
 
 @contextmanager
 def _reading(form: Reader, source: Path) -> Iterator[None]:
-    """Convert the errors that libraries raise on damaged or hostile files into DatasetError."""
+    """Turn the errors that libraries raise inside the context, on damaged or hostile files, into DatasetError."""
     try:
         yield
     except RoboRLError:

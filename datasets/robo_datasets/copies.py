@@ -1,4 +1,4 @@
-"""Add changed copies of recorded episodes to a dataset: mirror images."""
+"""Add mirror images of recorded episodes to a dataset."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from robo_rl.environments.mirror import Mirror
 
 
 def add_mirrored(source: Dataset, mirror: Mirror, writer: DatasetWriter) -> int:
-    """Add the mirror image of every episode, with the labels of the original, and return their number.
+    """Add the mirror image of every episode, with the labels of the original, and return the number of images.
 
-    Labels are as good for the image: a reward that tells left from right is none for a symmetric task.
+    The labels hold for the image as well, since a reward for a symmetric task does not depend on left and right.
+
+    Args:
+        source: Dataset of the originals.
+        mirror: Mirror of the environment.
+        writer: Writer of the dataset to which the images are added; it may be that of `source`.
     """
     images = {entry.identity: writer.add(mirror.episode(source.read(entry))).identity for entry in source.entries()}
     for name in label_sets(source):

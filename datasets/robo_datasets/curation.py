@@ -1,4 +1,4 @@
-"""Make datasets from datasets: copies of some episodes, with their labels and notes; the sources stay as they are."""
+"""Make datasets from other datasets: copies of some episodes, with their labels and remarks. The sources are not changed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,20 @@ _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of episodes; criteria that are not set do not apply."""
+    """Criteria by which episodes are selected; an episode must meet all that are set."""
 
     success: bool | None = None
-    """Only successes, or only failures."""
+    """True for successful episodes only, False for failed ones only"""
     least_return: float | None = None
+    """smallest undiscounted return"""
     most_return: float | None = None
+    """largest undiscounted return"""
     least_steps: int = 0
+    """smallest number of steps"""
     source: str | None = None
-    """Only episodes of this actor, as `robo-rl data info` names it."""
+    """actor of the episodes, as `robo-rl data info` names it"""
     stop_reason: str | None = None
+    """stop reason of the episodes, such as time_limit"""
 
     def has(self, entry: Entry) -> bool:
         """Return whether an episode meets all criteria."""
@@ -47,9 +51,19 @@ class Selection:
 
 
 def make_dataset(out: Path, card: Mapping[str, Any], sources: Mapping[Path, Sequence[Entry]]) -> dict[Path, int]:
-    """Make a dataset of episodes of others, atomically, and return the number from each.
+    """Make a dataset of episodes of other datasets. It appears only when it is complete.
 
-    Raises SpecMismatch if they are of different environments, DatasetError; then nothing is left behind.
+    Args:
+        out: Folder of the new dataset, which must not exist.
+        card: Card of the new dataset.
+        sources: Folder of a dataset -> entries of the episodes that are copied from it.
+
+    Returns:
+        Folder of a dataset -> number of episodes that were copied from it.
+
+    Raises:
+        SpecMismatch: The datasets are of different environments.
+        DatasetError: An episode cannot be read or written. Nothing is then left at `out`.
     """
     datasets = [Dataset(path) for path in sources]
     for source in datasets[1:]:
@@ -60,9 +74,20 @@ def make_dataset(out: Path, card: Mapping[str, Any], sources: Mapping[Path, Sequ
 
 
 def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWriter) -> int:
-    """Copies episodes with labels, comparisons and notes and returns their number; existing ones are only completed.
+    """Copy episodes of a dataset into another one, with their labels, comparisons and remarks.
 
-    Raises SpecMismatch if the datasets are of different environments.
+    For an episode that the target has already, only missing labels and comparisons are added.
+
+    Args:
+        source: Dataset of the episodes.
+        entries: Their entries.
+        writer: Writer of the target.
+
+    Returns:
+        The number of episodes that were added.
+
+    Raises:
+        SpecMismatch: The datasets are of different environments.
     """
     target = writer.dataset
     target.spec.require(source.spec, what=f"{source.path} is of another environment than {target.path}")
@@ -82,7 +107,10 @@ def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWrit
 
 
 def inherited(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return environment, arguments and reference for the card of a dataset made from others, if all of them agree."""
+    """Return the entries of a new card that a dataset takes over from the cards of its sources.
+
+    These are `environment` and `arguments`, if all cards agree on both, and `reference`, if they agree on that, too.
+    """
     origins = [(card.get("environment"), card.get("arguments")) for card in cards]
     if None in origins[0] or any(origin != origins[0] for origin in origins):
         return {}
@@ -92,10 +120,12 @@ def inherited(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def differing_arguments(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a line for each argument of the environment in which datasets differ, though their specs agree.
+    """Return a line for each argument of the environment in which datasets of one spec differ.
 
-    cards: path of a dataset -> its card. A spec knows no pose and no field of view of a camera, no light and no mass: two
-    datasets of one spec may still show different worlds.
+    A spec does not have the pose of a camera, light or mass. So two datasets of one spec may still differ in these.
+
+    Args:
+        cards: Path of a dataset -> its card.
     """
     made = {path: card.get("arguments") or {} for path, card in cards.items() if card.get("environment")}
     names = sorted({name for arguments in made.values() for name in arguments})
@@ -109,9 +139,18 @@ def differing_arguments(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def shares(entries: list[Entry], fractions: Mapping[str, float], seed: int) -> dict[str, list[Entry]]:
-    """Return name -> entries, drawn at random without overlap.
+    """Divide episodes at random into parts without overlap.
 
-    Raises InvalidSetting unless the fractions add up to 1, if a name is no folder's, or if a share is too small for an episode.
+    Args:
+        entries: Entries of the episodes.
+        fractions: Name of a part -> its share of the episodes; the shares add up to 1.
+        seed: Seed of the drawing.
+
+    Returns:
+        Name of a part -> its entries.
+
+    Raises:
+        InvalidSetting: The shares do not add up to 1, a name cannot be that of a folder, or a part gets no episode.
     """
     if wrong := [name for name in fractions if not _PART.fullmatch(name)]:
         raise InvalidSetting("A part has an impossible name.", got=wrong[0], allowed=_PART.pattern)

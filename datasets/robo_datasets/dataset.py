@@ -1,11 +1,11 @@
-"""A dataset: a folder of episodes of one environment spec, read by anyone, written by one process at a time.
+"""A dataset: a folder of episodes of one environment spec. Any number of processes may read it, one at a time may write.
 
-DATASET/dataset.json      schema, spec, card (its origin), and a checksum over them
-catalogue.sqlite  list of the episodes; can be rebuilt from them
+DATASET/dataset.json      schema, spec, card (see `Dataset.card`), and a checksum over them
+catalogue.sqlite  list of the episodes; can be rebuilt from the episodes' files
 episodes/         one file each (robo_datasets.episode_file)
-journal/          the episode under way
-labels/           rewards of models, one file a set (robo_datasets.labels)
-preferences/      comparisons of segments, one file a set (robo_datasets.preferences)
+journal/          steps of the episode that is being recorded
+labels/           rewards by models, one file per set (robo_datasets.labels)
+preferences/      comparisons of segments, one file per set (robo_datasets.preferences)
 quarantine/       unreadable files; nothing is ever deleted
 """
 
@@ -39,10 +39,15 @@ FOLDERS = ("episodes", "journal", "labels", "preferences", "quarantine")
 
 
 class Dataset:
-    """Reads a dataset; each episode is checked against its hash."""
+    """A dataset that is open for reading. Each episode that is read is checked against its hash."""
 
     def __init__(self, path: Path) -> None:
-        """Open a dataset; raises DatasetNotFound, DatasetError for another schema."""
+        """Open the dataset in the folder `path`.
+
+        Raises:
+            DatasetNotFound: The folder is no dataset.
+            DatasetError: The dataset has another schema, or its description is damaged or was changed.
+        """
         self.path = path
         self._description = _describe(path)
         self.spec = _spec_of(path, self._description)
@@ -52,9 +57,18 @@ class Dataset:
 
     @classmethod
     def create(cls, path: Path, spec: EnvironmentSpec, card: Mapping[str, Any] | None = None) -> Dataset:
-        """Make an empty dataset; raises DatasetError if the folder is not empty.
+        """Make an empty dataset, and open it.
 
-        It gets its name when it is complete, unless the empty folder exists already, for example as a mounted disk.
+        The folder appears under its name only when the dataset is complete, unless an empty folder of this name exists already,
+        for example as a mounted disk.
+
+        Args:
+            path: Folder of the dataset; it must not exist, or be empty.
+            spec: Spec of the environment.
+            card: Origin of the dataset, see the property `card`.
+
+        Raises:
+            DatasetError: The folder is not empty.
         """
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise DatasetError(f"{path} is not empty.", fix="name a new folder, or add to it with --append")
@@ -68,20 +82,26 @@ class Dataset:
 
     @property
     def card(self) -> dict[str, Any]:
-        """Origin of the dataset: recipe, versions, arguments."""
+        """Card of the dataset: where it comes from, such as environment, its arguments, policy, versions and figures."""
         return card_as_recorded(self._description["card"])
 
     def describe(self, card: Mapping[str, Any]) -> None:
-        """Replace the card in one step."""
+        """Replace the card; a reader sees the old card or the new one, never a part."""
         self._description |= {"card": dict(card)}
         _write_description(self.path, self._description)
 
     def entries(self) -> list[Entry]:
-        """Return the entries of all episodes, in the order of recording."""
+        """Return the catalogue's entries of all episodes, in the order in which they were added."""
         return self.catalogue.entries()
 
     def read(self, entry: Entry) -> Episode:
-        """Return an episode; raises EpisodeCorrupt if its file was changed, SpecMismatch for a foreign one."""
+        """Read the episode of an entry.
+
+        Raises:
+            EpisodeCorrupt: The file was changed after it was written.
+            SpecMismatch: The episode is of another environment than the dataset.
+            DatasetNotFound: The file is missing.
+        """
         found = read_episode(self.path / "episodes" / entry.file)
         self.spec.require(found.spec, what=f"Episode {entry.file} is of another environment than the dataset")
         return found.episode
@@ -93,12 +113,25 @@ class Dataset:
         return (self.read(entry) for entry in self.entries())
 
     def writer(self) -> DatasetWriter:
-        """Return a writer of this dataset, for use in a `with` block."""
+        """Return a writer of this dataset, which locks the dataset inside a `with` block."""
         return DatasetWriter(self)
 
 
 def dataset_lock(path: Path, name: str, busy: DatasetBusy) -> IO[bytes]:
-    """Return a lock of a dataset, held until closed; raises `busy`, and DatasetError if nothing may be written."""
+    """Take a lock of a dataset.
+
+    Args:
+        path: Folder of the dataset.
+        name: Name of the lock's file in the folder.
+        busy: Error to raise if another process holds the lock.
+
+    Returns:
+        The lock, which is held until it is closed.
+
+    Raises:
+        DatasetBusy: `busy`.
+        DatasetError: The folder cannot be written to.
+    """
     try:
         return exclusive_lock(path / name, busy)
     except OSError as error:
@@ -106,14 +139,17 @@ def dataset_lock(path: Path, name: str, busy: DatasetBusy) -> IO[bytes]:
 
 
 class DatasetWriter:
-    """Adds episodes; holds the dataset's lock, so that two processes never write at once."""
+    """Writer that adds episodes to a dataset.
+
+    Inside its `with` block it holds the lock of the dataset, so that two processes never write at once.
+    """
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Take the lock; raises DatasetBusy while another process has it, DatasetError if nothing may be written."""
+        """Take the lock; raises DatasetBusy while another process holds it, DatasetError if the folder cannot be written to."""
         path = self.dataset.path
         require_no_links(path)
         busy = DatasetBusy(f"Another process is writing {path}.", fix="wait for it, or record into another folder")
@@ -126,20 +162,35 @@ class DatasetWriter:
         self._lock = None
 
     def add(self, episode: Episode, identity: str | None = None) -> Entry:
-        """Store an episode durably, on disk and in the catalogue."""
+        """Store an episode durably: write its file, and add it to the catalogue.
+
+        Args:
+            episode: The episode.
+            identity: Identity of the episode, 32 hex digits; None for a new random one.
+
+        Returns:
+            The new entry of the catalogue.
+
+        Raises:
+            InvalidEpisode: The episode does not fit the spec of the dataset.
+            DatasetError: The file cannot be written; nothing of the episode is then visible.
+        """
         with self._written() as folder:
             file = write_episode(folder, identity or new_identity(), episode, self.dataset.spec, self.dataset.packing)
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def copy(self, source: Dataset, entry: Entry) -> Entry:
-        """Store an episode of another dataset of the same spec, byte for byte: packed pictures are not packed again."""
+        """Copy the file of an episode from another dataset of the same spec, byte for byte, and return its new entry.
+
+        Pictures that are compressed with loss are not compressed a second time.
+        """
         episode = source.read(entry)
         with self._written() as folder:
             file = copy_episode(source.path / "episodes" / entry.file, folder)
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def store(self, entry: Entry, content: bytes) -> Entry:
-        """Store an encoded episode; raises EpisodeCorrupt if content and entry disagree."""
+        """Store the content of an episode's file; raises EpisodeCorrupt unless the content has the hash in the file's name."""
         with self._written() as folder:
             store_episode(folder, entry.file, content)
         return self.adopt(entry)
@@ -156,17 +207,20 @@ class DatasetWriter:
             ) from error
 
     def adopt(self, entry: Entry) -> Entry:
-        """Add an episode whose file is in place to the catalogue."""
+        """Add an episode to the catalogue, whose file is already in the folder of episodes."""
         self.dataset.catalogue.add(entry)
         return entry
 
     def journal(self, spec: EnvironmentSpec) -> Journal:
-        """Return a new journal of an environment; store its episode under the identity in the journal's file name."""
+        """Return a new journal for the steps of an episode.
+
+        Its file name is the identity under which the finished episode must be stored.
+        """
         return Journal(self.dataset.path / "journal", new_identity(), spec)
 
 
 def new_identity() -> str:
-    """Return 32 random hex digits."""
+    """Return a new identity of an episode: 32 random hex digits."""
     return uuid.uuid4().hex
 
 
@@ -195,7 +249,7 @@ def _write_description(path: Path, description: Mapping[str, Any]) -> None:
 
 
 def _require_as_written(path: Path, description: Mapping[str, Any]) -> None:
-    """Raise DatasetError if the checksum of a description is wrong; older versions wrote none."""
+    """Raise DatasetError if a description has a wrong checksum; one without a checksum, of an older version, passes."""
     if description.get(CHECKSUM) not in (None, _checksum(description)):
         raise DatasetError(
             f"{path / DESCRIPTION} was changed after it was written.",
@@ -218,7 +272,7 @@ def _spec_of(path: Path, description: Mapping[str, Any]) -> EnvironmentSpec:
 
 
 def card_as_recorded(card: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a card in which the environment is spelled as today."""
+    """Return a card with the environment's name and arguments in the present format; those of older versions are converted."""
     if not isinstance(card.get("environment"), str):
         return dict(card)
     name, arguments = environment_as_recorded(card["environment"], card.get("arguments") or {})
@@ -239,7 +293,7 @@ def _faults_of_card(card: object) -> str | None:
 
 
 def require_no_links(path: Path) -> None:
-    """Raise DatasetError if writing into a foreign dataset would follow a link out of it, or wait at a pipe for ever."""
+    """Raise DatasetError if a dataset has a link, which could lead writes out of its folder, or a pipe in place of a file."""
     lists = [path / "lock", path / "quarantine" / "entries.jsonl"]
     found = [*path.iterdir(), *(path / "labels").glob("*"), *lists]
     if links := [entry for entry in found if entry.is_symlink()]:

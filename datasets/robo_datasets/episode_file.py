@@ -5,9 +5,9 @@
     observations/<name>  (T+1, ...)      reward_terms/<name>  (T,)
     actions, policy_actions  (T, A)      rewards, sources, costs/<name>  (T,)      timestamps  (T+1,) [s]
     header               the rest as JSON in UTF-8: schema, ends, seed, instruction, spec, metadata
-    packed/<camera>  (bytes,)            packed_ends/<camera>     instead of an observation that a dataset packs
+    packed/<camera>  (bytes,)            packed_ends/<camera>     instead of pictures that are compressed with loss
 
-A file is written under a temporary name, made durable, then renamed: under its final name it is complete.
+A file is written under a temporary name, made durable, and then renamed. So a file under its final name is complete.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ from robo_rl.types import Episode
 SCHEMA = "robo_rl.episode/1"
 NAME = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{16})\.h5")
 LAYOUT = ("v110", "v110")
-"""File format of HDF5 since 2016; the older one adds 2 KB for each array: short episodes become five times as large."""
+"""HDF5's file format since 2016; the older format adds 2 KB per array, which makes short episodes five times as large"""
 TEMPORARY = ".tmp"
+"""suffix of a file that is not complete yet"""
 _OUT_OF_MEMORY = re.compile(r"memory allocation failed|[Uu]nable to allocate|can't allocate")
-"""In HDF5's own errors, which have no number."""
+"""texts by which HDF5's errors of missing memory are recognised, since they have no number"""
 _ARRAYS = ("actions", "policy_actions", "rewards", "sources", "timestamps")
 _FACTS = ("terminated", "truncated", "stop_reason", "success", "seed", "spec_fingerprint", "instruction")
 
 
 class EpisodeFile(NamedTuple):
-    """Contents of an episode's file."""
+    """Content of an episode's file: the episode, and the spec of its environment."""
 
     episode: Episode
     spec: EnvironmentSpec
@@ -62,19 +63,19 @@ class EpisodeFile(NamedTuple):
 
 @dataclass(frozen=True)
 class FileName:
-    """Parts of the name of an episode's file."""
+    """Name of an episode's file, which has the hash of the file's content."""
 
     identity: str
-    """32 hex digits"""
+    """identity of the episode, 32 hex digits"""
     digest: str
-    """the first 16 hex digits of the SHA-256 of the content"""
+    """first 16 hex digits of the SHA-256 of the file's content"""
 
     def __str__(self) -> str:
         return f"{self.identity}.{self.digest}.h5"
 
     @classmethod
     def parse(cls, name: str) -> FileName:
-        """Return the parts of a name; raises EpisodeCorrupt for other names, such as a path out of the folder."""
+        """Return the parts of a name; raises EpisodeCorrupt for any other text, such as a path out of the folder."""
         match = NAME.fullmatch(name)
         if match is None:
             raise EpisodeCorrupt(f"{name!r} is no name of an episode's file.", got=name, allowed="<32 hex>.<16 hex>.h5")
@@ -82,9 +83,21 @@ class FileName:
 
 
 def write_episode(folder: Path, identity: str, episode: Episode, spec: EnvironmentSpec, how: Packing | None = None) -> FileName:
-    """Write an episode durably into a folder and return its file name; raises OSError if the disk is full.
+    """Write an episode durably into a folder.
 
-    how: lossy compression of pictures; None keeps them exactly.
+    Args:
+        folder: Folder of episodes.
+        identity: Identity of the episode, 32 hex digits.
+        episode: The episode.
+        spec: Spec of its environment.
+        how: Lossy compression of its pictures; None to keep them exactly.
+
+    Returns:
+        The name of the file.
+
+    Raises:
+        InvalidEpisode: The episode does not fit the spec.
+        OSError: The file cannot be written, for example because the disk is full.
     """
     name, content = encoded_episode(identity, episode, spec, how)
     place_episode(folder, name, content)
@@ -94,7 +107,10 @@ def write_episode(folder: Path, identity: str, episode: Episode, spec: Environme
 def encoded_episode(
     identity: str, episode: Episode, spec: EnvironmentSpec, how: Packing | None = None
 ) -> tuple[FileName, bytes | memoryview]:
-    """Return name and content of an episode's file; raises InvalidEpisode if it was recorded with another spec."""
+    """Return name and content of an episode's file, without writing it; raises InvalidEpisode unless the spec is its own.
+
+    The arguments are those of `write_episode`.
+    """
     if episode.spec_fingerprint != spec.fingerprint:
         raise InvalidEpisode(
             "The episode was not recorded with this spec.", got=episode.spec_fingerprint, allowed=spec.fingerprint
@@ -105,35 +121,50 @@ def encoded_episode(
 
 
 def store_episode(folder: Path, file: str, content: bytes) -> None:
-    """Write an encoded episode durably; raises EpisodeCorrupt unless name and content agree."""
+    """Write the content of an episode's file durably; raises EpisodeCorrupt unless it has the hash in the name `file`."""
     name, content = _checked(file, content)
     place_episode(folder, name, content)
 
 
 def copy_episode(path: Path, folder: Path) -> FileName:
-    """Copies an episode's file byte for byte; raises the errors of reading and writing."""
+    """Copy an episode's file into another folder, byte for byte, and return its name.
+
+    Raises:
+        EpisodeCorrupt: The file was changed after it was written.
+        DatasetNotFound: There is no such file.
+        OSError: The file cannot be read, or the copy cannot be written.
+    """
     name, content = _content(path, path.name)
     place_episode(folder, name, content)
     return name
 
 
 def place_episode(folder: Path, name: FileName, content: bytes | memoryview) -> None:
-    """Write a file durably under its name; raises OSError if the disk is full."""
+    """Write content durably to the file of this name, without a check of the hash; raises OSError if the disk is full."""
     write_durably(folder / str(name), content, draft=folder / f"{name.identity}{TEMPORARY}")
 
 
 def read_episode(path: Path, name: str = "") -> EpisodeFile:
-    """Return an episode and its spec; raises EpisodeCorrupt unless every byte is as written.
+    """Read an episode's file.
 
-    name: that the file had when it was written, by default its own. Raises DatasetNotFound without a file; any other
-    DatasetError says nothing about the episode: disk, rights or memory prevent reading.
+    Args:
+        path: The file.
+        name: Name that the file had when it was written, if it was renamed since; "" for its present name.
+
+    Returns:
+        The episode and the spec of its environment.
+
+    Raises:
+        EpisodeCorrupt: A byte of the file was changed after it was written, or it is no episode.
+        DatasetNotFound: There is no such file.
+        DatasetError: Disk, rights or memory prevent reading now; this says nothing about the episode.
     """
     name = name or path.name
     return _read(name, lambda: _content(path, name)[1])
 
 
 def episode_in(name: str, content: bytes) -> EpisodeFile:
-    """Return the episode in a file's content, as `read_episode` does."""
+    """Return the episode in the content of a file with this name; raises EpisodeCorrupt as `read_episode` does."""
     return _read(name, lambda: _checked(name, content)[1])
 
 
@@ -158,7 +189,7 @@ def _read(name: str, content_of: Callable[[], bytes]) -> EpisodeFile:
 
 
 def unreadable(name: str, error: BaseException) -> DatasetError:
-    """Return the error of a file that disk, rights or memory prevent from being read."""
+    """Return the error to raise if disk, rights or memory prevent a file from being read, which says nothing about the file."""
     fix = fix_of(error if isinstance(error, OSError) and error.errno else MemoryError())
     again = "then the same command again; a file that can never be read may be moved away by hand"
     got = " ".join(f"{type(error).__name__}: {error}".split())
@@ -166,7 +197,7 @@ def unreadable(name: str, error: BaseException) -> DatasetError:
 
 
 def _content(path: Path, name: str) -> tuple[FileName, bytes]:
-    """Return name and content of a file; raises EpisodeCorrupt unless they agree."""
+    """Read a file, and return its parsed name and content; raises EpisodeCorrupt unless the content has the name's hash."""
     FileName.parse(name)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -218,14 +249,24 @@ def episode_arrays(episode: Episode) -> dict[str, Array]:
 
 
 def episode_facts(episode: Episode) -> dict[str, Any]:
-    """Return the fields that are not arrays, without the metadata."""
+    """Return name -> value of an episode's fields that are not arrays, without the metadata."""
     return {name: getattr(episode, name) for name in _FACTS}
 
 
 def episode_of(
     arrays: Mapping[str, Array], facts: Mapping[str, Any], metadata: Mapping[str, Any], spec: EnvironmentSpec
 ) -> Episode:
-    """Return the episode of these parts; raises EpisodeCorrupt if spec and fingerprint disagree."""
+    """Return the episode that these parts make up; the inverse of `episode_arrays` and `episode_facts`.
+
+    Args:
+        arrays: Path in the file -> array.
+        facts: Name -> value of the fields that are not arrays.
+        metadata: Metadata of the episode.
+        spec: Spec of the environment.
+
+    Raises:
+        EpisodeCorrupt: The facts have the fingerprint of another spec.
+    """
     episode = Episode(
         observations={name: arrays[f"observations/{name}"] for name in spec.observation},
         reward_terms=_under("reward_terms/", arrays),
@@ -269,9 +310,9 @@ def _decode(arrays: Mapping[str, Any]) -> EpisodeFile:
 
 
 def require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
-    """Raise InvalidEpisode unless every array has the shape and type of its spec; NaN is allowed.
+    """Raise InvalidEpisode unless every array of an episode has the shape and type of its spec; NaN is allowed.
 
-    NumPy would otherwise broadcast: one action a step would be learnt from as if it were all of them.
+    Without this check NumPy would broadcast an array of another shape in a training, and nobody would notice.
     """
     if set(episode.observations) != set(spec.observation):
         raise InvalidEpisode(
@@ -301,7 +342,7 @@ def require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
 
 
 def _is_such(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Return whether a type is acceptable: any float for a float, any integer for a choice, else only itself."""
+    """Return whether an array of type `found` is accepted as `wanted`: any float for a float, any signed integer for one."""
     return found == wanted or (found.kind == wanted.kind and found.kind in "fi")
 
 

@@ -1,4 +1,4 @@
-"""Figures of a dataset card: number and quality of episodes, and one hash over all of them."""
+"""Figures of a dataset's card: number and quality of its episodes, and one hash over all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from robo_rl.types import ActionSource
 
 
 def figures_of(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return episodes, steps, range of undiscounted returns, success rate (None without a criterion), content hash."""
+    """Return the figures of some episodes, as entries of a card.
+
+    Returns:
+        `episodes` and `steps`: their numbers. `return`: least, mean and most undiscounted return; None without an episode.
+        `success`: share of successes, 0 to 1; None if no episode has a criterion. `content`: hash over all episodes.
+    """
     returns = [entry.episode_return for entry in entries]
     judged = [entry.success for entry in entries if entry.success is not None]
     return {
@@ -26,7 +31,12 @@ def figures_of(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def normalised(episode_return: float, reference: Mapping[str, Any]) -> float:
-    """Return 100 (R - random) / (expert - random), the score of D4RL (Fu et al. 2020); `reference` is that of a card."""
+    """Return 100 (R - random) / (expert - random), the score of D4RL (Fu et al. 2020).
+
+    Args:
+        episode_return: Undiscounted return R of an episode.
+        reference: Entry `reference` of a card, with the mean returns `random` and `expert`.
+    """
     random, expert = float(reference["random"]), float(reference["expert"])
     return 100 * (episode_return - random) / (expert - random)
 
@@ -37,5 +47,5 @@ def actor_name(source: int) -> str:
 
 
 def content_hash(entries: Sequence[Entry]) -> str:
-    """Return the SHA-256 over the digests of the episodes' files: it changes with any byte, or their order."""
+    """Return the SHA-256 over the digests of the episodes' files. It changes with any byte of a file, and with their order."""
     return hashlib.sha256("".join(FileName.parse(entry.file).digest for entry in entries).encode()).hexdigest()

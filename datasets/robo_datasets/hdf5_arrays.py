@@ -1,4 +1,4 @@
-"""Read arrays of an HDF5 file that may be hostile: nothing outside the file is opened."""
+"""Read arrays of an HDF5 file that may be hostile (nothing outside the file is opened), and write HDF5 files safely."""
 
 from __future__ import annotations
 
@@ -25,30 +25,31 @@ except ModuleNotFoundError:
 Array = npt.NDArray[Any]
 
 MOST_UNPACKED = 1_100
-"""Largest ratio of unpacked to packed bytes; deflate reaches 1,032 at most."""
+"""largest ratio of unpacked to packed bytes; deflate reaches 1,032 at most"""
 FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
-"""Other filters are code that HDF5 loads from plugins."""
+"""filters of an array that are allowed; others are code that HDF5 would load from plugins"""
 PICTURES = [h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_FLETCHER32]
-"""Filters of our pictures, in this order."""
+"""filters of the pictures that `write_array` writes, in this order"""
 MOST_METADATA = 1 << 22
-"""[bytes] Size of HDF5's cache."""
+"""[byte] largest cache of metadata of an open file"""
 CHECKSUM = 4
-"""[byte] of FLETCHER32 behind a chunk."""
+"""[byte] length of the FLETCHER32 checksum after a chunk"""
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """Limits on the contents of a file."""
+    """Limits on what an HDF5 file may contain."""
 
     deepest: int = 2
-    """Levels of groups."""
+    """largest number of levels of groups"""
     most_arrays: int = 1_000
-    """Arrays and groups in all."""
+    """largest number of arrays and groups together"""
     most_bytes: int = 1 << 36
-    """64 GiB, unpacked."""
+    """[byte] largest size of all arrays, unpacked; 64 GiB"""
     filters: frozenset[int] = frozenset(FILTERS)
+    """filters of an array that are allowed"""
     may_hold_texts: bool = False
-    """Strings, and rows of bytes of different length."""
+    """True to allow strings, and rows of bytes of different lengths"""
 
 
 EPISODE = Allowance()
@@ -59,14 +60,16 @@ FOREIGN = Allowance(
     filters=frozenset(FILTERS | {h5py.h5z.FILTER_LZF}),  # h5py brings LZF along
     may_hold_texts=True,
 )
-"""A whole dataset of another program in one file."""
+"""Limits for a file of another program, which may hold a whole dataset"""
 
 
 @contextmanager
 def created_hdf5(path: Path, *, track_order: bool = False) -> Iterator[h5py.File]:
-    """Yield a new file to write to; raises OSError at the end if the disk is full.
+    """Yield a new HDF5 file to write to. Raises OSError at the end of the block if a write has failed, as on a full disk.
 
-    HDF5 does not survive a failed write (version 2.0 then reads freed memory), so failures are hidden from it.
+    HDF5 itself must not notice a failed write, since version 2.0 then reads freed memory. So failures are hidden from it.
+
+    track_order: True to keep the order in which groups and arrays are created.
     """
     with path.open("w+b", buffering=0) as raw:
         sink = _Sink(raw)
@@ -81,7 +84,7 @@ def created_hdf5(path: Path, *, track_order: bool = False) -> Iterator[h5py.File
 
 
 class _Sink(io.RawIOBase):
-    """File that stores the first failure instead of raising it, and ignores later writes."""
+    """File that keeps the first error of a write in `failure`, instead of raising it, and ignores all later writes."""
 
     def __init__(self, file: io.FileIO) -> None:
         super().__init__()
@@ -130,7 +133,7 @@ class _Sink(io.RawIOBase):
 
 
 def write_array(group: h5py.Group, name: str, array: Array) -> None:
-    """Write an array with checksums: pictures deflated in chunks of one frame, other arrays raw in large chunks."""
+    """Write an array with checksums. Pictures are deflated in chunks of one frame, other arrays are raw in large chunks."""
     if array.size == 0:
         group.create_dataset(name, data=array)  # nothing to protect, and no chunk may be empty
         return
@@ -141,13 +144,16 @@ def write_array(group: h5py.Group, name: str, array: Array) -> None:
 
 
 def read_arrays(file: h5py.File, file_size: int) -> dict[str, Array]:
-    """Return path, "group/name" -> array, for an episode's file; raises the errors of `plain_datasets`."""
+    """Read all arrays of an episode's file: path, "group/name" -> array. Raises EpisodeCorrupt as `plain_datasets` does.
+
+    file_size: [byte] size of the file.
+    """
     found = plain_datasets(file, file_size).items()
     return {path: _inflated(dataset) if _is_pictures(dataset) else np.asarray(dataset[()]) for path, dataset in found}
 
 
 def _is_pictures(dataset: h5py.Dataset) -> bool:
-    """Return whether an array is of pictures, deflated by `write_array`, one frame in a chunk."""
+    """Return whether an array has pictures as `write_array` stores them, deflated with one frame per chunk."""
     creation = dataset.id.get_create_plist()
     filters = [creation.get_filter(index)[0] for index in range(creation.get_nfilters())]
     whole = math.prod(dataset.shape) > 0 and dataset.id.get_num_chunks() == len(dataset) if dataset.chunks else False
@@ -155,7 +161,10 @@ def _is_pictures(dataset: h5py.Dataset) -> bool:
 
 
 def _inflated(dataset: h5py.Dataset) -> Array:
-    """Return inflated pictures, with zlib-ng twice as fast as HDF5's own zlib. The file's hash covers their checksums."""
+    """Return the pictures of an array, inflated by zlib-ng, which is twice as fast as HDF5's own zlib.
+
+    Their checksums are not compared, since the hash of the whole file was. Raises EpisodeCorrupt if a picture is damaged.
+    """
     pictures = np.empty(dataset.shape, np.uint8)
     inside = (0,) * (dataset.ndim - 1)
     for row, picture in enumerate(pictures):
@@ -172,7 +181,7 @@ def _inflated(dataset: h5py.Dataset) -> Array:
 
 
 def limit_metadata(file: h5py.File) -> None:
-    """Limits HDF5's metadata cache of a file, which takes 250 MB of memory by default."""
+    """Limit the cache of metadata of an open file to MOST_METADATA; by default HDF5 takes 250 MB of memory."""
     config = file.id.get_mdc_config()
     config.max_size = min(config.max_size, MOST_METADATA)
     config.initial_size, config.min_size = min(config.initial_size, MOST_METADATA), min(config.min_size, MOST_METADATA)
@@ -180,10 +189,10 @@ def limit_metadata(file: h5py.File) -> None:
 
 
 class PlainDatasets(Mapping[str, h5py.Dataset]):
-    """Arrays of a file by path, "group/name", opened on access.
+    """Mapping from path, "group/name", to the arrays of a file. An array is opened only on access.
 
-    HDF5 scans all open arrays whenever one is closed, and each has a cache: reading time would grow with the square of their
-    number.
+    HDF5 scans all open arrays whenever one is closed, so with all of them open the time for reading would grow with the square
+    of their number.
     """
 
     def __init__(self, file: h5py.File, paths: Iterable[str]) -> None:
@@ -205,10 +214,16 @@ class PlainDatasets(Mapping[str, h5py.Dataset]):
 
 
 def plain_datasets(file: h5py.File, file_size: int, allowance: Allowance = EPISODE) -> PlainDatasets:
-    """Return the readable arrays by path, "group/name"; raises EpisodeCorrupt before a large allocation.
+    """Check all arrays of a file, and return them by path, "group/name".
 
-    Refuses links out of the file, virtual and external storage, filters that are not allowed, types that are neither plain
-    numbers nor allowed texts, and more unpacked bytes than a file of this size can hold.
+    Args:
+        file: The open file.
+        file_size: [byte] Size of the file.
+        allowance: Limits on its contents.
+
+    Raises:
+        EpisodeCorrupt: The file has a link, virtual or external storage, a filter or type that is not allowed, or declares
+            more data than the limits or its size allow. No large memory is allocated before.
     """
     paths, declared = [], 0
     for path, dataset in _Search(allowance).datasets(file, 0):
@@ -224,13 +239,13 @@ def plain_datasets(file: h5py.File, file_size: int, allowance: Allowance = EPISO
 
 
 class _Search:
-    """Walk through a file that counts nodes, so that cyclic groups end it."""
+    """Walk through the groups of a file. It counts groups and arrays, so that groups that contain themselves end the walk."""
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance, self._count = allowance, 0
 
     def datasets(self, group: h5py.Group, depth: int) -> Iterator[tuple[str, h5py.Dataset]]:
-        """Yield path and array of all arrays below a group."""
+        """Yield path and array of all arrays below a group; depth: level of the group, 0 for the file itself."""
         most = self._allowance.most_arrays
         self._count += len(group)
         if self._count > most or depth > self._allowance.deepest:

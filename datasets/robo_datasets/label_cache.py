@@ -1,9 +1,9 @@
-"""Cache of reward models' labels. It is read again without the model or the pictures.
+"""Cache of the labels of reward models. Cached labels can be used without the model or the pictures.
 
-    FOLDER/labels.sqlite   labels: name of the model, hash of its weights and settings, content of the episode -> labels
-                           makers: settings of a model -> its name and hash, for when the weights are gone
+    FOLDER/labels.sqlite   labels: name of the model, hash of its weights and settings, hash of the episode -> labels
+                           makers: settings of a model -> its name and hash, for a model whose weights are gone
 
-The content of an episode is the hash in its file's name, so copies of a dataset share their labels.
+The hash of an episode is the one in its file's name, so copies of a dataset share their labels.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ _SCHEMA = f"""CREATE TABLE IF NOT EXISTS labels
     (content TEXT NOT NULL, {COLUMNS}, bound TEXT NOT NULL, PRIMARY KEY (model, weights_hash, content));
 CREATE TABLE IF NOT EXISTS makers (settings TEXT PRIMARY KEY, model TEXT NOT NULL, weights_hash TEXT NOT NULL)"""
 TOGETHER = 500
-"""Episodes in one query; SQLite takes 999 parameters."""
+"""number of episodes in one query, since SQLite takes 999 parameters"""
 
 
 class LabelCache:
-    """Cache of labels of any dataset by any model; `given` counts the hits, `dropped` the damaged rows that it deleted."""
+    """Cache of the labels that any reward models gave to episodes of any datasets.
+
+    The attribute `given` counts the episodes whose labels were found, `dropped` the damaged rows that were deleted.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Open a cache and make its folder; raise DatasetError if that fails."""
+        """Open the cache in a folder, which is made if it does not exist; raises DatasetError if that fails."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -51,14 +54,14 @@ class LabelCache:
         self.given = self.dropped = 0
 
     def find(self, maker: Maker, entries: Sequence[Entry], *, with_gaps: bool) -> Iterator[Mapping[str, RewardLabels]]:
-        """Yield mappings from an episode's identity to its labels, many episodes at a time.
+        """Yield the cached labels of some episodes: mappings from identity to labels, many episodes at a time.
 
         Episodes that are not in the cache are left out. Damaged rows are deleted.
 
         Args:
             maker: Identity of the model.
-            entries: The episodes that are asked for.
-            with_gaps: Whether to yield episodes of which some steps have no label, too.
+            entries: Entries of the episodes.
+            with_gaps: True to yield also the labels of episodes in which some steps have no label.
         """
         for start in range(0, len(entries), TOGETHER):
             some = {_content(entry): entry for entry in entries[start : start + TOGETHER]}
@@ -72,7 +75,7 @@ class LabelCache:
                 yield wanted
 
     def add(self, maker: Maker, entry: Entry, labels: RewardLabels) -> None:
-        """Store the labels of an episode durably."""
+        """Store the labels that the model `maker` gave to an episode, durably."""
         row, content = row_of(labels), _content(entry)
         values = content, *row, _bound(content, row)
         self._database.change(f"INSERT OR REPLACE INTO labels VALUES ({', '.join('?' * len(values))})", [values])
@@ -84,7 +87,7 @@ class LabelCache:
             self.dropped += len(contents)
 
     def held(self) -> AbstractContextManager[None]:
-        """Return a context manager for many fast writes; a power cut may undo its last second, a killed process nothing."""
+        """Return a context in which many writes are fast: a power cut may undo the last second, a killed process nothing."""
         return self._database.held()
 
     def remember(self, model: RewardModel, maker: Maker) -> None:

@@ -1,4 +1,4 @@
-"""Label a dataset with a reward model, episode by episode; can be stopped and resumed."""
+"""Label a dataset with a reward model, episode by episode. The work can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from robo_rl.system.prefetch import prefetched
 from robo_rl.types import RewardLabels
 
 Answers = Callable[[Sequence[Entry]], Generator[tuple[Entry, RewardLabels], None, None]]
-"""Labels episodes lazily, in any order."""
+"""Function that yields the labels of the given episodes, one by one and in any order"""
 
 
 def label(
@@ -32,14 +32,28 @@ def label(
     replay: bool = False,
     answers: Answers | None = None,
 ) -> int:
-    """Labels the episodes without labels, or with gaps, in the set `name` and returns their number.
+    """Label all episodes of a dataset that have no labels in the set `name`, or that have steps without a label (gaps).
 
-    Labels of an episode are durable before the model gets the next one, so a killed process repeats only episodes in progress.
-    Cached labels are reused. Episodes with gaps are labelled again, because an answer may have been missing temporarily; if
-    the model is gone, or with `replay`, gaps remain.
-    replay: use the cache only. answers: runs the model elsewhere.
-    Raises InvalidSetting if the set holds labels of another model, or if labels are missing and the model is gone or
-    `replay` is set; DatasetBusy while another process labels the set.
+    The labels of an episode are stored durably before the model gets the next episode. So a killed process repeats only the
+    episodes in progress. Episodes with gaps are labelled again, because an answer of the model may have been missing for a
+    while; if the model is not available, or with `replay`, the gaps remain.
+
+    Args:
+        dataset: Dataset to label.
+        model: Reward model.
+        name: Name of the label set.
+        watch: Passes the episodes on one by one; may show progress.
+        cache: Cache whose labels are used first, and to which new ones are added; None for no cache.
+        replay: True to use only the cache, and never the model.
+        answers: Runs the model elsewhere; None to run it in this process.
+
+    Returns:
+        The number of episodes that had no labels, or gaps.
+
+    Raises:
+        InvalidSetting: The set has labels of another model. Or the cache lacks labels, and the model is not available or not
+            to be used.
+        DatasetBusy: Another process labels the set.
     """
     labels = LabelSet(dataset, name)
     with _alone(dataset, name), labels.held(), nullcontext() if cache is None else cache.held():
@@ -76,7 +90,10 @@ def _answers_here(dataset: Dataset, model: RewardModel) -> Answers:
 
 
 def _maker_of(model: RewardModel, cache: LabelCache | None, replay: bool) -> tuple[Maker, RoboRLError | None]:
-    """Return a model's identity and None, or the cached identity and the reason not to use the model."""
+    """Return the identity of a model, and None; or its identity from the cache, and the reason why the model is not used.
+
+    Raises that reason if the cache does not have the identity either.
+    """
     problem: RoboRLError = InvalidSetting(
         "Labels shall be replayed without asking the model, and the cache does not have them."
     )
@@ -95,11 +112,22 @@ def _maker_of(model: RewardModel, cache: LabelCache | None, replay: bool) -> tup
 
 
 def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:
-    """Write the labels of a set, permuted over its valid steps, as another set, and return the number of episodes.
+    """Write a control set: the labels of a set, shuffled over all labelled steps of all episodes.
 
-    Control of every result with a reward model: a learner that does as well with these has not used the model's judgement.
-    Raises UnknownName for a missing source, InvalidSetting if it has no labels of the episodes or the other set is of another
-    model.
+    A learner that does as well with shuffled labels has not used the judgement of the reward model.
+
+    Args:
+        dataset: The dataset.
+        source: Name of the set whose labels are shuffled.
+        name: Name of the control set.
+        seed: Seed of the permutation.
+
+    Returns:
+        The number of episodes in the control set.
+
+    Raises:
+        UnknownName: There is no set `source`.
+        InvalidSetting: The set `source` has no labels of the episodes, or `name` has labels of another model.
     """
     labels = LabelSet.existing(dataset, source)
     with _alone(dataset, name):
@@ -120,9 +148,16 @@ def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:
 
 
 def write(dataset: Dataset, name: str, found: Mapping[str, RewardLabels]) -> None:
-    """Write labels, by identity of their episodes, into the set `name`, in one step.
+    """Write labels into the set `name`, all or none.
 
-    Raises InvalidSetting if the set has labels of another maker, DatasetBusy while another process labels it.
+    Args:
+        dataset: The dataset.
+        name: Name of the set.
+        found: Identity of an episode -> its labels.
+
+    Raises:
+        InvalidSetting: The set has labels of another model.
+        DatasetBusy: Another process labels the set.
     """
     with _alone(dataset, name):
         _write(dataset, name, found)
@@ -135,7 +170,7 @@ def _write(dataset: Dataset, name: str, found: Mapping[str, RewardLabels]) -> No
 
 
 def _require_same(name: str, there: set[tuple[str, str]], new: set[tuple[str, str]]) -> None:
-    """Raise InvalidSetting if a set that holds labels would get those of another model."""
+    """Raise InvalidSetting if a set that has labels of the models `there` would get labels of the models `new`."""
     if there and there != new:
         raise InvalidSetting(
             f"The label set {name!r} is of another model.",
@@ -151,7 +186,7 @@ def _described(maker: tuple[str, str]) -> str:
 
 @contextmanager
 def _alone(dataset: Dataset, name: str) -> Iterator[None]:
-    """Keep a second process from labelling the same set."""
+    """Lock a label set against other processes inside the context; raises DatasetBusy if another process has the lock."""
     require_no_links(dataset.path)
     busy = DatasetBusy(f"Another process is labelling {dataset.path} as {name!r}.", fix="wait for it, or give another --name")
     with dataset_lock(dataset.path, f"labels/{name}.lock", busy):

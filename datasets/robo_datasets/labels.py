@@ -1,7 +1,7 @@
-"""Rewards of models for recorded episodes, in named sets; the episodes' files are never changed.
+"""Labels: rewards by models for recorded episodes, in named sets. The episodes' files are never changed.
 
-Each set is a SQLite file in write-ahead mode: one row for each episode, with a SHA-256 over all of it. Sets of older versions
-have one over the numbers alone, and are read as before.
+A set is a SQLite file in write-ahead mode. It has one row per episode, with a SHA-256 over the whole row. In sets of older
+versions the SHA-256 is over the numbers alone; these sets can still be read.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from robo_rl.types import RewardLabels
 
 COLUMNS = """values_f32 BLOB NOT NULL, valid BLOB NOT NULL, confidence_f32 BLOB,
     model TEXT NOT NULL, weights_hash TEXT NOT NULL, prompt_hash TEXT NOT NULL, sha256 TEXT NOT NULL"""
-"""Of the labels of one episode, as `row_of` and `labels_of` write and read them."""
+"""SQL columns of the labels of one episode, as `row_of` writes and `labels_of` reads them"""
 WHOLE = "row:"
-"""Before a hash over the whole row, identity, model and hashes included."""
+"""prefix of a hash over the whole row, with identity, model and its hashes"""
 
 
 class LabelSet:
-    """One set of labels of a dataset; unlabelled episodes are missing from it, not zero."""
+    """One set of labels of a dataset. An episode without labels is missing in the set; its rewards do not count as zero."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
-        """Open a set, created by its first label; raises InvalidSetting for a name that no file can have."""
+        """Open a set, whose file the first labels create; raises InvalidSetting if no file can have this name."""
         if not NAME.fullmatch(name):
             raise InvalidSetting("A label set has an impossible name.", got=name, allowed=NAME.pattern)
         self.name = name
@@ -45,7 +45,7 @@ class LabelSet:
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> LabelSet:
-        """Return an existing set; raises UnknownName with the close matches, DatasetError if it is damaged."""
+        """Open and check an existing set; raises UnknownName if there is none, DatasetError if it is damaged."""
         if name not in (names := label_sets(dataset)):
             raise UnknownName("label set", name, names)
         found = cls(dataset, name)
@@ -53,7 +53,10 @@ class LabelSet:
         return found
 
     def add(self, identity: str, labels: RewardLabels) -> None:
-        """Store the labels of an episode durably, in place of earlier ones; raises InvalidSetting if lengths differ."""
+        """Store the labels of an episode durably, in place of earlier ones.
+
+        Raises InvalidSetting unless there is one label per step.
+        """
         self.add_all({identity: labels})
 
     def add_all(self, found: Mapping[str, RewardLabels]) -> None:
@@ -64,7 +67,7 @@ class LabelSet:
         self._database.change("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def held(self) -> AbstractContextManager[None]:
-        """Return a context in which writes are fast: a power cut may undo the last second of them, a killed process none."""
+        """Return a context in which writes are fast: a power cut may undo the last second, a killed process nothing."""
         return self._database.held()
 
     def _require_fit(self, identity: str, labels: RewardLabels) -> None:
@@ -74,7 +77,7 @@ class LabelSet:
             raise InvalidSetting("Labels and episode differ in length.", got=sorted(lengths), allowed=f"{steps} steps")
 
     def read(self, identity: str) -> RewardLabels | None:
-        """Return the labels of an episode, None if it has none; raise EpisodeCorrupt if they were altered in the file."""
+        """Return the labels of an episode, None if it has none; raises EpisodeCorrupt if the row was changed."""
         rows = self._rows("SELECT * FROM labels WHERE identity = ?", identity)
         return self._labels(rows[0]) if rows else None
 
@@ -113,7 +116,7 @@ class LabelSet:
 
     @property
     def makers(self) -> set[tuple[str, str]]:
-        """(model, hash of its weights) of all that gave labels to this set."""
+        """Name and hash of the weights of each model whose labels are in this set."""
         return {(model, weights) for model, weights in self._rows("SELECT DISTINCT model, weights_hash FROM labels")}
 
     def count(self, entries: Iterable[Entry]) -> int:
@@ -122,7 +125,7 @@ class LabelSet:
         return sum(int(labels.valid.sum()) for labels in found if labels is not None)
 
     def digest(self, entries: Iterable[Entry]) -> str:
-        """Return a hash (16 hex digits) of the labels of these episodes; raises DatasetError if the set is empty."""
+        """Return a hash over the labels of these episodes, 16 hex digits; raises DatasetError if the set has no file yet."""
         with self._database.reading() as connection:
             found = dict(connection.execute("SELECT identity, sha256 FROM labels"))
         return hashlib.sha256("\n".join(found.get(entry.identity, "none") for entry in entries).encode()).hexdigest()[:16]
@@ -134,14 +137,14 @@ def label_sets(dataset: Dataset) -> list[str]:
 
 
 def row_of(labels: RewardLabels) -> tuple[Any, ...]:
-    """Return labels as a row with the values of COLUMNS; the last one is the SHA-256 of the numbers."""
+    """Return labels as values for COLUMNS, of which the last one is the SHA-256 of the numbers."""
     confidence = None if labels.confidence is None else labels.confidence.astype(np.float32).tobytes()
     numbers = (labels.values.astype(np.float32).tobytes(), labels.valid.astype(np.bool_).tobytes(), confidence)
     return (*numbers, labels.model, labels.weights_hash, labels.prompt_hash, _digest(*numbers))
 
 
 def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
-    """Return the labels of a row with the values of COLUMNS; None if the numbers were changed."""
+    """Return the labels in the values of COLUMNS; None if the numbers do not have the SHA-256."""
     values, valid, confidence, model, weights, prompt, digest = row
     if _digest(values, valid, confidence) != digest:
         return None
@@ -156,12 +159,12 @@ def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
 
 
 def _sealed(identity: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a row of a set, with a hash that binds the numbers to the episode and the model."""
+    """Return the row of an episode in a set: values of COLUMNS, with a hash that also covers the episode and the model."""
     return (identity, *row[:-1], _seal(identity, row))
 
 
 def _unsealed(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the values of COLUMNS; raises ValueError if the hash over the row is wrong."""
+    """Return the values of COLUMNS from the row of a set; raises ValueError if the hash over the row is wrong."""
     identity, *kept, seal = row
     if not seal.startswith(WHOLE):
         return (*kept, seal)

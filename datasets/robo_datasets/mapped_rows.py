@@ -1,4 +1,4 @@
-"""Rows of a replay (robo_rl.replay.rows) in .npy files, one for each array: written once, then mapped read-only."""
+"""Rows of a replay memory (robo_rl.replay.rows) in .npy files, one per array: written once, then mapped read-only."""
 
 from __future__ import annotations
 
@@ -18,9 +18,21 @@ from robo_rl.types import Array, Layout
 
 
 def write_rows(folder: Path, layout: Layout, count: int, parts: Iterable[Mapping[str, Array]]) -> dict[str, str]:
-    """Write `count` rows durably, part by part, and return name -> SHA-256; raises OSError if the disk is full.
+    """Write rows durably into one .npy file per array, part by part.
 
-    Files are written, not mapped: a write to a mapped file on a full disk kills the process.
+    The files are not mapped for writing, because a write to a mapped file on a full disk kills the process.
+
+    Args:
+        folder: Folder for the files.
+        layout: Name of an array -> shape of a row and type.
+        count: Number of rows in all parts together.
+        parts: Name -> (n, ...) rows of each part, in order.
+
+    Returns:
+        Name -> SHA-256 of the file.
+
+    Raises:
+        OSError: The disk is full.
     """
     with ExitStack() as stack:
         files = {
@@ -34,7 +46,22 @@ def write_rows(folder: Path, layout: Layout, count: int, parts: Iterable[Mapping
 
 
 def map_rows(folder: Path, layout: Layout, count: int, digests: Mapping[str, str]) -> dict[str, Array]:
-    """Return name -> (count, ...) read-only; raises OSError, KeyError or ValueError unless every byte is as written."""
+    """Map the files that `write_rows` has written.
+
+    Args:
+        folder: Folder of the files.
+        layout: As for `write_rows`.
+        count: As for `write_rows`.
+        digests: Result of `write_rows`, with which every byte is compared.
+
+    Returns:
+        Name -> array (count, ...), read-only.
+
+    Raises:
+        OSError: A file cannot be read.
+        KeyError: A digest is missing.
+        ValueError: A file was changed after it was written, or has another shape or type.
+    """
     for name in layout:
         require_plain(_file(folder, name))
         with _file(folder, name).open("rb") as file:  # also brings the file into the system's memory, if it fits

@@ -1,6 +1,6 @@
 """Lossy compression of an episode's pictures: JPEG frame by frame, or an AV1 video.
 
-Packed pictures differ from those that the policy saw. By default, a dataset keeps pictures exactly.
+Packed pictures differ slightly from those that the policy saw. By default a dataset keeps pictures exactly.
 """
 
 from __future__ import annotations
@@ -22,35 +22,33 @@ from robo_rl.errors import EpisodeCorrupt, InvalidSetting, optional, require_all
 from robo_rl.system.threads import ordinary_scheduling
 
 Pictures = npt.NDArray[np.uint8]
-"""(T, H, W, 3) RGB"""
+"""Pictures (T, H, W, 3), RGB"""
 Bytes = npt.NDArray[np.uint8]
-"""(N,)"""
+"""Bytes (N,)"""
 MOST_BYTES = 1 << 36
-"""64 GiB of pictures in an episode; hdf5_arrays.Allowance."""
+"""[byte] largest size of the unpacked pictures of an episode, 64 GiB, as in hdf5_arrays.Allowance"""
 MOST_UNPACKED = {"jpeg": 2_000, "av1": 100_000}
-"""Largest ratio of unpacked to packed bytes: pictures of one colour, 1920 x 1080, reach 350 and 60,000."""
-
-
+"""largest ratio of unpacked to packed bytes; pictures of one colour, 1920 x 1080, reach 350 and 60,000"""
 PADDED, MARGIN = 2, 1 << 16
-"""Of a film's frames: a codec may fill them up to whole blocks; [pixel]."""
+"""a decoder may take frames of PADDED times the declared pixels plus MARGIN, since codecs fill frames up to whole blocks"""
 
 
 class Packing(Protocol):
-    """Protocol of a compression of a camera's pictures."""
+    """Protocol of a lossy compression of the pictures of a camera."""
 
     name: str
 
     def pack(self, pictures: Pictures) -> list[bytes]:
-        """Return the encoded parts: one for each frame, or one for all of them."""
+        """Return the encoded pictures: one part per frame, or one part for all frames."""
 
 
 @dataclass(frozen=True)
 class JPEG(Packing):
-    """One JPEG for each frame, colours in full resolution: frames can be read individually."""
+    """Compression to one JPEG per frame, with colours in full resolution. Frames can be decoded one by one."""
 
     name = "jpeg"
     quality: int = 95
-    """1 to 100; OpenCV's default."""
+    """quality, 1 to 100; the default is OpenCV's"""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"quality": (1 <= self.quality <= 100, "1 to 100")})
@@ -66,18 +64,18 @@ class JPEG(Packing):
 
 @dataclass(frozen=True)
 class AV1(Packing):
-    """One video for each episode and camera: smallest, but decoded from its beginning."""
+    """Compression to one video per episode and camera. It is the smallest, but must be decoded from its beginning."""
 
     name = "av1"
     quality: int = 30
-    """Constant rate factor, 1 to 63, less is better; LeRobot's default."""
+    """constant rate factor, 1 to 63, of which a lower one gives better pictures; the default is LeRobot's"""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"quality": (1 <= self.quality <= 63, "1 to 63")})
 
     @override
     def pack(self, pictures: Pictures) -> list[bytes]:
-        """Return one part; raises InvalidSetting if PyAV has no encoder."""
+        """Return one part with all frames; raises InvalidSetting if PyAV has no AV1 encoder, MissingExtra without PyAV."""
         with optional("Pictures packed as AV1", "av", "films"):
             import av
 
@@ -114,13 +112,26 @@ def packing(words: str) -> Packing | None:
 
 
 def packed(pictures: Pictures, how: Packing) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """Return all parts concatenated, and their ends."""
+    """Compress pictures; return all parts joined (N,), and the end of each part in it (parts,)."""
     parts = how.pack(pictures)
     return np.frombuffer(b"".join(parts), np.uint8), np.cumsum([len(part) for part in parts])
 
 
 def unpacked(name: str, content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[int, ...]) -> Pictures:
-    """Return pictures of a shape, (T, H, W, 3); raises EpisodeCorrupt before a large allocation."""
+    """Decompress pictures.
+
+    Args:
+        name: Name of the compression.
+        content: All parts, joined (N,).
+        ends: End of each part in `content`.
+        shape: Shape (T, H, W, 3) that the pictures must have.
+
+    Returns:
+        Pictures (T, H, W, 3), RGB.
+
+    Raises:
+        EpisodeCorrupt: The parts are damaged or have another shape. A hostile shape is refused before memory is allocated.
+    """
     size = math.prod(shape)
     if name not in PACKINGS or len(shape) != 4 or size > min(MOST_BYTES, MOST_UNPACKED[name] * content.size):
         raise EpisodeCorrupt(
@@ -157,7 +168,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
 
 
 def size_of_jpeg(part: bytes) -> tuple[int, int] | None:
-    """Return height and width in the frame header of a JPEG (ITU T.81, B.2.2), None if there is none."""
+    """Return height and width [pixel] from the frame header of a JPEG (ITU T.81, B.2.2); None if there is no header."""
     place = 2 if part[:2] == b"\xff\xd8" else len(part)
     while place + 9 <= len(part) and part[place] == 0xFF:
         marker, length = part[place + 1], int.from_bytes(part[place + 2 : place + 4], "big")
@@ -168,7 +179,7 @@ def size_of_jpeg(part: bytes) -> tuple[int, int] | None:
 
 
 def most_pixels(height: int, width: int) -> dict[str, str]:
-    """Return the options of a decoder that refuses frames of another size than their file declares."""
+    """Return the options with which a decoder refuses frames that are much larger than height and width [pixel] say."""
     return {"max_pixels": str(PADDED * height * width + MARGIN)}
 
 

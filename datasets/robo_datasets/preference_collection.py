@@ -1,4 +1,4 @@
-"""Collect preferences of a rater over pairs of segments; each answer is durable before the next question."""
+"""Ask a rater which of two segments is better, for many pairs. Each answer is stored durably before the next question."""
 
 from __future__ import annotations
 
@@ -18,24 +18,33 @@ from robo_rl.rewards.preferences.raters import Rater, Segment
 from robo_rl.types import Episode, Preference
 
 HELD = 256
-"""Episodes kept in memory."""
+"""number of episodes that are kept in memory"""
 
 
 class Question(NamedTuple):
-    """Episodes and first steps of two segments of equal length."""
+    """Question about two segments of equal length; each has an episode and the number of its first step, from 0."""
 
     first: tuple[Entry, int]
     second: tuple[Entry, int]
 
 
 Watch = Callable[[Sequence[Question]], Iterable[Question]]
-"""Passes questions on one by one; may show progress."""
+"""Function that passes questions on one by one, and may show progress"""
 
 
 def draw_questions(entries: Sequence[Entry], pairs: int, length: int, seed: int) -> list[Question]:
-    """Return pairs of different segments of `length` steps, drawn uniformly over all possible first steps.
+    """Draw pairs of different segments, uniformly over all segments of the episodes.
 
-    A larger `pairs` only appends. Raises InvalidSetting if the episodes are too short for two segments.
+    With a larger number of pairs and the same seed, the same pairs come first.
+
+    Args:
+        entries: Entries of the episodes.
+        pairs: Number of pairs.
+        length: Number of steps of a segment.
+        seed: Seed of the drawing.
+
+    Raises:
+        InvalidSetting: The episodes are too short for two segments.
     """
     places = [(entry, start) for entry in entries for start in range(entry.steps - length + 1)]
     if len(places) < 2:
@@ -54,19 +63,33 @@ def draw_questions(entries: Sequence[Entry], pairs: int, length: int, seed: int)
 
 @runtime_checkable
 class Expecting(Protocol):
-    """A rater that shows how many comparisons are to come."""
+    """Rater that shows how many comparisons are to come."""
 
     def expect(self, total: int) -> None:
-        """Take the number of comparisons to come."""
+        """Set the number of comparisons that are to come."""
 
 
 def collect_preferences(
     dataset: Dataset, rater: Rater, drawn: Sequence[Question], length: int, name: str, watch: Watch = iter
 ) -> int:
-    """Store a rater's answers to the open questions in the set `name` and return their number.
+    """Ask a rater all questions that it has not answered in a set yet, and store the answers.
 
-    A question stays open if the rater is unreachable. Raises InvalidSetting if the set holds segments of another length,
-    EpisodeCorrupt if an episode was changed or removed after the rater saw it.
+    A question to which the rater gives no answer, because it cannot be reached, stays open.
+
+    Args:
+        dataset: Dataset of the segments.
+        rater: The rater.
+        drawn: The questions.
+        length: Number of steps of a segment.
+        name: Name of the set of preferences.
+        watch: Passes the open questions on one by one; may show progress.
+
+    Returns:
+        The number of new answers.
+
+    Raises:
+        InvalidSetting: The set compares segments of another length.
+        EpisodeCorrupt: An episode was changed or removed while the rater compared it; that answer is not stored.
     """
     preferences, rater_name, answered = PreferenceSet(dataset, name), ":".join(rater.identity), 0
     lengths = {stop - start for each in preferences for _, start, stop in (each.first, each.second)}
@@ -102,7 +125,13 @@ def collect_preferences(
 
 
 def agreement(dataset: Dataset, preferences: Iterable[Preference]) -> tuple[int, int]:
-    """Return the number of comparisons that agree with the recorded returns, and of those with different returns."""
+    """Compare answers with the sums of the recorded rewards of the segments.
+
+    Ties, skipped questions and segments of equal sums are left out.
+
+    Returns:
+        The number of answers that prefer the segment with the larger sum, and the number of compared answers.
+    """
     decided = [each for each in preferences if each.label in (0, 1)]
     places = sorted({place for each in decided for place in (each.first, each.second)})
     wanted = {identity: [*group] for identity, group in groupby(places, key=itemgetter(0))}
@@ -117,7 +146,7 @@ def agreement(dataset: Dataset, preferences: Iterable[Preference]) -> tuple[int,
 
 
 _Stamp = tuple[int, int, int] | None
-"""Inode, size and time of a file, which differ after any change; None if it is gone"""
+"""Inode, size and time of a file, which differ after any change; None for a file that is gone"""
 
 
 def _stamp(dataset: Dataset, entry: Entry) -> _Stamp:

@@ -1,7 +1,7 @@
-"""Comparisons of segments of a dataset, in named sets; people, models and oracles may share one.
+"""Comparisons of segments of a dataset, in named sets. People, models and oracles may answer in the same set.
 
-DATASET/preferences/NAME.sqlite, in write-ahead mode: one row for each pair and rater, in the order of the answers, with a
-SHA-256 over it. Rows of older versions have none and stay readable.
+A set is a SQLite file in write-ahead mode, DATASET/preferences/NAME.sqlite. It has one row per pair and rater, in the order of
+the answers, with a SHA-256 over the row. Rows of older versions have no SHA-256 and stay readable.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _COLUMNS = f"""first TEXT NOT NULL, first_start INTEGER NOT NULL, first_stop INT
 
 
 class PreferenceSet:
-    """Answers of raters on pairs, at most one for each rater and pair."""
+    """Set of the answers of raters on pairs of segments, at most one per rater and pair."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
-        """Open a set, created by its first comparison; raises InvalidSetting for a name that no file can have."""
+        """Open a set, whose file the first answer creates; raises InvalidSetting if no file can have this name."""
         if not NAME.fullmatch(name):
             raise InvalidSetting("A set of preferences has an impossible name.", got=name, allowed=NAME.pattern)
         self.name, self._dataset = name, dataset.path
@@ -42,13 +42,13 @@ class PreferenceSet:
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> PreferenceSet:
-        """Return an existing set; raises UnknownName with the close matches."""
+        """Open an existing set; raises UnknownName if there is none."""
         if name not in (names := preference_sets(dataset)):
             raise UnknownName("set of preferences", name, names)
         return cls(dataset, name)
 
     def add(self, preferences: Iterable[Preference]) -> None:
-        """Store comparisons durably, all or none; a rater's first answer on a pair stays."""
+        """Store answers durably, all or none. If a rater has answered on a pair before, the earlier answer stays."""
         require_no_links(self._dataset)
         rows = [(*each.first, *each.second, _stored(each.label), each.rater, each.kind) for each in preferences]
         try:
@@ -62,7 +62,7 @@ class PreferenceSet:
             connection.executemany(query, [(*row, _digest(row)) for row in rows])
 
     def __iter__(self) -> Iterator[Preference]:
-        """Yield the comparisons in the order of the answers; raises EpisodeCorrupt if one was changed."""
+        """Yield the answers in the order in which they were stored; raises EpisodeCorrupt if a row was changed."""
         column = "sha256" if self._database.rows("preferences", _HASHED) else "NULL"
         for *row, digest in self._database.rows("preferences", f"SELECT {_FACTS}, {column} FROM preferences ORDER BY rowid"):
             if digest not in (None, _digest(row)) or not _is_plain(row):
@@ -75,14 +75,14 @@ class PreferenceSet:
             yield Preference((first, a, b), (second, c, d), "skip" if label == SKIP else label, rater, kind)
 
     def require_sound(self) -> None:
-        """Raise DatasetError unless the file is whole and every comparison unchanged."""
+        """Raise DatasetError if the file is damaged or a row was changed."""
         self._database.require_sound()
         for _ in self:
             pass
 
 
 def preference_sets(dataset: Dataset) -> list[str]:
-    """Return the names of a dataset's sets."""
+    """Return the names of the sets of preferences of a dataset."""
     return sorted(path.stem for path in Path(dataset.path / FOLDER).glob(f"*{SUFFIX}"))
 
 

@@ -1,7 +1,8 @@
 """Statistics of a dataset: ranges, faults, saturation, returns, coverage of states and actions.
 
-Episodes are read one at a time. The profile follows that of OG-MARL (https://github.com/instadeepai/og-marl), whose coverage,
-unique pairs of state and action, is 1 for any continuous data; here pairs are binned, and their distances are measured.
+Episodes are read one at a time. The profile follows that of OG-MARL (https://github.com/instadeepai/og-marl). OG-MARL measures
+coverage by the share of unique pairs of state and action, which is 1 for any continuous data; so pairs are binned here, and
+their distances are measured.
 """
 
 from __future__ import annotations
@@ -23,17 +24,20 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode
 
 DRAWN = 5_000
-"""Steps of an actor for its coverage: it falls as data grow, so all actors are measured on as many."""
+"""number of steps on which the coverage of an actor is measured; it is the same for all, since coverage falls as data grow"""
 BINS = 5
-"""Bins of each dimension, between its least and its greatest value."""
+"""number of bins of each dimension, between its least and its greatest value"""
 SATURATED = 1 - 1e-6
 BLOCK = 256  # rows
 HISTOGRAM = 10
-"""Bins of the returns."""
+"""number of bins of the histograms of returns and lengths"""
 
 
 def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
-    """Return the profile as JSON values; raises EpisodeCorrupt if an episode cannot be read."""
+    """Return the statistics of a dataset as JSON values; raises EpisodeCorrupt if an episode is damaged.
+
+    watch: passes the entries on one by one; may show progress.
+    """
     entries = dataset.entries()
     arrays: dict[str, _Moments] = {}
     pairs: dict[str, list[Array]] = {}
@@ -64,10 +68,15 @@ def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
 
 
 def coverage(pairs: npt.NDArray[np.float64]) -> dict[str, Any] | None:
-    """Return the coverage of pairs (N, D) of state and action; None for fewer than two, or if nothing varies.
+    """Return measures of how much of the space of states and actions the data cover.
 
-    `unique_bins`: number of occupied bins, of BINS ** D, per pair. `nearest`: median distance to the nearest other pair,
-    relative to that after shuffling each dimension independently: 1 if no two are related.
+    Args:
+        pairs: (N, D) States with their actions.
+
+    Returns:
+        `pairs`: number of pairs. `unique_bins`: number of occupied bins, of BINS ** D in all, divided by the number of pairs.
+        `nearest`: median distance to the nearest other pair, divided by the same after each dimension was shuffled on its own;
+        it is 1 if the dimensions are independent. None for fewer than two pairs, or if nothing varies.
     """
     pairs = pairs[np.isfinite(pairs).all(1)]
     varied = pairs[:, np.ptp(pairs, axis=0) > 0] if len(pairs) else pairs
@@ -86,7 +95,10 @@ def coverage(pairs: npt.NDArray[np.float64]) -> dict[str, Any] | None:
 
 
 class _Moments:
-    """Range, mean and spread of an array's finite values, by its last dimension (over all dimensions for pictures)."""
+    """Range, mean and standard deviation of the finite values of an array over all episodes.
+
+    A vector has them for each of its elements, a picture one of each.
+    """
 
     def __init__(self) -> None:
         self._count: Any = 0
@@ -98,7 +110,7 @@ class _Moments:
         self._nan = self._infinite = self._saturated = 0
 
     def add(self, values: Array) -> None:
-        """Take an episode's values (T, ...), in blocks of rows: pictures need a float for each pixel."""
+        """Add the values (T, ...) of an episode, in blocks of rows, since each pixel of a picture becomes a float."""
         for start in range(0, len(values), BLOCK):
             part = values[start : start + BLOCK]
             self._add(part.reshape(len(part), -1) if part.ndim < 3 else part.reshape(-1, 1))
@@ -117,7 +129,10 @@ class _Moments:
         self._most = np.maximum(self._most, np.where(is_finite, values, -np.inf).max(0))
 
     def to_json(self, *, is_bounded: bool) -> dict[str, Any]:
-        """Return the least, greatest, mean and standard deviation of all values and of each dimension, and the faults."""
+        """Return range, mean and standard deviation of all values and of each dimension, and the number of faults.
+
+        is_bounded: True for values in [-1, 1], whose share at the limits is then given, too.
+        """
         if self._shift is None or not np.all(self._count):
             return {"values": int(np.sum(self._count)), "nan": self._nan, "infinite": self._infinite}
         count, total = self._count, int(np.sum(self._count))
@@ -154,14 +169,14 @@ def _arrays(episode: Episode) -> dict[str, Array]:
 
 
 def _pairs(spec: EnvironmentSpec, episode: Episode) -> npt.NDArray[np.float64]:
-    """Return (T, D): observations without pictures, concatenated with the actions."""
+    """Return the states with their actions (T, D): observations without pictures, joined with the actions."""
     steps = len(episode)
     seen = [episode.observations[name][:steps].reshape(steps, spec.observation[name].size) for name in columns_of(spec)]
     return np.concatenate([*seen, episode.actions.reshape(steps, spec.action.size if not spec.action.is_discrete else 1)], 1)
 
 
 def _drawn(entries: Sequence[Entry]) -> list[npt.NDArray[np.int64]]:
-    """Return the steps of each episode for coverage: DRAWN of each actor, at random with a fixed seed."""
+    """Return the steps of each episode on which coverage is measured: DRAWN steps per actor, at random with a fixed seed."""
     drawn: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64) for _ in entries]
     for actor in {entry.source for entry in entries}:
         numbers = [number for number, entry in enumerate(entries) if entry.source == actor]

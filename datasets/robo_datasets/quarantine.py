@@ -1,7 +1,7 @@
-"""Quarantine of a dataset: damaged files and their rows of the catalogue, kept for ever, with the way back.
+"""Quarantine of a dataset: damaged files, and their rows of the catalogue. They are kept for ever and can be restored.
 
 quarantine/<name>, <name>.1, ...   files, by the names that they had
-quarantine/entries.jsonl           rows of the catalogue, with their places
+quarantine/entries.jsonl           rows of the catalogue, with their places in its order
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ _NUMBER = re.compile(r"\.[0-9]+$")
 
 
 class Quarantine:
-    """Files and rows of the catalogue that were taken out of a dataset."""
+    """Folder of the files and catalogue rows that were taken out of a dataset."""
 
     def __init__(self, dataset: Path) -> None:
-        """dataset: its folder."""
+        """Name the folder; dataset: folder of the dataset."""
         self._folder = dataset / FOLDER
 
     def move(self, path: Path) -> None:
-        """Move a file here; one of the same name stays."""
+        """Move a file into quarantine; if there is a file of its name already, it gets a number behind its name."""
         target, number = self._folder / path.name, 1
         while target.exists() or target.is_symlink():
             target, number = target.with_name(f"{path.name}.{number}"), number + 1
         path.rename(target)
 
     def note(self, entry: Entry, place: int | None) -> None:
-        """Write down the row of an episode durably, the whole line or nothing; raises DatasetError if it cannot."""
+        """Store the row of an episode durably, the whole line or nothing; raises DatasetError if that fails.
+
+        place: number of the row in the catalogue's order; None if the catalogue had no such row.
+        """
         line = (json.dumps({**asdict(entry), "place": place}) + "\n").encode()
         path = self._folder / LIST
         try:
@@ -58,7 +61,10 @@ class Quarantine:
             ) from error
 
     def places(self) -> dict[str, int | None]:
-        """Return identity -> place in the catalogue, for the episodes that were written down; raises DatasetError."""
+        """Return identity -> former place in the catalogue, or None, of all stored rows.
+
+        Raises DatasetError if the list cannot be read.
+        """
         try:
             lines = content_of(self._folder / LIST).decode(errors="replace").splitlines()
         except FileNotFoundError:
@@ -74,7 +80,7 @@ class Quarantine:
         return found
 
     def files(self) -> dict[Path, str]:
-        """Return path -> name that the file had, of all files but the list, the oldest of a name first."""
+        """Return path -> former name of all files in quarantine, the oldest first."""
         paths = [path for path in self._folder.iterdir() if path.name != LIST]
         return {
             path: _NUMBER.sub("", path.name) for path in sorted(paths, key=lambda path: (path.lstat().st_mtime_ns, path.name))

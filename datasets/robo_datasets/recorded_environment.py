@@ -1,6 +1,7 @@
-"""Environments of datasets from before wrappers were a list: their names and arguments with the spelling of today.
+"""Convert the environment of an old dataset to the present format, in which wrappers are a list.
 
-Then "constrained:NAME" was NAME in the wrapper `constrained`, and `frame_stack`, `stacks` and `objective` were arguments.
+In old datasets, "constrained:NAME" is the environment NAME in the wrapper `constrained`, and `frame_stack`, `stacks` and
+`objective` are arguments of the environment.
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ Settings = dict[str, Any]
 
 
 def environment_as_recorded(name: str, arguments: Mapping[str, Any]) -> tuple[str, Settings]:
-    """Return a name and its arguments, in which wrappers are a list under the key `wrappers`."""
+    """Convert a recorded name and its arguments to the present format, with which the environment can be made.
+
+    A name and arguments that are in the present format already are returned as they are.
+
+    Args:
+        name: Name of the environment, as recorded, such as "constrained:NAME".
+        arguments: Its arguments, as recorded.
+
+    Returns:
+        The name without prefixes, and the arguments, in which wrappers are a list under the key `wrappers`.
+    """
     around, rest = list[str](), dict(arguments)
     while (prefix := name.partition(":")[0]) in PREFIXES:
         around, name = [prefix, *around], name.partition(":")[2]
@@ -40,14 +51,14 @@ def environment_as_recorded(name: str, arguments: Mapping[str, Any]) -> tuple[st
 
 
 def _moved(name: str, arguments: Settings) -> Settings:
-    """Return a wrapper with its settings, which are taken out of the arguments of before."""
+    """Return the entry of the wrapper `name` with its settings, which are removed from the old arguments."""
     own = arguments.pop("perturbation", None) or {} if name == "perturbed" else {}
     names = [each.name for each in fields(load("wrappers", name))]
     return {"name": name, **own, **{key: arguments.pop(key) for key in names if key in arguments}}
 
 
 def _of_arguments(arguments: Settings) -> Iterator[Settings]:
-    """Yield the wrappers that were arguments of every environment, and take them out of the arguments."""
+    """Yield the entries of the wrappers that were arguments of every environment, and remove these from the arguments."""
     objective = arguments.pop("objective", None) or {}
     if objective.get("name"):  # none stands for the sum of rewards
         yield {"name": str(objective["name"]).replace("-", "_"), **(objective.get("settings") or {})}

@@ -1,4 +1,4 @@
-"""Record episodes into a dataset; a crash loses at most one step."""
+"""Record episodes into a dataset, step by step, so that a crash loses at most one step."""
 
 from __future__ import annotations
 
@@ -17,26 +17,31 @@ from robo_rl.types import Transition
 
 
 class EpisodeRecorder:
-    """Adds episodes to a dataset; a journal has every step of an episode until it is stored."""
+    """Recorder that adds episodes to a dataset. Every step is written to a journal at once, until the episode is stored."""
 
     def __init__(self, writer: DatasetWriter, source: str) -> None:
-        """source: name of the actor."""
+        """Create a recorder.
+
+        Args:
+            writer: Writer of the dataset, inside its `with` block.
+            source: Name of the actor, which is stored with each episode.
+        """
         self._writer, self._source = writer, source
         self._journal: Journal | None = None
 
     def begin(self, rollout: Rollout) -> None:
-        """Open the journal of an episode."""
+        """Open the journal of a new episode, before its first step."""
         self.close()
         self._journal = self._writer.journal(rollout.spec)
         self._journal.begin(rollout.observation, seed=rollout.seed, instruction=rollout.instruction, source=self._source)
 
     def step(self, transition: Transition) -> None:
-        """Add a step of the current episode."""
+        """Write a step of the present episode to the journal."""
         assert self._journal is not None, "no episode was started"
         self._journal.step(transition)
 
     def end(self, rollout: Rollout | None) -> Entry | None:
-        """Store the current episode and return its entry; drop it if `rollout` is None."""
+        """Store the present episode and return its entry; with None drop the episode, and return None."""
         journal, self._journal = self._journal, None
         assert journal is not None, "no episode was started"
         entry = None
@@ -49,7 +54,7 @@ class EpisodeRecorder:
         return entry
 
     def close(self) -> None:
-        """Close the journal; the next repair stores the steps of an unfinished episode."""
+        """Close the journal. If the episode was not stored, the next repair of the dataset stores its steps."""
         if self._journal is not None:
             self._journal.close()
 
@@ -64,9 +69,22 @@ def record_episode(
     supervisor: Supervisor | None = None,
     deterministic: bool = False,
 ) -> Entry:
-    """Play one episode and store it; `source` names the actor. A journal has every step until then.
+    """Play one episode and store it. Every step is written to a journal at once.
 
-    Raises SpecMismatch unless the environment is the dataset's.
+    Args:
+        environment: Environment of the dataset.
+        policy: Policy that acts.
+        writer: Writer of the dataset, inside its `with` block.
+        seed: Seed of the episode.
+        source: Name of the actor, which is stored with the episode.
+        supervisor: Supervisor that may override the policy; None for none.
+        deterministic: True for the policy's deterministic actions.
+
+    Returns:
+        The entry of the episode.
+
+    Raises:
+        SpecMismatch: The environment is not that of the dataset.
     """
     rollout = Rollout(environment, policy, seed=seed, supervisor=supervisor, deterministic=deterministic)
     writer.dataset.spec.require(rollout.spec.single, what="The dataset was recorded in another environment")

@@ -1,4 +1,4 @@
-"""Remarks on episodes that are whole and may still mislead: time stamps, repeated pictures, rewards, ranges of actions."""
+"""Remarks on intact episodes whose data look wrong: time stamps, repeated pictures, rewards, ranges of actions."""
 
 from __future__ import annotations
 
@@ -16,28 +16,33 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode
 
 IMPORTED = "imported"
-"""Key in an episode's metadata: what its file lacked; and the beginning of its source."""
+"""key in the metadata of an imported episode, whose value says what its file lacked; also the beginning of its `source`"""
 NO_CLOCK = "robot"
-"""Prefix of the names of environments in real time; the clock of a recorded simulation only shows its speed."""
+"""prefix of the names of environments in real time; the recorded times of a simulation only show its speed"""
 OFF_RATE = 0.1
-"""Share by which the median time of a step may differ from the control period."""
+"""share by which the median duration of a step may differ from the control period"""
 GAP = 1.5
-"""[control periods] A longer step is late, or rows are missing."""
+"""[control period] longest duration of a step; a longer step is late, or rows are missing"""
 HALF = 0.05
-"""[-1, 1] units by which an action that uses half of its range may pass the middle."""
+"""distance by which an action in [-1, 1] may pass the middle and still count as using only half of its range"""
 USED = 0.25
-"""[-1, 1] units between the least and the most value of an action below which nothing is said about its range."""
+"""smallest difference between the least and the greatest value of an action in [-1, 1] for a remark on its range"""
 MOST_NAMED = 3
-"""Actions that a remark names."""
+"""largest number of actions that a remark names"""
 MOST_READ = 3
-"""Episodes that a glance reads."""
+"""largest number of episodes that `glance` reads"""
 
 
 class Remarks:
-    """Collects remarks on episodes, one after the other."""
+    """Collector of remarks on the episodes of one dataset, which are added one after the other."""
 
     def __init__(self, spec: EnvironmentSpec, *, is_simulated: bool) -> None:
-        """is_simulated: whether recorded episodes have the clock of a simulation, which is not compared."""
+        """Create a collector.
+
+        Args:
+            spec: Spec of the environment.
+            is_simulated: True if the episodes were recorded in a simulation, whose time stamps are not checked.
+        """
         self._spec, self._is_simulated = spec, is_simulated
         self.episodes = self._steps = 0
         self._counts: Counter[str] = Counter()
@@ -48,7 +53,7 @@ class Remarks:
         self._foreign_actions: list[tuple[Array, Array]] = []
 
     def add(self, episode: Episode) -> None:
-        """Take an episode."""
+        """Check an episode."""
         self.episodes += 1
         self._steps += len(episode)
         if wrong := int((~np.isfinite(episode.rewards)).sum()):
@@ -71,7 +76,7 @@ class Remarks:
             self._counts["clipped"] += int((episode.actions != episode.policy_actions).any(axis=1).sum())
 
     def lines(self) -> list[str]:
-        """Return the remarks, one a line."""
+        """Return a line for each remark on the episodes so far."""
         counts = self._counts
         found = [
             *self._lines_of_time(),
@@ -121,7 +126,7 @@ class Remarks:
         return found
 
     def _halves(self) -> list[str]:
-        """Return a remark on the actions of foreign episodes that use one half of their range."""
+        """Return a remark on the actions of imported episodes that use only one half of their range."""
         if not self._foreign_actions:
             return []
         least = np.min([low for low, _ in self._foreign_actions], axis=0)
@@ -140,13 +145,16 @@ class Remarks:
 
 
 def remarks_for(dataset: Dataset) -> Remarks:
-    """Return a collector of remarks on a dataset's episodes."""
+    """Return an empty collector of remarks on the episodes of a dataset."""
     made_in = str(dataset.card.get("environment") or NO_CLOCK)
     return Remarks(dataset.spec, is_simulated=not made_in.startswith(NO_CLOCK))
 
 
 def glance(dataset: Dataset) -> list[str]:
-    """Return the remarks of a dataset's card, or else those on a few episodes; none of those that cannot be read."""
+    """Return the remarks in the card of a dataset. If it has none, read a few episodes, and return the remarks on these.
+
+    Episodes that cannot be read are left out.
+    """
     if isinstance(kept := dataset.card.get("remarks"), list):
         return [str(line) for line in kept]
     remarks, entries = remarks_for(dataset), dataset.entries()
@@ -159,7 +167,7 @@ def glance(dataset: Dataset) -> list[str]:
 
 
 def _digest(episode: Episode) -> bytes:
-    """Return the SHA-256 of an episode's numbers: actions, rewards, observations but pictures."""
+    """Return the SHA-256 of an episode's actions, rewards, and observations without pictures."""
     content = hashlib.sha256()
     arrays = {name: values for name, values in episode.observations.items() if values.ndim < 4}
     for name, values in {**arrays, "/actions": episode.actions, "/rewards": episode.rewards}.items():

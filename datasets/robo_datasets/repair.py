@@ -1,6 +1,6 @@
-"""Verify and repair a dataset after crashes or damage. Nothing is deleted: unreadable files go to quarantine/.
+"""Verify and repair a dataset after crashes or damage. Nothing is deleted: unreadable files are moved to quarantine/.
 
-Every action may be interrupted and repeated; a second repair finds nothing.
+A repair may be interrupted at any time and repeated. A repair right after a complete one finds nothing.
 """
 
 from __future__ import annotations
@@ -31,22 +31,32 @@ from robo_rl.rollout.journal import SUFFIX, recover
 from robo_rl.types import Episode
 
 REFUTED = (EpisodeCorrupt, SpecMismatch)
-"""Errors that say that an episode's bytes are wrong, or are of another dataset."""
+"""errors that prove that an episode's bytes are wrong, or belong to another dataset"""
 
 
 class Finding(NamedTuple):
-    """One fault and its repair."""
+    """One fault of a dataset, and its repair."""
 
     name: str
+    """name of the file or set"""
     problem: str
+    """the fault, in words"""
     action: str
-    """the repair done; for `verify`, the repair that `repair` would do"""
+    """what was done; from `verify`, what `repair` would do"""
 
 
 def verify(dataset: Dataset, watch: Callable[[Episode], None] = lambda episode: None) -> list[Finding]:
-    """Read every episode and return the faults, changing nothing; raises DatasetError if disk or lock prevent reading.
+    """Read every episode of a dataset and find the faults, without changing anything.
 
-    watch: receives each episode that is readable.
+    Args:
+        dataset: The dataset.
+        watch: Called with each episode that can be read.
+
+    Returns:
+        A finding per fault; an empty list for a sound dataset.
+
+    Raises:
+        DatasetError: Disk, lock, rights or memory prevent reading.
     """
     if (damage := _damage_of(dataset.catalogue)) is not None:
         return [Finding(NAME, str(damage), "make it again from the episodes")]
@@ -65,10 +75,20 @@ def verify(dataset: Dataset, watch: Callable[[Episode], None] = lambda episode: 
 
 
 def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
-    """Repair a dataset and return the findings; without `thorough` only leftovers of a crashed recorder.
+    """Repair a dataset.
 
-    Everything is read before anything is changed. Only a checksum or a format decides that a file is moved. An error that says
-    nothing about a file (a lock, a full disk, a missing right, no memory) is raised as DatasetError; then nothing is changed.
+    Everything is read before anything is changed. A file is moved only if its checksum or its format is wrong.
+
+    Args:
+        writer: Writer of the dataset, inside its `with` block.
+        thorough: True to check every episode; False to look only for what a crashed recorder has left.
+
+    Returns:
+        A finding per fault, with what was done.
+
+    Raises:
+        DatasetError: A lock, a full disk, missing rights or memory prevent reading, which says nothing about a file. Nothing
+            is changed then.
     """
     dataset = writer.dataset
     plan = _Plan.of(dataset, thorough=thorough)
@@ -78,22 +98,25 @@ def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
 
 
 class _Plan(NamedTuple):
-    """Mends that reading alone has shown to be due."""
+    """Repairs that a dataset needs, as found by reading alone."""
 
     wrong: list[tuple[Entry, str]]
-    """Listed episodes that are refuted, or whose files are gone, and why"""
+    """entries of the catalogue whose episode is damaged or missing, and the fault"""
     corrections: list[tuple[Entry, str]]
-    """True entries of sound episodes, and the faults of the old ones"""
+    """correct entries of sound episodes whose entry in the catalogue is wrong, and the fault"""
     orphans: list[tuple[Path, Entry | str]]
-    """Files that are not listed, as they were recorded, each with its entry, or with its fault"""
+    """files of episodes that are not in the catalogue, in the order of recording, with their entry or their fault"""
     journals: list[tuple[Path, str | None]]
-    """Journals, each with its fault if there is one"""
+    """journals, with their fault or None"""
     changes_rows: bool
-    """True if a sound catalogue is written to"""
+    """True if the repairs change a catalogue that is sound itself"""
 
     @classmethod
     def of(cls, dataset: Dataset, *, thorough: bool) -> _Plan:
-        """Read the dataset; raises DatasetError if disk, lock, rights or memory prevent it."""
+        """Read the dataset and return the repairs that it needs; thorough: as for `repair`.
+
+        Raises DatasetError if disk, lock, rights or memory prevent reading.
+        """
         is_sound = _damage_of(dataset.catalogue) is None
         entries = dataset.entries() if is_sound else []
         journals = _journals(dataset)
@@ -109,7 +132,7 @@ class _Plan(NamedTuple):
         return cls(wrong, corrections, orphans, found, is_sound and bool(wrong or corrections or adds))
 
     def carried_out(self, writer: DatasetWriter) -> Iterator[Finding]:
-        """Change the dataset."""
+        """Do the repairs, and yield a finding after each."""
         dataset, quarantine = writer.dataset, Quarantine(writer.dataset.path)
         for entry, fault in self.wrong:
             _quarantine_entry(dataset, entry)
@@ -138,7 +161,7 @@ class _Plan(NamedTuple):
 
 
 def _damage_of(catalogue: Catalogue) -> DatasetError | None:
-    """Return the damage of the file, or None; raises DatasetError if only disk, lock or permissions prevent reading."""
+    """Return the error of a damaged catalogue, None for a sound one; raises DatasetError if it cannot be read now."""
     try:
         catalogue.require_sound()
     except (DatabaseCorrupt, DatasetNotFound, EpisodeCorrupt) as error:
@@ -147,9 +170,10 @@ def _damage_of(catalogue: Catalogue) -> DatasetError | None:
 
 
 def _mend_catalogue(dataset: Dataset) -> Iterator[Finding]:
-    """Rebuild a damaged catalogue, with its readable notes.
+    """Rebuild a damaged catalogue, with those of its remarks that can be read.
 
-    The new one is complete before the old one moves: a full disk changes nothing, and a killed process loses no note.
+    The new catalogue is complete before the old one is moved. So a full disk changes nothing, and a killed process loses no
+    remark.
     """
     damage, draft = _damage_of(dataset.catalogue), Catalogue(dataset.path, DRAFT)
     if draft.path.exists() and isinstance(_damage_of(draft), DatabaseCorrupt):
@@ -174,7 +198,13 @@ def _sweep(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _judged_orphans(dataset: Dataset, listed: set[str], stored: set[str]) -> Iterator[tuple[Path, Entry | str]]:
-    """Yield the files that are not listed, as they were recorded, with entry or fault; stored: identities of the others."""
+    """Yield the files of episodes that are not in the catalogue, in the order of recording, with their entry or their fault.
+
+    Args:
+        dataset: The dataset.
+        listed: Names of the files in the catalogue.
+        stored: Identities of the sound episodes in the catalogue.
+    """
     paths = [path for path in _episodes(dataset) if path.name not in listed]
     taken = set(stored)
     for path in sorted(paths, key=lambda path: (path.lstat().st_mtime_ns, path.name)):
@@ -194,7 +224,13 @@ def _journals(dataset: Dataset) -> list[Path]:
 
 
 def fault_of_journal(dataset: Dataset, path: Path, name: str) -> str | None:
-    """Return the fault of a journal of that name, None if it can be recovered; DatasetError if it cannot be read now."""
+    """Return the fault of a journal, None if its episode can be recovered; raises DatasetError if it cannot be read now.
+
+    Args:
+        dataset: The dataset.
+        path: The journal.
+        name: Name that the journal had when it was written.
+    """
     try:
         require_fit(_recovered(dataset, path, name), dataset.spec)
     except (
@@ -208,7 +244,7 @@ def fault_of_journal(dataset: Dataset, path: Path, name: str) -> str | None:
 
 
 def _recovered(dataset: Dataset, path: Path, name: str) -> Episode:
-    """Return the episode of a journal; raises EpisodeCorrupt, SpecMismatch, or other errors of a damaged record."""
+    """Return the episode in a journal; raises EpisodeCorrupt, SpecMismatch, or another error of a damaged journal."""
     FileName.parse(f"{name.removesuffix(SUFFIX)}.{'0' * 16}.h5")  # the name becomes a file's
     if not path.is_file():
         raise EpisodeCorrupt("The journal is not a plain file.")
@@ -223,7 +259,7 @@ def _recovered(dataset: Dataset, path: Path, name: str) -> Episode:
 def _judged(
     dataset: Dataset, entry: Entry, watch: Callable[[Episode], None] = lambda episode: None
 ) -> tuple[str | None, Entry | None]:
-    """Return the fault of an episode or its entry, and the correct entry if the episode is readable."""
+    """Return the fault of an episode or of its entry, None if both are sound; and the correct entry if it can be read."""
     path = dataset.path / "episodes" / entry.file
     try:
         episode = dataset.read(entry)
@@ -241,7 +277,7 @@ def _judged(
 
 
 def _faults_of_sets(dataset: Dataset) -> Iterator[Finding]:
-    """Yield the damaged sets of labels and preferences."""
+    """Yield a finding for each damaged set of labels or preferences."""
     found: list[tuple[type[LabelSet | PreferenceSet], str, str]] = []
     found += [(LabelSet, name, "none: label it again") for name in label_sets(dataset)]
     found += [(PreferenceSet, name, "none: compare again") for name in preference_sets(dataset)]

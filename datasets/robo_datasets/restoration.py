@@ -1,4 +1,4 @@
-"""The way back out of quarantine/: whole episodes return to the dataset, to the places that they had."""
+"""Restore episodes from quarantine/: sound ones return to the dataset, to their former places in the catalogue's order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robo_rl.rollout.journal import SUFFIX
 
 
 class _Return(NamedTuple):
-    """A file that may return."""
+    """A file in quarantine/ that may be moved back."""
 
     path: Path
     target: Path
@@ -23,9 +23,15 @@ class _Return(NamedTuple):
 
 
 def restore(writer: DatasetWriter) -> list[Finding]:
-    """Move sound episodes and journals back and return a finding on every file; the others stay.
+    """Move sound episodes and journals back from quarantine/; all other files stay there.
 
-    Everything is read before anything is moved. Raises DatasetError if disk, lock, rights or memory prevent it.
+    Everything is read before anything is moved.
+
+    Returns:
+        A finding for each file.
+
+    Raises:
+        DatasetError: Disk, lock, rights or memory prevent reading or moving.
     """
     dataset, quarantine = writer.dataset, Quarantine(writer.dataset.path)
     stored, places = {entry.identity for entry in dataset.entries()}, quarantine.places()
@@ -53,7 +59,7 @@ def _order(found: _Return, places: dict[str, int | None]) -> tuple[bool, int, in
 
 
 def _judged(writer: DatasetWriter, path: Path, name: str, stored: set[str]) -> _Return | str:
-    """Return how a file returns, or why it stays; raises DatasetError if it cannot be read now."""
+    """Return where a file is moved, or the reason why it stays; raises DatasetError if it cannot be read now."""
     dataset = writer.dataset
     is_journal = name.endswith(SUFFIX)
     if not is_journal and not NAME.fullmatch(name):

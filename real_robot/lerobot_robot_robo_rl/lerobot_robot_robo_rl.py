@@ -1,8 +1,8 @@
 """LeRobot plugin: a robot served by `robo-rl robot serve` as a LeRobot `Robot`, for lerobot-record, -replay and -teleoperate.
 
-Guard, watchdog and lease stay in the server. Observations and actions have the names and units of datasets exported by
-`robo-rl data convert --to lerobot`: numbers `joint_position.0`, ..., pictures `camera_front`, ..., actions in [-1, 1]; so a
-policy that LeRobot trained on such a dataset drives the robot. Objects, goals and privileged entries are left out.
+Guard, watchdog and lease stay in the server. Observations and actions have the names and units of datasets that
+`robo-rl data convert --to lerobot` exports: numbers `joint_position.0`, ..., pictures `camera_front`, ..., actions in [-1, 1].
+So a policy that LeRobot trained on such a dataset can drive the robot. Objects, goals and privileged entries are left out.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from lerobot.robots import Robot, RobotConfig
 from lerobot.utils.errors import DeviceAlreadyConnectedError, DeviceNotConnectedError
 
 PROTOCOL = 1
-"""Version of the server's routes"""
+"""version of the server's routes"""
 TIMEOUT, SCENE_TIMEOUT = 2.0, 30.0
-"""[s] of a call, and of a reset of a simulated scene"""
+"""[s] longest time of a call, and of a reset of a simulated scene"""
 MOST_AGE = 0.5
-"""[s] of the robot's clock, largest age of a picture"""
+"""[s] largest age of a picture, by the robot's clock"""
 PAUSE = 0.3
-"""[s] without an action after which the arm is paused, as between two episodes; silence would stop it until re-armed"""
+"""[s] without an action after which the arm is paused, as between two episodes; a longer silence would stop it until a person
+re-arms it"""
 RENEW = 1.0
-"""[s] between two requests that keep the lease of a paused arm, which lasts 5 s: LeRobot may encode a film for minutes"""
+"""[s] between two requests that renew the lease while the arm is paused. A lease lasts 5 s, but LeRobot may encode a film for
+minutes"""
 GRIPPER_CLOSES, GRIPPER_OPENS = 0, 2
-"""of LeRobot's gamepad and keyboard; 1 leaves the gripper as it is"""
+"""commands to the gripper of LeRobot's gamepad and keyboard; 1 leaves the gripper as it is"""
 GRIPPER = "gripper_opening"
 DELTAS = {"delta_x": "dx", "delta_y": "dy", "delta_z": "dz"}
 
@@ -48,9 +50,9 @@ class RoboRLConfig(RobotConfig):
     url: str = "http://127.0.0.1:5000"
     """address that `robo-rl robot serve` printed"""
     actions: str = "normalized"
-    """normalized: elements of the robot's own action in [-1, 1]. delta: those of LeRobot's gamepad and keyboard_ee"""
+    """normalized for actions of the robot itself, in [-1, 1]; delta for actions of LeRobot's gamepad and keyboard_ee"""
     scene_seed: int | None = None
-    """resets a simulated scene on connecting"""
+    """seed with which a simulated scene is reset on connecting; None for no reset"""
 
     def __post_init__(self) -> None:
         super_init = getattr(super(), "__post_init__", None)
@@ -61,7 +63,7 @@ class RoboRLConfig(RobotConfig):
 
 
 class RoboRL(Robot):
-    """Robot of LeRobot behind a server of robo-rl."""
+    """LeRobot `Robot` that moves a robot served by `robo-rl robot serve`."""
 
     config_class = RoboRLConfig
     name = "robo_rl"
@@ -97,12 +99,12 @@ class RoboRL(Robot):
 
     @cached_property
     def observation_features(self) -> dict[str, Any]:
-        """Name -> float, or shape of a picture; asks the server."""
+        """Name -> float, or the shape (H, W, 3) of a picture; requested from the server once."""
         return {f"{name}.{index}": float for name, size in self._vectors.items() for index in range(size)} | self.cameras
 
     @cached_property
     def action_features(self) -> dict[str, type]:
-        """Name -> float; asks the server."""
+        """Name of each element of an action -> float; requested from the server once."""
         if self.config.actions == "delta":
             return dict.fromkeys((*DELTAS, "gripper"), float)
         return dict.fromkeys(self._spec["action"]["names"], float)
@@ -114,7 +116,7 @@ class RoboRL(Robot):
 
     @property
     def is_calibrated(self) -> bool:
-        """True: the server's driver knows its robot."""
+        """True, since the server's driver needs no calibration by LeRobot."""
         return True
 
     def connect(self, calibrate: bool = True) -> None:
@@ -142,7 +144,7 @@ class RoboRL(Robot):
         """Do nothing: the server is configured where it is started."""
 
     def get_observation(self) -> dict[str, Any]:
-        """Return measurements and the newest pictures; raises ConnectionError if one is too old."""
+        """Return name -> number of the measurements, and name -> newest picture; raises ConnectionError if one is too old."""
         self._require_connection()
         with self._lock:
             answer = self._server.json("POST", "/robo/observe", {"lease": self._lease})
@@ -156,7 +158,18 @@ class RoboRL(Robot):
             return found
 
     def send_action(self, action: dict[str, Any]) -> dict[str, Any]:
-        """Send an action through the guard and return the executed one, by the same names."""
+        """Send an action, which passes the guard, and return the executed action.
+
+        Args:
+            action: Name -> number, with the names of `action_features`.
+
+        Returns:
+            The executed action, with the same names.
+
+        Raises:
+            ValueError: The action lacks an element.
+            ConnectionError: The server does not answer, or refuses the action.
+        """
         self._require_connection()
         wanted = self._from_delta(action) if self.config.actions == "delta" else action
         names = self._spec["action"]["names"]
@@ -172,7 +185,7 @@ class RoboRL(Robot):
         return {name: executed[own] for name, own in DELTAS.items()} | {"gripper": float(action.get("gripper", 1))}
 
     def disconnect(self) -> None:
-        """Hold the arm and release it."""
+        """Release the lease; the server then holds the arm in place."""
         if not self._lease:
             raise DeviceNotConnectedError(f"{self} is not connected")
         self._done.set()
@@ -183,7 +196,10 @@ class RoboRL(Robot):
             self._server.close()
 
     def _from_delta(self, action: dict[str, Any]) -> dict[str, float]:
-        """Return the robot's action for one of LeRobot's gamepad or keyboard: no turn, gripper closed, open or as it is."""
+        """Return the robot's action for an action of LeRobot's gamepad or keyboard.
+
+        The hand does not turn. The gripper is closed, opened or left as it is.
+        """
         names, low, high = (self._spec["action"][key] for key in ("names", "low", "high"))
         found = dict.fromkeys(names, 0.0) | {own: float(action[name]) for name, own in DELTAS.items()}
         if GRIPPER in names:

@@ -1,4 +1,4 @@
-"""Arm with a gripper: measurements, targets, and the protocols of driver and scene."""
+"""Arm with a gripper: its measurements, its targets, and the protocols of its driver and its scene."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ArmState:
-    """One measurement. Positions and vectors are in the frame of the base."""
+    """One measurement of an arm, as a driver returns it. Positions and vectors are in the frame of the base."""
 
     stamp: float
     """[s] of the robot's clock at the measurement"""
@@ -30,17 +30,17 @@ class ArmState:
     force: Array
     """(3,) [N] that the surroundings exert on the hand"""
     torque: Array
-    """(3,) [N m]"""
+    """(3,) [N m] that the surroundings exert on the hand"""
     joint_position: Array
     """(J,) [rad]"""
     joint_velocity: Array
     """(J,) [rad/s]"""
     jacobian: Array
-    """(6, J) velocity of the hand per joint velocity; all zero if the robot does not report it"""
+    """(6, J) velocity of the hand per joint velocity; all zero if the robot reports no Jacobian"""
     opening: float
     """[m] between the fingers"""
     fault: str | None = None
-    """The robot's own error, None if it can move"""
+    """Error that the robot itself reports, in words; None if the robot can move"""
 
     @property
     def is_finite(self) -> bool:
@@ -52,14 +52,14 @@ class ArmState:
 
 @dataclass(frozen=True)
 class ArmTarget:
-    """Target pose of the hand."""
+    """Target pose of the hand, in the frame of the base, and target of the gripper."""
 
     position: Array
     """(3,) [m]"""
     quaternion: Quaternion
     """(w, x, y, z)"""
     opening: float | None
-    """[m]; None leaves the gripper as it is, whether it stands, moves or grips"""
+    """[m] between the fingers; None sends no command to the gripper, which goes on standing, moving or gripping"""
 
 
 @dataclass(frozen=True)
@@ -72,49 +72,55 @@ class JointTarget:
 
 @dataclass(frozen=True)
 class Response:
-    """First-order response of the hand to a set point: its velocity tends to (set point - position) / lag."""
+    """First-order response of the hand to a set point: the velocity of the hand tends to (set point - position) / lag."""
 
     lag: float
-    """[s]"""
+    """[s] time constant of the position"""
     quickest: float
-    """[s] smallest time constant of the velocity, in the posture and direction of least inertia"""
+    """[s] smallest time constant of the velocity, which is that of the posture and direction with the least inertia"""
 
     def share(self, duration: float) -> float:
-        """Return the largest share of a velocity change that happens within a duration [s]."""
+        """Return the share in [0, 1] of a change of velocity that is reached within `duration` [s] at the most."""
         return 1 - math.exp(-duration / self.quickest)
 
 
 class Hold:
-    """Command to stay in place."""
+    """Set point of an arm that must stay in place."""
 
 
 HOLD = Hold()
 SetPoint = ArmTarget | JointTarget | Hold
-"""Command to an arm for one tick of its control."""
+"""Command to an arm for one tick of its control: a pose of the hand, positions of the joints, or to stay in place"""
 
 
 class SetPoints(Protocol):
-    """Source of one set point per control tick of an arm."""
+    """Source of set points, which the control loop of an arm asks once per tick."""
 
     def tick(self, state: ArmState, now: float) -> SetPoint | None:
-        """Return the next set point, None to keep the last one; now: [s] of the arm's clock."""
+        """Return the next set point, or None to keep the last one.
+
+        Args:
+            state: The newest measurement.
+            now: [s] Present time by the arm's clock.
+        """
 
     def displaced(self) -> None:
-        """Note that the arm was moved from outside, as by the reset of a simulated scene."""
+        """Note that something other than a set point has moved the arm, such as the reset of a simulated scene."""
 
 
 class ArmDriver(Protocol):
     """Driver of one kind of arm. Every call returns or raises RobotUnavailable within a fraction of a second.
 
-    A driver checks nothing: its commands have passed the guard. `move` gets a stream of near set points, not far poses.
+    A driver need not check its commands, since they have passed the guard. `move` is called once per tick with a set point
+    near the hand, not with a far pose.
     Optional attributes:
 
     - `period` [s] between two set points, 0.02 by default;
-    - `response`, a Response; unknown by default, and then the set points themselves keep speed and acceleration;
+    - `response`, a Response to set points; without this attribute the set points themselves keep speed and acceleration;
     - `attach(set_points)`, for an arm with its own control loop, which calls `set_points.tick` instead of receiving `move`;
-    - `home` (J,) [rad], the posture of a joint reset, if it takes a JointTarget;
+    - `home` (J,) [rad], the posture of a joint reset, if the driver takes a JointTarget;
     - `tare()`, which zeroes the force sensor: later forces and torques are relative to the present ones;
-    - `freedrive(is_on)`, which lets a person move the arm by hand, or holds it again; it ends with the process;
+    - `freedrive(is_on)`, which lets a person move the arm by hand, or holds the arm again; freedrive ends with the process;
     - `has_gripper`, False if there is none;
     - `width` [m] between the fingers of the open gripper: a measured opening far beyond it is a fault of the measurement;
     - `cameras` and `newest`, of an ImagingDriver, if the robot has cameras of its own; `spec` then has their pictures.
@@ -124,16 +130,16 @@ class ArmDriver(Protocol):
     clock: Clock
 
     def connect(self) -> None:
-        """Open the connection; a constructor opens nothing."""
+        """Open the connection to the arm; raises RobotUnavailable. The constructor must open nothing."""
 
     def read(self) -> ArmState:
-        """Return the newest measurement."""
+        """Return the newest measurement; raises RobotUnavailable if there is none."""
 
     def move(self, target: ArmTarget) -> None:
         """Send the hand to a target and return at once."""
 
     def hold(self) -> None:
-        """Make the arm stay in place; callable from any thread at any time."""
+        """Make the arm stay in place. Any thread may call this at any time."""
 
     def recover(self) -> None:
         """Clear the robot's own error; called only at the request of a person."""
@@ -149,7 +155,7 @@ class Scene(Protocol):
         """Bring arm and objects to the start of an episode."""
 
     def observe(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the observations that are not of the arm itself."""
+        """Return name -> array of the observations of the objects, without those of the arm itself."""
 
     def success(self) -> bool | None:
-        """Return whether the task is done, None if that cannot be detected."""
+        """Return whether the task is done; None if the scene cannot detect this."""

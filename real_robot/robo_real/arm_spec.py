@@ -17,19 +17,19 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec
 
 MAX_STEP = (0.015, 0.015, 0.015, 0.12)
-"""Largest displacement of the hand [m] and [rad] in one control period, in either direction."""
+"""Largest displacement of the hand in one control period, in either direction: x, y, z [m] and turn [rad]"""
 MAX_OPENING = 0.08
-"""[m]"""
+"""[m] largest opening of the gripper in an action"""
 CONTROL_PERIOD = 0.05
-"""[s]"""
+"""[s] between two actions"""
 GRIP = "gripper_opening"
-"""Name of the gripper's position in actions and observations; all other elements displace the hand."""
+"""Name of the gripper's opening in actions and observations; all other elements of an action displace the hand"""
 Action = npt.NDArray[np.float32]
 Value = TypeVar("Value")
 
 
 def arm_arrays(joints: int = 7) -> tuple[ArraySpec, ...]:
-    """Return the arrays that every arm measures."""
+    """Return the specs of the observations that every arm has; joints: number of joints."""
     return (
         ArraySpec("joint_position", (joints,), unit="rad"),
         ArraySpec("joint_velocity", (joints,), unit="rad/s"),
@@ -39,12 +39,12 @@ def arm_arrays(joints: int = 7) -> tuple[ArraySpec, ...]:
     )
 
 
-def arm_spec(name: str, joints: int = 7) -> EnvironmentSpec:
-    """Return the spec of an arm without a task: displacements of a hand that points down, at 20 Hz."""
+def arm_spec(name: str, joints: int = 7, opening: float = MAX_OPENING) -> EnvironmentSpec:
+    """Return the spec of an arm without a task: displacements of a hand that points down, at 20 Hz; opening: widest [m]."""
     action = ActionSpec(
         names=("dx", "dy", "dz", "turn", "gripper_opening"),
         low=(*(-step for step in MAX_STEP), 0.0),
-        high=(*MAX_STEP, MAX_OPENING),
+        high=(*MAX_STEP, opening),
         units=("m", "m", "m", "rad", "m"),
         mode="end_effector_delta",
         control_period=CONTROL_PERIOD,
@@ -54,7 +54,10 @@ def arm_spec(name: str, joints: int = 7) -> EnvironmentSpec:
 
 
 def observed(state: ArmState) -> dict[str, npt.NDArray[np.float32]]:
-    """Return a measurement as the observation of a policy; the quaternion's x is not negative."""
+    """Return a measurement as name -> array of a policy's observation.
+
+    The quaternion has the sign with which its x is not negative, since both signs mean the same orientation.
+    """
     sign = 1.0 if state.quaternion[1] >= 0 else -1.0
     return {
         "joint_position": state.joint_position.astype(np.float32),
@@ -72,9 +75,9 @@ class HandMotion:
     spec: ActionSpec
 
     def target(self, action: npt.ArrayLike, state: ArmState) -> ArmTarget:
-        """Return the target of an action (A,), relative to the measured pose; raises InvalidAction.
+        """Return the target of an action (A,) in [-1, 1]: the measured pose plus the action's displacement.
 
-        Relative to the last target, an offset would build up against an obstacle.
+        It is not added to the last target, since an offset would then build up against an obstacle. Raises InvalidAction.
         """
         motion = self.spec.to_physical(action)
         yaw = heading(state.quaternion) + float(motion[3])
@@ -89,9 +92,11 @@ class HandMotion:
 
 
 def plain_numbers(values: npt.ArrayLike) -> Array:
-    """Return values as numbers; raises TypeError for texts, truth values and anything else, ValueError for a ragged list.
+    """Return numbers, or nested lists of numbers, as a float64 array; None becomes NaN.
 
-    No digits of another script count as a number.
+    Raises:
+        TypeError: A value is no number, such as a text (also one of digits) or a truth value.
+        ValueError: A list is ragged.
     """
     if not (isinstance(values, np.ndarray) and values.dtype.kind in "iuf"):
         for value in np.ravel(np.asarray(values, object)):
@@ -101,21 +106,21 @@ def plain_numbers(values: npt.ArrayLike) -> Array:
 
 
 class GripperControl(Protocol):
-    """Conversion between actions of the policy and of the robot; both are in [-1, 1]."""
+    """Conversion between the actions of a policy and those of a robot, which differ in the gripper; both are in [-1, 1]."""
 
     spec: ActionSpec
-    """Spec of the policy's actions, each for one control period of the robot."""
+    """Spec of the policy's actions, each for one control period of the robot"""
 
     def to_robot(self, action: Action) -> Action:
-        """Return the robot's action (A,) for one of the policy."""
+        """Return the robot's action (A,) for an action of the policy."""
 
     def to_policy(self, executed: Action) -> Action:
-        """Return the policy's action for one executed by the robot, (A,)."""
+        """Return the policy's action for an action (A,) that the robot has executed."""
 
 
 @dataclass
 class PolicyGripper(GripperControl):
-    """Gripper, if any, commanded by the policy."""
+    """Gripper that the policy commands, if there is one: both actions are the same."""
 
     spec: ActionSpec
 
@@ -129,10 +134,10 @@ class PolicyGripper(GripperControl):
 
 
 class ClosedGripper(GripperControl):
-    """Gripper closed by every action, which has no element for it: for an object in the hand at the start."""
+    """Gripper that stays closed, around an object that is in the hand from the start; the policy's actions leave it out."""
 
     def __init__(self, robot: ActionSpec) -> None:
-        """Raise InvalidSetting if the robot has no gripper."""
+        """Create the conversion for a robot's actions; raises InvalidSetting if the robot has no gripper."""
         if GRIP not in robot.names:
             raise InvalidSetting(
                 "This robot has no fingers to be kept closed.", got=robot.names, allowed=f"names with {GRIP!r}"
@@ -160,14 +165,23 @@ CONTROLS: dict[str, Callable[[ActionSpec], GripperControl]] = {
 
 
 def gripper_control(control: str, robot: ActionSpec) -> GripperControl:
-    """Return the gripper control of a control mode; raises UnknownName, InvalidSetting."""
+    """Return the gripper control of a control mode.
+
+    Args:
+        control: Control mode, a key of CONTROLS.
+        robot: Spec of the robot's actions.
+
+    Raises:
+        UnknownName: There is no such control mode.
+        InvalidSetting: The mode needs a gripper, and the robot has none.
+    """
     if control not in CONTROLS:
         raise UnknownName("control mode of a robot", str(control), CONTROLS)
     return CONTROLS[control](robot)
 
 
 def hold_action(spec: ActionSpec, observation: Observation) -> Action:
-    """Return the action (A,) in [-1, 1] that moves nothing: no displacement, and the measured gripper opening."""
+    """Return the action (A,) in [-1, 1] that moves nothing: no displacement, and the observed opening of the gripper."""
     physical = np.clip(np.zeros(spec.size), spec.low, spec.high)
     if GRIP in spec.names and GRIP in observation:
         physical[spec.names.index(GRIP)] = observation[GRIP][-1]  # the newest of a history

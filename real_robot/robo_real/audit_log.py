@@ -1,7 +1,7 @@
 """Append-only log of commands and of a guard's decisions: one JSON object per line.
 
-Lines go through a pipe to a separate process (audit_writer.py), which takes microseconds even if the disk is slow. Lines in the
-pipe are written even if this process is killed.
+Lines go through a pipe to a separate process (audit_writer.py), so that to add a line takes microseconds even if the disk is
+slow. Lines in the pipe are written even if this process is killed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from robo_rl.system.supervised_process import SupervisedProcess
 LARGEST, FILES = 64 << 20, 16
 """Bytes per file, and number of files: a gigabyte holds two days of commands at 20 Hz."""
 ATOMIC = 4096
-"""bytes of an atomic write to a pipe; longer lines are cut"""
+"""[byte] largest atomic write to a pipe; longer lines are cut"""
 PIPE = 1 << 20
-"""bytes, requested capacity of the pipe"""
+"""[byte] requested capacity of the pipe"""
 MOST_WAITING = 100_000
 """Lines buffered while the pipe is full; after that the oldest are lost, which leaves a gap in their numbers."""
 RETRY, REPLACE = 0.2, 5.0
 """[s] between two attempts to write to a full pipe, and to start another writer"""
 STOP = 2 * FREED
-"""[s] for the writer to finish"""
+"""[s] longest wait for the writer to finish"""
 ROOT = Path(__file__).parents[1]
 PROGRAM = (
     f"import sys; sys.path.insert(0, {str(ROOT)!r}); from robo_real.audit_writer import main; sys.exit(main(sys.argv[1:]))"
@@ -41,12 +41,19 @@ PROGRAM = (
 
 
 class AuditLog:
-    """Log of numbered events, written to a file if one is given; the newest events, except commands, stay in memory."""
+    """Log of numbered events. It is written to files if a path is given; the newest events, except commands, stay in memory."""
 
     def __init__(self, path: Path | None = None, remembered: int = 200, *, largest: int = LARGEST, files: int = FILES) -> None:
-        """largest: bytes per file. files: number of files kept, 2 or more.
+        """Open a log and start its writer.
 
-        Raises InvalidSetting if the log cannot be written, or another process writes it.
+        Args:
+            path: File of the log; None for a log in memory alone.
+            remembered: Number of events that stay in memory, in `recent`.
+            largest: [byte] Largest size of one file.
+            files: Number of files that are kept, 2 or more.
+
+        Raises:
+            InvalidSetting: The files are too small or too few, the log cannot be written, or another process writes it.
         """
         if largest < ATOMIC or files < 2:
             got = f"{files} files of {largest} bytes"
@@ -66,19 +73,31 @@ class AuditLog:
         return None if self._writer is None else self._writer.pid
 
     def add(self, event: str, **facts: Any) -> None:
-        """Append an event with its number and both clocks; never blocks, since a full disk must not delay a stop."""
+        """Append an event with its number, monotonic time and wall time. Never blocks, since a full disk must not delay a stop.
+
+        Args:
+            event: Kind of the event, such as "mode".
+            **facts: Further entries of the line.
+        """
         with self._lock:
             line = self._numbered(event, facts)
             self.recent.append(line)
             self._put(line)
 
     def add_command(self, path: str, by: str, wanted: Any, answer: Any) -> None:
-        """Append an executed request to the file only: its client, content and answer."""
+        """Append an executed request to the file, and not to `recent`.
+
+        Args:
+            path: Path of the request.
+            by: Client that sent the request.
+            wanted: Content of the request.
+            answer: Answer to the request.
+        """
         with self._lock:
             self._put(self._numbered("command", {"path": path, "by": by, "asked": wanted, "answer": answer}))
 
     def close(self) -> None:
-        """Wait until all lines are written, or a timeout."""
+        """Write the lines that wait, and close the log. Lines that cannot be written within a few seconds are lost."""
         until = time.monotonic() + FREED
         while self._is_late and time.monotonic() < until:
             time.sleep(RETRY / 10)
@@ -141,7 +160,7 @@ class AuditLog:
 
 
 class Writer(SupervisedProcess):
-    """Process that writes the log."""
+    """Handle of the process that writes the log (audit_writer.py)."""
 
     def __init__(self, path: Path, largest: str, files: str) -> None:
         command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(path), largest, files]

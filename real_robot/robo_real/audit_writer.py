@@ -1,7 +1,7 @@
 """Process that writes an audit log: lines from a pipe into files of bounded size.
 
-If the arm's process is killed, this one writes the rest of the pipe, then exits. A full or slow disk delays only this process.
-It imports only the standard library.
+If the arm's process is killed, this process writes the rest of the pipe and then exits. A full or slow disk delays only this
+process. This module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ from contextlib import suppress
 from pathlib import Path
 
 READY, HELD, FAILED, WRITTEN = b"r", b"h", b"!", b"."
-"""Replies: ready to write; another process writes the same log; the disk refuses a line; it accepts lines again."""
+"""Replies: ready to write; another process writes the same log; the disk refuses a line; the disk accepts lines again."""
 PART = 1 << 16
+"""[byte] largest number of bytes in one read of the pipe"""
 POLL = 0.05
 """[s] period of reading the pipe"""
 SYNC = 1.0
-"""[s] until lines are safe from a power failure"""
+"""[s] longest time until a written line is safe from a power failure"""
 FREED = 2.0
-"""[s] to wait for the lock of an exiting process, and to retry a failing disk at the end"""
+"""[s] longest wait for the lock of a process that exits, and for a failing disk at the end"""
 MOST_WAITING = 10_000
 """Lines buffered for the disk here; further ones stay in the pipe, then in the arm's process."""
 
 
 class Log:
-    """LOG and its older parts LOG.1, LOG.2, ..., each of at most `largest` bytes; rotation deletes the oldest."""
+    """Files of a log: the newest at `path`, older ones at `path`.1, `path`.2, ..., each of at most `largest` bytes.
+
+    A full file is moved to the next number; of more than `files` files the oldest is deleted.
+    """
 
     def __init__(self, path: Path, largest: int, files: int) -> None:
         self._path, self._largest, self._files = path, largest, files
@@ -44,7 +48,7 @@ class Log:
         return len(self._rest)
 
     def append(self, lines: list[bytes]) -> None:
-        """Buffer lines, each with its final newline."""
+        """Append lines to the buffer; every line ends with a newline."""
         self._rest += lines
 
     def write(self) -> None:
@@ -105,9 +109,9 @@ def hold(path: Path) -> bool:
 
 
 def serve(log: Log) -> None:
-    """Write lines from standard input until its other end is closed.
+    """Write lines from standard input until the other end of the pipe is closed.
 
-    It polls instead of blocking on input: waking a blocked reader would interrupt the writer of a line, by milliseconds on a
+    The pipe is polled, because to wake a blocked reader would interrupt the arm's process at each line, by milliseconds on a
     loaded machine.
     """
     os.set_blocking(0, False)
@@ -156,7 +160,14 @@ def _reply(word: bytes, *, unless: bool = False) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Write a log. arguments: path, bytes per file, number of files."""
+    """Write a log until the arm's process ends.
+
+    Args:
+        arguments: Path of the log, largest number of bytes per file, number of files.
+
+    Returns:
+        The exit status: 1 if the log cannot be written, or lines are left that the disk refuses; else 0.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when the arm's process has
     if hasattr(os, "sched_setscheduler"):

@@ -15,9 +15,14 @@ WHO = "the simulated person"
 
 
 def with_auto_rearm(environment: gymnasium.Env[Any, Any], tell: Callable[[str], None]) -> gymnasium.Env[Any, Any]:
-    """Return the environment with automatic re-arming if its robot is simulated; a real one is left to people.
+    """Wrap an environment so that a reset re-arms its robot, if that robot is simulated.
 
-    tell: called with a message at each stop.
+    Args:
+        environment: Environment of a robot, or any other.
+        tell: Called with a message at each automatic re-arming.
+
+    Returns:
+        The wrapped environment. The same environment if its robot is real, since only a person may re-arm a real robot.
     """
     bare = environment.unwrapped
     if isinstance(bare, RobotEnv) and isinstance(bare.robot, RemoteRobot) and bare.robot.is_simulated:
@@ -26,14 +31,14 @@ def with_auto_rearm(environment: gymnasium.Env[Any, Any], tell: Callable[[str], 
 
 
 class AutoRearm(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment that re-arms a stopped robot at a reset."""
+    """Environment that re-arms its simulated robot at a reset, if the guard has stopped it."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], robot: RemoteRobot, tell: Callable[[str], None]) -> None:
         super().__init__(environment)
         self._robot, self._tell = robot, tell
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; raises RobotStopped if re-arming fails."""
+        """Start an episode, after a re-arming if necessary; raises RobotStopped if the robot stops again."""
         try:
             return super().reset(**arguments)
         except RobotStopped as error:

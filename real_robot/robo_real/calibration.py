@@ -2,7 +2,8 @@
 
 The board's corners are found by OpenCV; the pose starts from the closed form of Park & Martin 1994, "Robot Sensor Calibration:
 Solving AX = XB on the Euclidean Group", and is refined by minimising reprojection errors over camera and board together.
-N views, M corners. Poses are 4 x 4 matrices that map the first frame's points into the second: `a_in_b`.
+Shapes: N views, M corners seen in a view. Poses are (4, 4) matrices: the pose of a frame in another one maps points of the
+first frame to the second.
 """
 
 from __future__ import annotations
@@ -22,24 +23,26 @@ from robo_rl.errors import InvalidSetting, require_allowed
 Array = npt.NDArray[np.float64]
 Picture = npt.NDArray[np.uint8]
 View = tuple[Array, Array, Array]
-"""Corners on the board (M, 3) [m] and in the picture (M, 2) [pixel], and the pose of the hand (4, 4)."""
+"""Corners in the frame of the board (M, 3) [m] and in the picture (M, 2) [pixel], and the pose of the hand (4, 4)"""
 LEAST_VIEWS = 8
 LEAST_CORNERS = 8
-"""Corners of a view that counts."""
+"""smallest number of corners in a view that counts"""
 LEAST_TURN = np.deg2rad(15.0)
-"""[rad] between the hand's orientations about two axes that differ; below it the pose is not determined."""
+"""[rad] least difference of the hand's orientations about two different axes; with less the pose is not determined"""
 
 
 @dataclass(frozen=True)
 class Charuco:
-    """A chess board with a marker in each white square; print it without scaling and measure a square."""
+    """Settings of a ChArUco board: a chess board with a marker in each white square. Print it without scaling, and measure."""
 
     columns: int = 7
+    """number of columns of squares, 3 to 30"""
     rows: int = 5
+    """number of rows of squares, 3 to 30"""
     square: float = 0.03
-    """[m] side of a square."""
+    """[m] side of a square, above 0, to 1"""
     marker: float = 0.022
-    """[m] side of a marker."""
+    """[m] side of a marker, above 0, below `square`"""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -56,14 +59,15 @@ class Charuco:
         return cv2.aruco.CharucoBoard((self.columns, self.rows), self.square, self.marker, dictionary)
 
     def drawn(self, dots_per_metre: float = 10_000.0) -> Picture:
-        """Return a picture (H, W) of the board for printing."""
+        """Return a picture (H, W) uint8 of the board for printing; dots_per_metre: [pixel/m] resolution."""
         width, height = (round(count * self.square * dots_per_metre) for count in (self.columns, self.rows))
         return np.asarray(self.board().generateImage((width, height)), np.uint8)
 
     def corners(self, picture: Picture) -> tuple[Array, Array] | None:
-        """Return the corners found in a picture (H, W) or (H, W, 3): (M, 3) [m] in the board's frame and (M, 2) [pixel].
+        """Find the board's corners in a picture (H, W) or (H, W, 3).
 
-        None if fewer than LEAST_CORNERS are seen.
+        Returns:
+            Corners in the frame of the board (M, 3) [m] and in the picture (M, 2) [pixel]; None if M is below LEAST_CORNERS.
         """
         board = self.board()
         found, numbers, _, _ = cv2.aruco.CharucoDetector(board).detectBoard(picture)
@@ -75,37 +79,39 @@ class Charuco:
 
 @dataclass(frozen=True)
 class Intrinsics:
-    """A pinhole camera with OpenCV's distortion."""
+    """Intrinsics of a pinhole camera with OpenCV's model of distortion."""
 
     matrix: Array
-    """(3, 3) [pixel]"""
+    """(3, 3) [pixel] camera matrix"""
     distortion: Array
-    """(5,) k1, k2, p1, p2, k3"""
+    """(5,) coefficients k1, k2, p1, p2, k3"""
     error: float
     """[pixel] root mean square of reprojection errors"""
 
 
 @dataclass(frozen=True)
 class HandEye:
-    """Result of a calibration."""
+    """Result of a calibration: the pose of the camera, and measures of its quality."""
 
     mounting: Literal["hand", "fixed"]
+    """"hand" if the camera moves with the hand, "fixed" if it stands"""
     camera: Array
-    """(4, 4) pose of the camera: in the hand's frame if mounted there, in the base's frame if fixed."""
+    """(4, 4) pose of the camera, in the frame of the hand if the camera moves with it, else in the frame of the base"""
     board: Array
-    """(4, 4) pose of the board: in the base's frame, or in the hand's if the camera is fixed."""
+    """(4, 4) pose of the board, in the frame of the base; in the frame of the hand if the camera is fixed"""
     intrinsics: Intrinsics
     error: float
-    """[pixel] root mean square of reprojection errors over all views."""
+    """[pixel] root mean square of the reprojection errors over all views"""
     position_spread: float
-    """[m] standard deviation of the camera's position between calibrations that leave out one view."""
+    """[m] standard deviation of the camera's position over calibrations that leave out one view each"""
     rotation_spread: float
-    """[rad] the same of its rotation."""
+    """[rad] root mean square of the camera's rotation between these calibrations and the result"""
     views: int
+    """number of pictures that show the board"""
     view_errors: tuple[float | None, ...]
-    """[pixel] root mean square of each picture's reprojection errors; None if it does not show the board"""
+    """[pixel] root mean square of the reprojection errors of each picture; None for a picture that does not show the board"""
     coverage: float
-    """Share of the picture's width times height that the corners of all views span"""
+    """share of the picture's area that the rectangle around the corners of all views covers, 0 to 1"""
 
 
 def calibrate(
@@ -116,11 +122,18 @@ def calibrate(
     mounting: Literal["hand", "fixed"] = "hand",
     intrinsics: Intrinsics | None = None,
 ) -> HandEye:
-    """Return the camera's pose from N pictures of the board and the hand's poses (4, 4) in the base's frame.
+    """Find the pose of a camera from pictures of a board and poses of the hand.
 
-    mounting: "hand" if the camera moves with the hand and the board stays; "fixed" if the board moves with the hand.
-    intrinsics: of the camera if known, else they are found from the same pictures.
-    Raises InvalidSetting if too few views show the board, or the hand's orientations are too alike.
+    Args:
+        pictures: N pictures of one camera, (H, W) or (H, W, 3).
+        hands: N poses (4, 4) of the hand in the frame of the base, one per picture.
+        board: Settings of the board.
+        mounting: "hand" if the camera moves with the hand and the board stands; "fixed" if the camera stands and the board
+            moves with the hand.
+        intrinsics: Intrinsics of the camera; None to find them from the same pictures.
+
+    Raises:
+        InvalidSetting: Too few pictures show the board, or the hand's orientations are too alike.
     """
     if len(pictures) != len(hands):
         raise InvalidSetting("Each picture needs a pose of the hand.", got=f"{len(pictures)} pictures, {len(hands)} poses")
@@ -164,7 +177,7 @@ def calibrate(
 
 
 def pose(position: npt.ArrayLike, rotation: Rotation) -> Array:
-    """Return a pose (4, 4)."""
+    """Return the pose (4, 4) with a position (3,) [m] and a rotation."""
     matrix = np.eye(4)
     matrix[:3, :3], matrix[:3, 3] = rotation.as_matrix(), position
     return matrix
@@ -203,7 +216,12 @@ def _refine(
     moving: Sequence[Array],
     intrinsics: Intrinsics,
 ) -> tuple[Array, Array, float, Array]:
-    """Return camera, board, root mean square error and the error of each corner (K,) [pixel] at the least sum of squares."""
+    """Minimise the reprojection errors over the poses of camera and board, from their first estimates `camera` and `placed`.
+
+    Returns:
+        Pose of the camera (4, 4), pose of the board (4, 4), root mean square error [pixel], and the error of each of the K
+        corners of all views (K,) [pixel].
+    """
 
     def unpacked(values: Array) -> tuple[Array, Array]:
         one, other = values[:6], values[6:]
@@ -227,7 +245,12 @@ def _refine(
 
 
 def _view_errors(seen: Sequence[tuple[Array, Array] | None], distances: Array) -> tuple[float | None, ...]:
-    """Return the root mean square [pixel] of each picture's share of the distances, in order."""
+    """Return the root mean square error [pixel] of each picture, None for a picture without corners.
+
+    Args:
+        seen: Corners of each picture, None if it does not show the board.
+        distances: (K,) [pixel] Errors of the corners of all pictures, in order.
+    """
     found, begin = list[float | None](), 0
     for corners in seen:
         count = 0 if corners is None else len(corners[1])

@@ -11,18 +11,18 @@ from robo_real.calibration import Charuco, Picture
 from robo_rl.errors import InvalidSetting, optional
 
 DOTS = 10_000
-"""[1/m] resolution; a tenth of a millimetre"""
+"""[pixel/m] resolution of the page"""
 A4 = (0.297, 0.210)
-"""[m] width and height"""
+"""[m] width and height of the smallest page"""
 EDGE = 0.012
-"""[m] that printers leave white"""
+"""[m] margin that printers leave white"""
 RULER = 0.1
-"""[m] line to measure after printing"""
+"""[m] length of the line that is measured after printing"""
 SUFFIXES = (".pdf", ".png")
 
 
 def board_page(board: Charuco) -> Picture:
-    """Return a page (H, W) of DOTS with the board, a ruler and its settings: A4, or larger if the board is."""
+    """Return a page (H, W) uint8 with the board, a ruler and the board's settings. It is A4, or larger if the board is."""
     drawn = board.drawn(DOTS)
     height, width = drawn.shape
     edge = round(EDGE * DOTS)
@@ -42,7 +42,7 @@ def board_page(board: Charuco) -> Picture:
 
 
 def write_board_page(board: Charuco, path: Path) -> None:
-    """Write the page as .png or .pdf, which know its true size; raises InvalidSetting for another suffix."""
+    """Write the page as .png or .pdf, with its true size. Raises InvalidSetting for another suffix, MissingExtra."""
     with optional("A board to print", "PIL", "plots"):
         from PIL import Image
 

@@ -1,4 +1,4 @@
-"""Result of a calibration: checks of its quality, and the file that keeps it."""
+"""Checks of the quality of a calibration, and the YAML file of its result."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from robo_real.calibration import Array, Charuco, HandEye
 from robo_real.check import Finding
 
 MOST_ERROR = 1.0
-"""[pixel] root mean square of reprojection errors"""
+"""[pixel] largest root mean square of the reprojection errors"""
 MOST_SPREAD, MOST_TURN_SPREAD = 0.005, np.deg2rad(0.5)
-"""[m] and [rad] between calibrations that leave out one view"""
+"""[m] and [rad] largest spread of the camera's pose between calibrations that leave out one view"""
 MOST_TIMES = 3.0
-"""times the median of the views' errors, beyond which a view is an outlier"""
+"""multiple of the median of the views' errors, above which a view is an outlier"""
 ENOUGH_VIEWS = 12
+"""smallest number of views of a sound calibration"""
 LEAST_COVERAGE = 0.3
-"""share of the picture that the corners span"""
+"""smallest share of the picture that the corners of all views span"""
 
 
 def quality(result: HandEye, names: Sequence[str]) -> Iterator[Finding]:
-    """Yield a finding per check; names: of the pictures."""
+    """Yield the finding of each check of a calibration; names: names of the pictures, in the order of their errors."""
     error, median = result.error, float(np.median([error for error in result.view_errors if error is not None]))
     yield Finding(error <= MOST_ERROR, f"reprojection error {error:.2f} pixel (at most {MOST_ERROR})")
     yield Finding(
@@ -45,9 +46,14 @@ def quality(result: HandEye, names: Sequence[str]) -> Iterator[Finding]:
 
 
 def result_file(result: HandEye, board: Charuco, names: Sequence[str], size: Sequence[int], facts: Mapping[str, Any]) -> str:
-    """Return the YAML of a result.
+    """Return the text of the YAML file of a calibration.
 
-    names: of the pictures. size: width and height of the pictures [pixel]. facts: written first.
+    Args:
+        result: Result of the calibration.
+        board: Settings of the board.
+        names: Names of the pictures.
+        size: [pixel] Width and height of the pictures.
+        facts: Further entries, written first.
     """
     found = [*quality(result, names)]
     used = {name: error for name, error in zip(names, result.view_errors, strict=True) if error is not None}

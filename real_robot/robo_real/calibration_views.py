@@ -3,7 +3,7 @@
     FOLDER/views.jsonl    a line per view: {"picture": "view-001.png", "position": [x, y, z], "quaternion": [w, x, y, z]}
     FOLDER/view-001.png   ...
 
-Positions are in m, in the frame of the base. Further keys are kept and not read.
+Positions are in m, in the frame of the base. Quaternions are (w, x, y, z). Further keys are kept and not read.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from robo_rl.system.durable_files import write_durably
 
 LIST = "views.jsonl"
 PERIOD = 0.05
-"""[s] between two looks at hand and camera"""
+"""[s] between two measurements of the hand"""
 STILL = 0.5
-"""[s] of the robot's clock without motion before a picture counts: it may be that old itself"""
+"""[s] of the robot's clock for which the hand must stand before a view is taken, since the newest picture may be that old"""
 MOST_MOTION, MOST_TURN = 0.0005, 0.002
-"""[m] and [rad] of a hand that is still"""
+"""[m] and [rad] largest changes of the pose of a hand that counts as standing"""
 APART, TURNED = 0.02, np.deg2rad(5)
-"""[m] or [rad] between two views: nearer ones add nothing"""
+"""[m] or [rad] least distance of a new view from every other, since a nearer view adds nothing"""
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,15 @@ class CalibrationView:
     """One picture of the board and the pose of the hand."""
 
     name: str
-    """file of the picture"""
+    """name of the picture's file"""
     picture: Picture
-    """(H, W, 3) BGR"""
+    """(H, W, 3) uint8, BGR"""
     hand: Array
-    """(4, 4) pose in the frame of the base"""
+    """(4, 4) pose of the hand in the frame of the base"""
 
 
 def read_views(folder: Path) -> list[CalibrationView]:
-    """Return the views of a folder; raises InvalidSetting that names the line or picture that cannot be used."""
+    """Return the views of a folder; raises InvalidSetting, with the line or picture, if one cannot be used."""
     path = folder / LIST
     if not path.is_file():
         form = '{"picture": FILE, "position": [x, y, z], "quaternion": [w, x, y, z]}'
@@ -85,7 +85,17 @@ class ViewCollector:
     """Takes a view whenever the hand stands still at a new pose and the board is seen; moves nothing."""
 
     def __init__(self, client: RobotClient, camera: str, board: Charuco, folder: Path) -> None:
-        """camera: name of the server's camera, such as camera_wrist. Views that are in the folder count as taken."""
+        """Open the folder; views that it already has count as taken.
+
+        Args:
+            client: Client of the robot's server.
+            camera: Name of the server's camera, such as camera_wrist.
+            board: Settings of the board.
+            folder: Folder for the views; made if it does not exist.
+
+        Raises:
+            InvalidSetting: A view in the folder cannot be used.
+        """
         self._client, self._camera, self._board, self._folder = client, camera, board, folder
         folder.mkdir(parents=True, exist_ok=True)
         self._taken = [view.hand for view in read_views(folder)] if (folder / LIST).exists() else []
@@ -96,7 +106,7 @@ class ViewCollector:
         return len(self._taken)
 
     def collect(self, count: int, tell: Callable[[str], object]) -> None:
-        """Take views until there are `count`, or Ctrl-C; tell: takes a line for each pose in which the hand stands."""
+        """Take views until there are `count`, or until Ctrl-C; tell: called with a message for each pose of a standing hand."""
         try:
             while len(self) < count:
                 if said := self.look():
@@ -106,7 +116,11 @@ class ViewCollector:
             return
 
     def look(self) -> str:
-        """Take a view if there is a new one; return what became of a pose in which the hand stands, "" if nothing is new."""
+        """Measure the hand once, and take a view if it stands at a new pose and the board is seen.
+
+        Returns:
+            A message: the view was taken, or why not. "" while the hand moves, and after the first message for a pose.
+        """
         before = read_hand_pose(self._client)
         if self._since is None or not _are_same(self._since, before):
             self._since = before

@@ -1,7 +1,7 @@
 """Process of a camera: it reads the device, checks, crops and scales the pictures, and sends them to the arm's process.
 
-A driver that hangs or crashes takes its own process with it; the guard runs on, without its pictures. The process ends with
-the arm's process, and another one replaces it if it dies.
+A camera driver that hangs or crashes then ends only this process, and the guard runs on without the pictures. A process that
+dies is replaced by another one. It ends with the arm's process.
 """
 
 from __future__ import annotations
@@ -27,33 +27,35 @@ from robo_rl.settings import plain, settings_as
 from robo_rl.system.supervised_process import SupervisedProcess, ending, inherited
 
 OPEN = 30.0
-"""[s] for the process, the device and its first picture"""
+"""[s] longest time to start the process, open the device and take the first picture"""
 REOPEN = 0.5
 """[s] between two attempts to open a device, and to start another process"""
 STOP = 1.0
-"""[s] for the process to end"""
+"""[s] longest time for the process to end before it is killed"""
 
 
 @dataclass(frozen=True)
 class CameraSettings:
-    """Settings of a camera, whatever its kind; lengths are in pixels."""
+    """Settings that cameras of every kind have."""
 
     kind: str = "opencv"
-    """name of an entry point in robo_rl.cameras, or package.module:Class"""
+    """kind of camera: name of an entry point in robo_rl.cameras, or package.module:Class"""
     image_size: int = 128
-    """height and width of the served pictures"""
+    """[pixel] height and width of the served pictures, 8 to 960"""
     crop: tuple[int, int, int, int] | None = None
-    """left, top, width and height of the square that is served, in the device's picture; None for the largest in its middle"""
+    """[pixel] left, top, width and height of the square of the device's picture that is served; None for the largest square in
+    the middle"""
     rotate: Literal[0, 90, 180, 270] = 0
-    """[degree] counterclockwise, after cropping"""
+    """[degree] counterclockwise rotation of the picture, after cropping"""
     frozen_after: float = 0.25
-    """[s] of identical pictures or time stamps until the camera counts as frozen; 0 to allow them"""
+    """[s] of identical pictures or time stamps until the camera counts as frozen, 0 to 10; 0 allows identical pictures"""
     reference: Path | None = None
-    """PNG of a served picture; a picture that is unlike it shows that cameras were swapped, moved or covered"""
+    """PNG of a served picture, with which every picture is compared to notice that cameras were swapped, moved or covered;
+    None for no comparison"""
     reference_region: tuple[int, int, int, int] | None = None
-    """left, top, width and height of the part to compare, in which nothing moves; None for the whole picture"""
+    """[pixel] left, top, width and height of the compared part, in which nothing may move; None for the whole picture"""
     reference_least: float = 0.6
-    """least correlation of the brightness with that of the reference, -1 to 1"""
+    """least correlation between the brightness of the picture and of the reference, -1 to 1"""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -72,16 +74,25 @@ class CameraSettings:
 
 @dataclass(frozen=True)
 class CameraOptions:
-    """Settings of one camera: the common ones, and those of its kind."""
+    """All settings of one camera."""
 
     common: CameraSettings
+    """settings that cameras of every kind have"""
     device: Any
+    """settings of the kind of camera, an instance of its `options`"""
 
     @classmethod
     def of(cls, name: str, given: Mapping[str, Any] | int | str, image_size: int) -> CameraOptions:
-        """Return the options for a mapping, or for the number or path of an OpenCV device.
+        """Return the settings of a camera from what a user has given.
 
-        image_size: [pixel] of cameras that name none. Raises UnknownName, InvalidSetting.
+        Args:
+            name: Name of the camera, for errors.
+            given: Name -> value of settings, or the number or path of an OpenCV device.
+            image_size: [pixel] Height and width of the pictures if `given` has none.
+
+        Raises:
+            UnknownName: There is no such kind of camera, or no such setting.
+            InvalidSetting: A setting is impossible, or the reference is no picture of the camera's size.
         """
         if not isinstance(given, Mapping):
             given = {"device": given}
@@ -101,19 +112,26 @@ class CameraOptions:
         return cls(settings, settings_as(kind, own, source=f"camera {name} of the kind {settings.kind}"))
 
     def to_json(self) -> str:
-        """Return the settings as the process reads them."""
+        """Return the settings as the JSON that the camera's process reads."""
         return json.dumps({**plain(self.common), **plain(self.device)}, default=str)
 
 
 class CameraProcess(Camera):
-    """Camera that a process of its own reads."""
+    """Camera that is read by a process of its own."""
 
     def __init__(
         self, name: str, options: CameraOptions, clock: Clock, notify: Callable[[str, str], object] | None = None
     ) -> None:
-        """Start the process and wait for the first picture; raises CameraFault if there is none.
+        """Start the process and wait for the first picture.
 
-        clock: of the robot. notify: called with the name and the message of each fault.
+        Args:
+            name: Name of the camera.
+            options: Settings of the camera.
+            clock: Clock of the robot, by which pictures are stamped.
+            notify: Called with the camera's name and the message of each fault.
+
+        Raises:
+            CameraFault: There is no picture within OPEN seconds.
         """
         self.name, self._options, self._clock = name, options, clock
         self._notify = notify or _nothing
@@ -132,7 +150,7 @@ class CameraProcess(Camera):
 
     @property
     def pid(self) -> int:
-        """Number of the process."""
+        """Process id of the camera's present process."""
         return self._process.pid
 
     @override
@@ -202,7 +220,7 @@ class CameraProcess(Camera):
 
 
 class CheckedPictures:
-    """Pictures of an open device: checked, cropped and scaled."""
+    """Source of the pictures of an open device, which are checked, cropped and scaled."""
 
     def __init__(self, device: CameraDevice, settings: CameraSettings) -> None:
         self.device, self._settings = device, settings
@@ -212,7 +230,14 @@ class CheckedPictures:
         self._unlike_since: float | None = None
 
     def read(self) -> tuple[Picture, float]:
-        """Return the next new picture (image_size, image_size, 3) and its time [s]; raises CameraFault."""
+        """Wait for the next new picture.
+
+        Returns:
+            The picture (image_size, image_size, 3) uint8, RGB, and the time [s] of its exposure by time.monotonic().
+
+        Raises:
+            CameraFault: The device gives no picture, is frozen, has changed its pictures, or does not show the reference.
+        """
         while True:
             picture, exposed = self.device.read()
             self._shape = self._shape or picture.shape
@@ -230,7 +255,7 @@ class CheckedPictures:
         return served, exposed
 
     def _is_repeated(self, picture: Picture, exposed: float) -> bool:
-        """Return whether the device repeats a picture or its time; raises CameraFrozen if it does so for too long."""
+        """Return whether the device has repeated a picture or its time; raises CameraFrozen if this lasts too long."""
         limit, last = self._settings.frozen_after, self._last
         if not limit or last is None or (exposed > last[1] and not np.array_equal(picture, last[0])):
             self._last = picture, exposed
@@ -262,7 +287,7 @@ class CheckedPictures:
         return np.asarray(cv2.resize(np.ascontiguousarray(square), size, interpolation=cv2.INTER_AREA), np.uint8)
 
     def _require_like_reference(self, picture: Picture, now: float) -> None:
-        """Raise CameraChanged if the picture has been unlike the reference for `frozen_after`: a hand may pass by."""
+        """Raise CameraChanged if the pictures have been unlike the reference for `frozen_after`, since a hand may pass by."""
         if self._reference is None:
             return
         found = correlation(_part(picture, self._settings), self._reference)
@@ -280,7 +305,7 @@ class CheckedPictures:
 
 
 def correlation(first: Picture, second: Picture) -> float:
-    """Return the correlation of the brightness of two pictures (H, W, 3), -1 to 1; 0 for one without any contrast."""
+    """Return the correlation of the brightness of two pictures (H, W, 3), -1 to 1; 0 if one of them has no contrast."""
     grey = [picture.mean(axis=2, dtype=np.float64) for picture in (first, second)]
     centred = [values - values.mean() for values in grey]
     scale = np.sqrt(np.square(centred[0]).sum() * np.square(centred[1]).sum())
@@ -288,7 +313,7 @@ def correlation(first: Picture, second: Picture) -> float:
 
 
 def main(words: list[str]) -> None:
-    """Run the process; words: name, settings as JSON, number of the socket."""
+    """Run the process of a camera; words: ends with its name, settings as JSON, and number of the socket."""
     drop_realtime()
     name, settings, descriptor = words[-3:]
     given = json.loads(settings)
@@ -334,7 +359,7 @@ def _fault(error: RoboRLError) -> bytes:
 
 
 def read_reference(settings: CameraSettings) -> Picture:
-    """Return the part to compare of the reference; raises InvalidSetting if it is no picture of the camera's size."""
+    """Return the compared part (h, w, 3) of the reference; raises InvalidSetting if it is no picture of the camera's size."""
     import cv2
 
     found = cv2.imread(str(settings.reference), cv2.IMREAD_COLOR)

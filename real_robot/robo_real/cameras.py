@@ -13,42 +13,45 @@ from robo_rl.errors import CameraChanged, CameraFault, CameraFrozen, CameraStale
 
 Picture = npt.NDArray[np.uint8]
 MOST_AGE = 0.4
-"""[s] Largest age of a picture that a policy acts on. That it is exceeded shows in the next control period, within 0.5 s."""
+"""[s] largest age of a picture on which a policy acts. An older one is noticed in the next control period, within 0.5 s."""
 FAULTS: Mapping[str, type[CameraFault]] = {
     kind.__name__: kind for kind in (CameraFault, CameraStale, CameraFrozen, CameraChanged)
 }
-"""Name -> class of a camera's errors; the name is what one process sends to another."""
+"""Name -> class of a camera's errors; processes send the name to each other"""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One picture, with its time and origin."""
+    """One picture of a camera, with its time and origin."""
 
     picture: Picture
-    """(H, W, 3) RGB"""
+    """(H, W, 3) uint8, RGB"""
     stamp: float
-    """Time [s] of the exposure by the robot's clock"""
+    """[s] time of the exposure by the robot's clock"""
     number: int
-    """Number that the camera counts up; equal numbers mean the same picture"""
+    """count of the camera's pictures; equal numbers mean the same picture"""
     identity: str = ""
-    """Identity of the device, such as its serial number; empty if it has none"""
+    """identity of the device, such as its serial number; empty if the device has none"""
 
 
 class Camera(Protocol):
-    """Camera that takes pictures all the time."""
+    """Camera of a served robot, which takes pictures all the time."""
 
     def newest(self) -> Frame:
-        """Return the newest picture, however old; raises CameraFault if the camera fails, or before the first one."""
+        """Return the newest picture, however old; raises CameraFault if the camera fails, or before its first picture."""
 
     def close(self) -> None:
         """Release the device."""
 
 
 class CameraDevice(Protocol):
-    """Device that takes pictures, read by a process of its own. To add one: one file, one entry point in `robo_rl.cameras`."""
+    """Device that takes pictures; a process of its own reads it.
+
+    A new kind of camera is a class with these methods and an entry point in `robo_rl.cameras`.
+    """
 
     options: ClassVar[Any]
-    """Dataclass of the settings; the constructor takes an instance of it."""
+    """Dataclass of the settings; the constructor takes an instance of this dataclass"""
 
     def open(self) -> str:
         """Open the device; a constructor must not open it.
@@ -58,17 +61,21 @@ class CameraDevice(Protocol):
 
         Raises:
             CameraFault: The device is not there, or refuses a setting.
-            MissingExtra: A package that it needs is not installed.
+            MissingExtra: A package that the device needs is not installed.
         """
 
     def read(self) -> tuple[Picture, float]:
-        """Wait for the next picture; return it, (H, W, 3) RGB, and the time [s] of its exposure by time.monotonic().
+        """Wait for the next picture.
 
-        Raises CameraFault if none comes.
+        Returns:
+            The picture (H, W, 3) uint8, RGB, and the time [s] of its exposure by time.monotonic().
+
+        Raises:
+            CameraFault: No picture comes.
         """
 
     def close(self) -> None:
-        """Release the device; does nothing if it is closed, or gone."""
+        """Release the device; does nothing if the device is closed or unplugged."""
 
 
 class ImagingDriver(Protocol):
@@ -79,30 +86,37 @@ class ImagingDriver(Protocol):
         """Names of the cameras, as in the observation."""
 
     def newest(self, camera: str) -> Frame:
-        """Return the newest picture of a camera, however old; raises RobotUnavailable before the first one."""
+        """Return the newest picture of a camera, however old; raises RobotUnavailable before its first picture."""
 
 
 @dataclass
 class FreshFrames:
-    """Check that a camera's pictures are new, in order, of the right size, and from the same device."""
+    """Check that the pictures of one camera are new, in order, of the right size, and from the same device."""
 
     name: str
+    """name of the camera"""
     shape: tuple[int, ...]
+    """shape (H, W, 3) that every picture must have"""
     most_age: float = MOST_AGE
-    """Largest age [s] of a picture."""
+    """[s] largest age of a picture"""
     backward: int = 0
-    """Number of pictures that were dropped because they were older than the one before."""
+    """number of pictures that were dropped because an earlier picture was newer"""
     ages: list[float] = field(default_factory=list)
-    """Age [s] of each picture that was returned; negative if it was taken after the measurement that it goes with."""
+    """[s] age of each returned picture at the time of its measurement; negative for a picture that was taken later"""
 
     def __post_init__(self) -> None:
         self._last: Frame | None = None
 
     def checked(self, frame: Frame, now: float) -> Picture:
-        """Return the picture of a frame, or the one before if the frame is older than that.
+        """Check a frame, and return its picture. If the frame is older than the one before, return that picture again.
 
-        now: time [s] of the robot's clock. Raises CameraStale for a picture that is too old, CameraChanged for another size or
-        device.
+        Args:
+            frame: Newest frame of the camera.
+            now: [s] Time of the measurement to which the picture belongs, by the robot's clock.
+
+        Raises:
+            CameraStale: The picture is older, or newer, than `now` by more than `most_age`.
+            CameraChanged: The picture has another size or comes from another device.
         """
         if frame.picture.shape != self.shape:
             raise CameraChanged(

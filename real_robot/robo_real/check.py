@@ -1,4 +1,4 @@
-"""Diagnosis of a served robot without motion: identity, limits, latency, cameras."""
+"""Diagnosis of a served robot, without a motion: identity, limits, latency and cameras."""
 
 from __future__ import annotations
 
@@ -14,24 +14,29 @@ from robo_real.remote_robot import TIMEOUT, RemoteRobot
 from robo_rl.errors import RoboRLError, RobotError
 
 REQUESTS = 100
-"""number of state requests"""
+"""number of requests with which the latency is measured"""
 WATCHED = 1.5
-"""[s] of observation per camera"""
+"""[s] for which each camera is observed"""
 SHARE = 0.5
-"""largest 99th percentile of the latency, as a share of the control period"""
+"""largest 99th percentile of the latency that is fine, as a share of the control period"""
 
 
 class Finding(NamedTuple):
-    """One line of the report."""
+    """Result of one check: one line of the report."""
 
     is_fine: bool
+    """False if this line is a problem"""
     text: str
 
 
 def check(url: str, *, requests: int = REQUESTS, watched: float = WATCHED, pictures: Path | None = None) -> Iterator[Finding]:
-    """Yield findings about a robot; of a plain HIL-SERL server only the state is read.
+    """Yield the findings about a served robot, one by one. Of a plain HIL-SERL server only the state is read.
 
-    pictures: folder for a PNG of each camera, the references of CameraSettings.
+    Args:
+        url: Address of the server.
+        requests: Number of requests with which the latency is measured.
+        watched: [s] Time for which each camera is observed.
+        pictures: Folder to which a PNG of each camera is written, for `reference` of CameraSettings; None to write none.
     """
     try:
         robot = RemoteRobot(url)

@@ -1,10 +1,10 @@
-"""Checks at each control tick, independent of commands: reasons to stop the arm.
+"""Checks of the measurements at each control tick; each check returns a reason to stop the arm, or "".
 
-Set points stay within a reach of the measured hand, and so they follow an arm that runs away. Therefore the motion itself is
-judged, with every driver. The arm must stop if it is faster than the limits, moves away from its set point without slowing
-down, stands still although its set point is ahead, or contradicts its measured velocities.
-
-A contact is an excuse: above the share `PUSHED` of the soft force, something may push the hand or hold it back.
+Set points are placed near the measured hand, so they follow an arm that runs away, and checks of commands alone would not
+notice. Therefore the motion itself is judged, with every driver. The arm must stop if it is faster than the limits, moves away
+from its set point without slowing down, stands still although its set point is ahead, or contradicts its measured velocities.
+Above the share `PUSHED` of the soft force something may push the hand or hold it back: motion away from the set point and
+standing still are then no reasons to stop.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from robo_real.limits import Limits
 from robo_real.rotations import OrientationCone, between
 
 NARROWEST, WIDEST = -0.005, 1.1
-"""[m] smallest opening that a measurement may report; largest one, as a multiple of the gripper's width"""
+"""[m] smallest opening that a measurement may report; the largest one is `WIDEST` times the gripper's width, plus 5 mm"""
 CLOSE_TO_A_TURN = 0.5
-"""[rad] a change of a joint that is closer than this to a whole turn is a jump of its encoder, not a motion"""
+"""[rad] a change of a joint that differs from a whole turn by less is a jump of its encoder, not a motion"""
 UNDER_WAY = 0.004
 """[m] distance between hand and set point above which measurements must change"""
 WINDOW = 0.06
@@ -35,43 +35,53 @@ AWAY = 0.5
 AWAY_JOINT = 0.1
 """[rad] that a joint may move away from its set point without slowing down"""
 SPEEDING_UP = 0.4
-"""share of these distances that an arm may move away while it speeds up: no delay explains that"""
+"""share of the distances of `AWAY` and `AWAY_JOINT` that an arm may move away while it speeds up, which no delay explains"""
 GROWN = 1.4
-"""multiple of its first speed, when it began to move away, from which on an arm counts as speeding up"""
+"""multiple of the speed at which an arm began to move away; above it the arm counts as speeding up"""
 OPPOSED = 0.1
-"""share of these distances by which the set point must lie on the other side of an arm that speeds up"""
+"""share of the distances of `AWAY` and `AWAY_JOINT`, by which an arm that counts as speeding up must be off its set point"""
 ASTRAY = 0.5
-"""cosine between motion and set point above which an arm as a whole goes where it was sent, and one axis follows another"""
+"""cosine of the angle between the motion and the way to the set point; above it the arm as a whole goes where it was sent"""
 LEAST_TIME = 0.06 - 1e-6
-"""[s] least time of moving away that counts"""
+"""[s] shortest motion away from the set point that stops the arm"""
 SLOWED = 0.7
 """share of its fastest speed below which an arm that moves away is slowing down, as after a reversal"""
 RECENT = 0.3
 """[s] time constant with which the fastest speed is forgotten: an arm of steady speed is not slowing down"""
 OUTRUN = 1.5
-"""multiple of the way of its set points over the window, plus their first lead, that a hand may travel, to and fro included"""
+"""largest ratio of two lengths over `WINDOW`: the way of the hand, to and fro included, and the way of its set points plus
+their distance ahead of the hand at the beginning"""
 PUSHED = 0.4
 """share of the soft force above which something touches the hand"""
 AHEAD, STILL = 0.004, (2e-4, 5e-4)
-"""[m] distance to the set point above which the hand must move; largest change that is no motion: [m], [rad] of a joint"""
+"""[m] distance to the set point above which the hand must move; largest changes of the hand [m] and of a joint [rad] that count
+as noise and not as motion"""
 CONTRADICTION = 0.5
-"""share of the reach by which way and measured velocity may differ, summed up over `MEMORY`"""
+"""share of the reach by which the way of the hand and its integrated measured velocity may differ, summed up over `MEMORY`"""
 MEMORY = 0.3
-"""[s] time constant of that sum"""
+"""[s] time constant with which older differences are forgotten"""
 FROZEN = 0.2
 """share of the reach that a hand may report to move, at a steady velocity, while it stays in place"""
 STEADY = 0.1
-"""share by which that velocity may change"""
+"""share by which a velocity may change and still count as steady"""
 
 SetPoint = ArmTarget | JointTarget | None
 """Set point in force; None if the arm is held"""
 
 
 class MeasurementChecks:
-    """Checks of successive measurements, for one thread; the previous one reveals a jump."""
+    """Checks of each measurement by itself, and of its change since the measurement before. Used by one thread."""
 
     def __init__(self, limits: Limits, low: Array, high: Array, cone: OrientationCone, width: float | None = None) -> None:
-        """low, high: (3,) [m] of the box. width: [m] of the open gripper, None if unknown."""
+        """Create the checks; there is no measurement before yet.
+
+        Args:
+            limits: Limits of the arm.
+            low: (3,) [m] Lowest x, y, z of the workspace box.
+            high: (3,) [m] Highest x, y, z.
+            cone: Orientations that the hand may have.
+            width: [m] Opening of the open gripper; None if it is unknown.
+        """
         self._widest = np.inf if width is None else WIDEST * width - NARROWEST
         self._limits, self._low, self._high, self._cone = limits, low, high, cone
         self._joint_low, self._joint_high = np.asarray(limits.joint_low), np.asarray(limits.joint_high)
@@ -83,7 +93,7 @@ class MeasurementChecks:
         self._before: ArmState | None = None
 
     def fault(self, state: ArmState, sent: ArmTarget | None, now: float) -> str:
-        """Judge a measurement by itself and by the one before, and say why the arm must stop.
+        """Check a measurement by itself and against the one before.
 
         Args:
             state: The newest measurement.
@@ -134,7 +144,7 @@ class MeasurementChecks:
 
 @dataclass
 class _Away:
-    """Distance (N,) that each of N coordinates has moved away from its set point."""
+    """Way (N,) that each of N coordinates has gone away from its set point without a turn."""
 
     most: float
     way: Array = field(default_factory=lambda: np.zeros(0))
@@ -156,7 +166,7 @@ class _Away:
             duration: [s] between the measurements.
 
         Returns:
-            True if the arm moves away from its set point.
+            True if a coordinate has gone too far, for too long, to be explained by a delay.
         """
         if len(self.way) != len(step):
             self.way, self._side, self._since, self._speed, self._first, self._fastest = np.zeros((6, len(step)))
@@ -204,7 +214,7 @@ class MotionChecks:
             away.forget()
 
     def fault(self, state: ArmState, sent: SetPoint, now: float) -> str:
-        """Judge the motion since the last measurement, and say why the arm must stop.
+        """Check the motion since the last measurement.
 
         Args:
             state: The newest measurement.
@@ -226,7 +236,10 @@ class MotionChecks:
         return found or self._away(before, state, sent) or self._standing(state, sent, now)
 
     def _too_fast(self, state: ArmState, age: float) -> str:
-        """Compare the speed over `WINDOW` with the limits; age: [s] by which the measurement may be newer than its stamp."""
+        """Return the reason if the arm was too fast over `WINDOW`, else "".
+
+        age: [s] by which the measurement may be newer than its stamp.
+        """
         then, limits = self._seen[0], self._limits
         most = FASTER * (state.stamp - then.stamp + max(age, 0.0))
         steps = np.diff([seen.position for seen in self._seen], axis=0)  # to and fro is fast, too
@@ -238,7 +251,10 @@ class MotionChecks:
         return "joint_too_fast" if is_fast.any() else ""
 
     def _contradictory(self, before: ArmState, state: ArmState) -> str:
-        """Compare the way, the velocity and the joint velocities; an arm that reports no velocities passes."""
+        """Return the reason if the way, the velocity and the joint velocities contradict each other, else "".
+
+        An arm that reports no velocities passes.
+        """
         duration = state.stamp - before.stamp
         velocity = (before.velocity[:3] + state.velocity[:3]) / 2
         if not velocity.any():

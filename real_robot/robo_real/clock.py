@@ -1,4 +1,7 @@
-"""Clocks of a robot: real, accelerated, or manual; a loop at a fixed rate. Wall time may jump, so no decision uses it."""
+"""Clocks of a robot, real, accelerated or manual, and a control loop at a fixed rate.
+
+All of them are monotonic: wall time may jump, so no decision uses wall time.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing_extensions import override
 
 
 class Clock(Protocol):
-    """Clock of a robot."""
+    """Clock of a robot. Its time may run faster than real time if the robot is simulated."""
 
     def now(self) -> float:
         """Return the robot's time [s], which never runs backwards."""
@@ -20,7 +23,7 @@ class Clock(Protocol):
 
 
 class MonotonicClock(Clock):
-    """Monotonic clock of the machine, times a factor for simulations."""
+    """Monotonic clock of the machine, multiplied by `speed`: 1 for a real robot, more for a simulation that runs faster."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
@@ -53,11 +56,11 @@ class ManualClock(Clock):
 class ControlLoop:
     """Timer of a control loop, with statistics of its lateness.
 
-    Deadlines lie on a grid, so that one late cycle does not delay those after it.
+    Deadlines lie on a grid, one per period, so that a late cycle does not delay the cycles after it.
     """
 
     def __init__(self, clock: Clock, period: float) -> None:
-        """period: [s] of the clock."""
+        """Start the loop. period: [s] between two deadlines, by `clock`."""
         self._clock, self.period = clock, period
         self.overruns = 0
         """number of cycles that started a whole period late or more"""
@@ -70,7 +73,10 @@ class ControlLoop:
         self._deadline = self._clock.now()
 
     def wait(self) -> float:
-        """Block until the next deadline and return the lateness [s]; an overrun restarts the grid from now."""
+        """Block until the next deadline, and return by how much [s] the deadline was missed, 0 if it was kept.
+
+        A cycle that is late by a period or more is an overrun: the grid of deadlines starts again from now.
+        """
         self._deadline += self.period
         self._clock.sleep(self._deadline - self._clock.now())
         late = max(self._clock.now() - self._deadline, 0.0)
@@ -81,5 +87,5 @@ class ControlLoop:
         return late
 
     def percentile(self, percent: float) -> float:
-        """Return a percentile of the lateness [s], 0 before the first cycle."""
+        """Return a percentile, 0 to 100, of the lateness [s] of all cycles; 0 before the first cycle."""
         return float(np.percentile(self.lateness, percent)) if self.lateness else 0.0

@@ -5,8 +5,8 @@
     @pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
     def test_my_arm(check): check(lambda: MyArm())
 
-CAMERA_CHECKS work alike, on a CameraDevice. Those of drivers move the hand by two centimetres: with a real arm, clear the space
-around it and keep the emergency stop at hand.
+CAMERA_CHECKS work alike, on a CameraDevice. A failed check raises ConformanceFailure. The checks of drivers move the hand by up
+to ten centimetres upwards: with a real arm, clear the space around it and keep the emergency stop at hand.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from robo_rl.errors import ConformanceFailure, RobotUnavailable
 Make = Callable[[], ArmDriver]
 MakeCamera = Callable[[], CameraDevice]
 STEP = np.array([0.0, 0.0, 0.02])
-"""[m]"""
+"""(3,) [m] displacement of the hand in a check"""
 SETTLED = 1.5
-"""[s] until the hand has arrived"""
+"""[s] after which the hand must have arrived"""
 FINGERS = 0.003
 """[m] by which a gripper that holds still may move"""
 OLDEST = 5.0
@@ -35,7 +35,7 @@ OLDEST = 5.0
 
 
 def a_state_is_whole(make: Make) -> None:
-    """Numbers are finite, the quaternion has norm 1, arrays have one element per joint."""
+    """Check that a measurement is finite, its quaternion has norm 1, and its arrays have one element per joint."""
     with _connected(make) as arm:
         state = arm.read()
         _require(arm, a_state_is_whole, state.is_finite, "a number is not finite", state)
@@ -48,7 +48,7 @@ def a_state_is_whole(make: Make) -> None:
 
 
 def times_run_forward(make: Make) -> None:
-    """The stamps of measurements grow with the driver's clock and never exceed it."""
+    """Check that the stamps of measurements grow with the driver's clock and never exceed it."""
     with _connected(make) as arm:
         first = arm.read().stamp
         arm.clock.sleep(0.2)
@@ -57,7 +57,7 @@ def times_run_forward(make: Make) -> None:
 
 
 def the_hand_reaches_its_target(make: Make) -> None:
-    """A target two centimetres away is reached, in the base frame."""
+    """Check that the hand reaches a target two centimetres above it, in the frame of the base."""
     with _connected(make) as arm:
         start = arm.read()
         arm.move(ArmTarget(start.position + STEP, start.quaternion, start.opening))
@@ -67,7 +67,7 @@ def the_hand_reaches_its_target(make: Make) -> None:
 
 
 def hold_ends_a_motion(make: Make) -> None:
-    """After hold() the hand stays in place, also if another thread calls it."""
+    """Check that the hand stops on its way to a target 10 cm above it and stays, if another thread calls hold()."""
     with _connected(make) as arm:
         start = arm.read()
         arm.move(ArmTarget(start.position + 5 * STEP, start.quaternion, start.opening))
@@ -85,7 +85,7 @@ def hold_ends_a_motion(make: Make) -> None:
 
 
 def a_gripper_without_a_command_stays(make: Make) -> None:
-    """A target without an opening moves the hand, and leaves the fingers as they are."""
+    """Check that a target without an opening leaves the fingers as they are."""
     with _connected(make) as arm:
         start = arm.read()
         arm.move(ArmTarget(start.position + STEP, start.quaternion, None))
@@ -95,7 +95,7 @@ def a_gripper_without_a_command_stays(make: Make) -> None:
 
 
 def an_unconnected_arm_raises(make: Make) -> None:
-    """Before connect(), read() raises RobotUnavailable."""
+    """Check that read() raises RobotUnavailable before connect()."""
     arm = make()
     try:
         arm.read()
@@ -105,7 +105,7 @@ def an_unconnected_arm_raises(make: Make) -> None:
 
 
 def closing_twice_is_harmless(make: Make) -> None:
-    """close() may be called before connect(), and twice."""
+    """Check that close() may be called twice, and before connect()."""
     with _connected(make) as arm:
         arm.close()
         arm.close()
@@ -113,7 +113,7 @@ def closing_twice_is_harmless(make: Make) -> None:
 
 
 def a_picture_is_rgb_of_one_size(make: MakeCamera) -> None:
-    """Pictures are (H, W, 3) uint8, and their size stays."""
+    """Check that pictures are (H, W, 3) uint8, and that their size stays."""
     with _opened(make) as camera:
         first, second = camera.read()[0], camera.read()[0]
         is_picture = first.dtype == np.uint8 and first.ndim == 3 and first.shape[2] == 3 and first.size > 0
@@ -123,7 +123,7 @@ def a_picture_is_rgb_of_one_size(make: MakeCamera) -> None:
 
 
 def exposures_run_forward(make: MakeCamera) -> None:
-    """The times of exposures are of time.monotonic(), grow, and do not exceed it."""
+    """Check that the times of exposures are those of time.monotonic(), grow, and are not in the future."""
     with _opened(make) as camera:
         times = [camera.read()[1], camera.read()[1], time.monotonic()]
         is_fine = times[0] < times[1] <= times[2] and times[2] - times[0] < OLDEST
@@ -131,7 +131,7 @@ def exposures_run_forward(make: MakeCamera) -> None:
 
 
 def a_picture_is_its_own(make: MakeCamera) -> None:
-    """A later picture does not change an earlier one: the memory is not the driver's."""
+    """Check that a later picture does not change an earlier one, because each has its own memory."""
     with _opened(make) as camera:
         first = camera.read()[0]
         copy = first.copy()
@@ -140,7 +140,7 @@ def a_picture_is_its_own(make: MakeCamera) -> None:
 
 
 def a_camera_opens_again(make: MakeCamera) -> None:
-    """After close() the device opens again, with the same identity; close() may be called before open(), and twice."""
+    """Check that the device opens again with the same identity after close(), which may come twice, and before open()."""
     camera = make()
     camera.close()
     identities = []

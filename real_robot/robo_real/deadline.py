@@ -1,4 +1,4 @@
-"""Bounds in time for calls of an arm's driver: one that hangs must stop neither watchdog nor answers nor the program's end."""
+"""Time limits for calls of an arm's driver: a call that hangs must block neither watchdog nor server nor the program's end."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 HANGS = 2.0
 """[s] after which a call that holds the arm, or reads it, counts as hanging"""
 GLANCE = 0.1
-"""[s] for which the watchdog waits for a hold: it must go on watching"""
+"""[s] for which the watchdog waits for a hold, since it must go on watching"""
 TURN = 5.0
-"""[s] for the end of another thread's command, such as a tare"""
+"""[s] for which a command waits for the end of another thread's command, such as a tare"""
 CONNECTS, CLOSES = 120.0, 10.0
-"""[s] to open and close a connection"""
+"""[s] longest time to open and to close a connection"""
 DRIVER_HANGS = "driver_hangs"
 """Reason of a fault: a call of the driver does not return"""
 
@@ -36,7 +36,20 @@ class DriverHangs(RobotUnavailable):
 
 
 def within(seconds: float, call: Callable[[], T], name: str) -> T:
-    """Return what a call returns, made in a thread of its own; raises DriverHangs if it takes longer, or what it raises."""
+    """Run a call in a thread of its own, and wait for its result.
+
+    Args:
+        seconds: [s] Longest time to wait.
+        call: Function without arguments.
+        name: Name of the call, for the error.
+
+    Returns:
+        The result of the call.
+
+    Raises:
+        DriverHangs: The call has not returned in time; its thread goes on.
+        Exception: Any error of the call itself.
+    """
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -55,7 +68,7 @@ def within(seconds: float, call: Callable[[], T], name: str) -> T:
 
 
 class HoldThread:
-    """Thread that makes an arm stay, so that nobody waits for a hold that hangs. Starts with the first hold."""
+    """Thread that calls `hold` of a driver, so that a hold that hangs blocks no other thread. It starts with the first hold."""
 
     def __init__(self, driver: ArmDriver, log: AuditLog) -> None:
         self._driver, self._log = driver, log
@@ -63,7 +76,7 @@ class HoldThread:
         self._asked = self._done = 0
         self._ends = False
         self.failed = False
-        """True if the newest hold has failed"""
+        """True if the newest call of the driver's `hold` raised an error"""
         self._thread: threading.Thread | None = None
 
     def hold(self, patience: float | None = None) -> bool:

@@ -1,7 +1,7 @@
 """Robot as a Gymnasium environment: one action per control period, on the robot's clock.
 
-If the robot ends an episode (guard, lost connection, old picture), it is truncated with the reason and the last complete
-observation, and the arm holds. This module never clears an error and never re-arms.
+If the robot ends an episode (guard, lost connection, old picture), the episode is truncated with the reason and the last
+complete observation, and the arm holds. This module never clears an error and never re-arms.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ ENDS: tuple[tuple[type[Exception], str], ...] = (
 RETRY = 0.2
 """[s] between two attempts to take the lease of a robot"""
 LATE_CYCLES = 20
-"""overruns allowed in one episode; beyond it the episode is cut, since a policy depends on its control rate"""
+"""number of overruns allowed in one episode; with more the episode is truncated, since a policy depends on its control rate"""
 
 
 class ArmableRobot(Robot, Protocol):
-    """Robot with a clock that must be armed."""
+    """Robot as a `RobotEnv` drives it: it has a clock, and must be armed before a motion."""
 
     @property
     def clock(self) -> Clock:
-        """Clock of the environment."""
+        """Clock by which the environment waits for the end of a control period."""
 
     @property
     def measured_at(self) -> float:
         """Stamp [s] of the newest observation, by the clock of the arm."""
 
     def arm(self) -> None:
-        """Allow motion."""
+        """Allow motion from the next action on; raises RobotStopped if a person must re-arm first."""
 
     def stop(self, why: str = ..., /) -> None:
-        """Stop until a person re-arms; why: in words."""
+        """Stop the arm until a person re-arms; why: reason, in words."""
 
     def judge(self, action: npt.ArrayLike, /) -> Executed:
-        """Return the command that `apply` would execute; sends nothing."""
+        """Return what `apply` would execute for an action (A,); nothing is sent."""
 
 
 class RobotEnv(gymnasium.Env[Any, Any]):
-    """Episodes on a robot; a scene provides observations, success and reset of the task."""
+    """Gymnasium environment of a robot. A scene provides success, reset and the observations of objects."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own style)
     replays = False
@@ -86,11 +86,19 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         action_repeat: int = 1,
         max_steps: int | None = None,
     ) -> None:
-        """Create the environment; the first reset takes the robot.
+        """Create the environment; only the first reset connects to the robot.
 
-        control: "end_effector_delta", or "end_effector_delta_closed", which keeps the gripper closed.
-        action_repeat: control periods of the robot per action; a displacement is divided among them.
-        max_steps: actions until the time limit; None for that of the task.
+        Args:
+            robot: Robot that executes the actions.
+            scene: Scene of the task.
+            control: "end_effector_delta", or "end_effector_delta_closed", which keeps the gripper closed and leaves it out of
+                the action.
+            action_repeat: Control periods of the robot per action, from 1; a displacement is divided among them.
+            max_steps: Number of actions until the time limit; None for the time limit of the task.
+
+        Raises:
+            InvalidSetting: A setting is out of range, or the robot states no control period.
+            UnknownName: There is no such control mode.
         """
         if not isinstance(action_repeat, int) or action_repeat < 1:
             raise InvalidSetting("action_repeat is out of range.", got=action_repeat, allowed="integer from 1")
@@ -113,7 +121,8 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._steps = self._overruns = 0
         self._camera_fault: CameraFault | None = None  # that ended the episode
         self.commands: Commands | None = None
-        """Source of the actions that are sent in a shadow run: those of `step` are judged by the guard and never sent."""
+        """Source of the actions that are sent in a shadow run; None outside of one. The actions given to `step` are then
+        judged by the guard and never sent."""
 
     @property
     def robot(self) -> ArmableRobot:
@@ -122,12 +131,12 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     @property
     def loop(self) -> ControlLoop:
-        """Timing of the control loop."""
+        """Control loop that times the actions."""
         return self._loop
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Timing of the control loop and of the pictures so far, by tag."""
+        """Statistics of the control loop and the pictures since the start: tag -> count or time [ms]."""
         ages: list[float] = getattr(self._robot, "picture_ages", [])
         pictures = {"robot/picture_age_p99_ms": 1000 * float(np.percentile(ages, 99))} if ages else {}
         return pictures | {
@@ -199,7 +208,15 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             self._robot.close()
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> Policy:
-        """Return the expert of the simulated task of the same name; raises InvalidSetting if there is none."""
+        """Return the scripted expert of the simulated task of the same name.
+
+        Args:
+            seed: Seed of the expert.
+            noise: Standard deviation of its noise, in actions of [-1, 1].
+
+        Raises:
+            InvalidSetting: There is no simulated task of this name.
+        """
         from robo_rl.environments.make import make_environment
         from robo_rl.errors import UnknownName
 
@@ -237,7 +254,11 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             self._robot.connect()
 
     def _execute(self, wanted: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], list[str], str | None]:
-        """Return the executed action of the robot, reasons for its changes, and the stop reason of the episode or None."""
+        """Execute an action of the robot, in all of its control periods.
+
+        Returns:
+            The executed action (A,), the guard's reasons to change it, and the reason to end the episode or None.
+        """
         done: list[npt.NDArray[np.float32]] = []
         reasons: list[str] = []
         try:
@@ -276,9 +297,9 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         return observation
 
     def _average(self, done: list[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-        """Return one action (A,) for those of the robot's own periods: their mean, with holds for the missing ones.
+        """Return the mean action (A,) of the control periods; a period without an action counts as a hold.
 
-        The gripper takes the last command.
+        The gripper's element is the last command.
         """
         spec = self._robot.spec.action
         mean = np.mean([*done, *([hold_action(spec, self._observation)] * (self._repeat - len(done)))], axis=0)
@@ -304,7 +325,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
 
 def repeat_action(action: ActionSpec, count: int) -> ActionSpec:
-    """Return the spec of actions that last several control periods: displacements are scaled, positions are not."""
+    """Return the spec of actions that last `count` control periods: the limits of displacements are multiplied by `count`.
+
+    The limits of the gripper's opening stay, because it is a position.
+    """
     scale = np.array([1 if name == GRIP else count for name in action.names])
     low, high = (tuple((scale * limits).tolist()) for limits in (action.low, action.high))
     period = None if action.control_period is None else round(action.control_period * count, 9)

@@ -19,9 +19,9 @@ from robo_real.limits import TWIN
 from robo_rl.spec.environment import ArraySpec, ObservationSpec
 
 GOALS = np.array([[0.40, -0.15, 0.10], [0.60, 0.15, 0.35]])
-"""[m]"""
+"""(2, 3) [m] lowest and highest x, y, z of a goal"""
 TOLERANCE = 0.02
-"""[m]"""
+"""[m] distance to the goal within which the task is done"""
 GOAL_ARRAYS = (
     ArraySpec("goal_position", (3,), unit="m", frame="base", role="goal"),
     ArraySpec("goal_from_gripper", (3,), unit="m", frame="base", role="goal"),
@@ -29,7 +29,7 @@ GOAL_ARRAYS = (
 
 
 class PointToReach(Scene):
-    """Scene with a random goal position of the hand."""
+    """Scene with a goal position that the hand must reach, drawn uniformly from GOALS at each reset."""
 
     def __init__(self, arm: FakeArm) -> None:
         self._arm, self._goal = arm, np.array(START)
@@ -50,7 +50,7 @@ class PointToReach(Scene):
 
 
 def fake_reach(**arguments: Any) -> RobotEnv:
-    """Return the environment; arguments: of RobotEnv."""
+    """Return the environment `robot/Fake-v0`; arguments: those of RobotEnv after its scene."""
     clock = ManualClock()
     arm = FakeArm(clock=clock)
     scene = PointToReach(arm)

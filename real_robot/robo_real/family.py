@@ -21,11 +21,11 @@ SETTINGS = ("control", "action_repeat", "max_steps", "relative_frame")
 
 
 class RobotFamily(EnvironmentFamily):
-    """Environment family of robots."""
+    """Environment family of robots: makes `robot/Fake-v0`, and the environment of a served robot."""
 
     @override
     def names(self) -> Iterable[str]:
-        """Return the robots that need no address."""
+        """Return the names of the robots that need no address."""
         return (FAKE,)
 
     @override
@@ -41,7 +41,17 @@ class RobotFamily(EnvironmentFamily):
         return _in_frame(fake_reach(**arguments), is_relative)
 
     def at(self, address: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        """Return the environment of a served robot; the address may end with settings, such as `?action_repeat=3`."""
+        """Connect to a served robot, and return its environment.
+
+        Args:
+            address: Such as http://127.0.0.1:5000; it may end with settings, such as `?action_repeat=3`.
+            **arguments: Further settings, one of SETTINGS each; they override those of the address.
+
+        Raises:
+            UnknownName: There is no such setting.
+            InvalidSetting: This is no address of a robot, or a setting is impossible.
+            RobotUnavailable: No robot's server answers there.
+        """
         from robo_real.environment import RobotEnv
         from robo_real.remote_robot import RemoteRobot
 

@@ -29,7 +29,9 @@ DAMPING = 0.02**2 * np.eye(6)
 """Damping of the step from hand to joints; bounds it near singular postures."""
 SLACK = 1e-9
 NORMS = (0.5, 1.5)
-"""Accepted quaternion norms: interpolation shortens one. A deviation of more than 1 % is reported as a change."""
+"""Smallest and largest accepted norm of a commanded quaternion, since interpolation shortens quaternions.
+
+A norm that differs from 1 by 1 % or more is reported as a change."""
 
 
 class Mode(StrEnum):
@@ -48,24 +50,27 @@ LATCHED = (Mode.STOPPED, Mode.FAULT)
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict of the guard on a command."""
+    """Decision of the guard on one command: where the arm may go, and why that differs from the command."""
 
     target: ArmTarget | None
-    """Allowed target of the hand; None if the arm must hold"""
+    """Allowed target of the hand; None if the command is refused and the arm must hold"""
     reasons: tuple[str, ...] = ()
-    """Reasons of changes; empty for an unchanged command"""
+    """Names of the checks that changed or refused the command, such as "rate"; empty for an unchanged command"""
 
 
 @dataclass
 class RateLimit:
-    """Limits of speed, acceleration and jerk of a moving target (3,). Slowing down is never delayed: a stop must not wait."""
+    """Limits of speed, acceleration and jerk of the targets of successive commands, each of shape (3,).
+
+    The unit is m for positions and rad for rotation vectors. Slowing down is not limited, so that a stop is never delayed.
+    """
 
     speed: float
-    """[1/s] of the elements' unit"""
+    """[unit/s] largest speed"""
     acceleration: float
-    """[1/s^2]"""
+    """[unit/s^2] largest acceleration while speeding up"""
     jerk: float
-    """[1/s^3]"""
+    """[unit/s^3] largest rise of the acceleration while speeding up"""
 
     def __post_init__(self) -> None:
         self.rest()
@@ -76,7 +81,7 @@ class RateLimit:
         self._acceleration = 0.0
 
     def limited(self, step: Array, duration: float) -> Array:
-        """Return the allowed part of a step (3,) within a duration [s]; does not change the state."""
+        """Return the part of a step (3,), taken within `duration` [s], that keeps the limits. Changes no state."""
         if duration <= 0:
             return np.zeros(3)
         most = min(self.acceleration, self._acceleration + self.jerk * duration) * duration
@@ -92,16 +97,27 @@ class RateLimit:
 
 
 class Guard:
-    """Checks commands in sequence; `stop` may be called from any thread at any time."""
+    """Guard of one arm: keeps its mode, and judges every command and every measurement.
+
+    `GuardedArm` calls `judge` for one command at a time. The thread that drives the arm calls `watch`. `stop` may be called
+    from any thread at any time.
+    """
 
     def __init__(self, limits: Limits, period: float, log: AuditLog, width: float | None = None) -> None:
-        """period: nominal time [s] between commands. width: [m] of the open gripper, None if unknown."""
+        """Create a guard in the mode DISCONNECTED.
+
+        Args:
+            limits: Limits that every command and measurement must keep.
+            period: [s] Nominal time between two commands.
+            log: Audit log of verdicts and modes.
+            width: [m] Opening of the open gripper; None if it is unknown.
+        """
         self._width = width
         self.limits, self.period, self.log = limits, period, log
         self._mode = Mode.DISCONNECTED
         self._latch: tuple[Mode, str] | None = None  # apart from the mode, so that no other thread's change can undo it
         self.counts: Counter[str] = Counter()
-        """Number of uses of each reason"""
+        """Reason of a change, refusal, stop or fault -> number of times that it was given"""
         self.stops = 0
         """Number of stop requests and faults, including those to a stopped arm"""
         self.seen_stops = 0
@@ -115,7 +131,8 @@ class Guard:
         self._between = self._measurement_checks()
         self._motion = MotionChecks(limits)
         self.is_foreign = False
-        """True while the robot moves by itself, outside the limits: its motion is not judged."""
+        """True while the robot's own server moves the joints: the motion between measurements is then not judged. Each
+        measurement by itself still is."""
         self._path = RateLimit(limits.speed, limits.acceleration, limits.jerk)
         self._turning = RateLimit(limits.turn_speed, limits.turn_acceleration, limits.turn_jerk)
         self._enabled_at = -np.inf
@@ -157,9 +174,13 @@ class Guard:
         self._enter(Mode.ARMED)
 
     def reset(self, stops: int | None = None) -> None:
-        """Re-arm after a person has looked: from STOPPED or FAULT to IDLE; `arm` must follow.
+        """Re-arm: go from STOPPED or FAULT to IDLE, after a person has looked at the robot. `arm` must follow before a motion.
 
-        stops: value of `stops` when they looked, now by default. Raises RobotStopped if there was a stop or fault since.
+        Args:
+            stops: Value of `stops` when the person looked; None for the present value.
+
+        Raises:
+            RobotStopped: There was another stop or fault since the person looked.
         """
         seen = self.stops if stops is None else stops
         if self._latch is not None and self.stops == seen:
@@ -172,7 +193,7 @@ class Guard:
         self.seen_stops = seen
 
     def pause(self) -> None:
-        """Return to ARMED until the next command; not an error."""
+        """Return from RUNNING to ARMED; the next command moves the arm again."""
         self.rest()
         if self.mode is Mode.RUNNING:
             self._enter(Mode.ARMED)
@@ -182,7 +203,7 @@ class Guard:
         self._latch_as(Mode.STOPPED, reason)
 
     def fault(self, reason: str) -> None:
-        """Report an error: stop until a person re-arms."""
+        """Enter the mode FAULT for this reason, until a person re-arms. The same fault again changes nothing."""
         if self._latch != (Mode.FAULT, reason):  # else the same one, reported again
             self._latch_as(Mode.FAULT, reason)
 
@@ -202,7 +223,7 @@ class Guard:
         self._turning.rest()
 
     def displaced(self) -> None:
-        """Forget earlier measurements: the arm was moved from outside."""
+        """Forget earlier measurements, because something other than a command has moved the arm."""
         self._between = self._measurement_checks()
         self._motion.forget()
 
@@ -214,9 +235,17 @@ class Guard:
         return self.mode in (Mode.ARMED, Mode.RUNNING)
 
     def watch(self, state: ArmState, sent: ArmTarget | JointTarget | None, now: float) -> bool:
-        """Check a measurement, and the motion to it; return whether the arm may move on. For the thread that drives the arm.
+        """Check a measurement, and the motion since the one before; a failed check enters the mode FAULT.
 
-        sent: present set point, None if the arm stands.
+        Only the thread that drives the arm may call this.
+
+        Args:
+            state: The newest measurement.
+            sent: Set point in force; None if the arm stands.
+            now: [s] Present time, by the clock of the measurements.
+
+        Returns:
+            True if the arm may go on moving.
         """
         if not self.is_ready:
             self._motion.forget()
@@ -236,7 +265,7 @@ class Guard:
         return self.limits.dead_man is None or 0 <= now - self._enabled_at <= self.limits.dead_man
 
     def begin(self) -> None:
-        """Start a motion that is no command for the hand; raises RobotStopped unless the arm is armed."""
+        """Start a motion of the joints, which has no target for the hand; raises RobotStopped unless the arm is armed."""
         if not self.is_ready:
             raise stopped_error(self)
         self.rest()
@@ -252,11 +281,23 @@ class Guard:
         whole: bool = False,
         goal: ArmTarget | None = None,
     ) -> Verdict:
-        """Return the verdict on a command.
+        """Check a command, and return the target to which the arm may go.
 
-        observed: stamp of the measurement that the command answers. now: time of the same clock. whole: the target is the
-        final pose, however long the motion takes, and not shortened to one control period. goal: pose to which the hand is
-        under way; a target near it is no jump. Raises RobotStopped if the arm may not move.
+        Args:
+            wanted: Target of the command.
+            state: Newest measurement.
+            observed: [s] Stamp of the measurement that the command answers.
+            now: [s] Present time, by the clock of the measurements.
+            whole: True for a final pose that the hand may approach over many control periods. It is moved into the workspace
+                box and the orientation cone, and not shortened for force, speed, reach and joints: the set points keep these.
+            goal: Pose to which the hand is under way, None if there is none. A target within `jump` of it is no jump.
+
+        Returns:
+            The allowed target with the reasons of its changes. It has no target if the command is refused.
+
+        Raises:
+            RobotStopped: The arm may not move. A malformed command, a faulty measurement and too many late commands in a row
+                enter the mode FAULT first.
         """
         if not self.is_ready:
             raise stopped_error(self)
@@ -273,7 +314,7 @@ class Guard:
         return self._bounded(wanted, state, now, whole)
 
     def trial(self) -> Guard:
-        """Return a guard in the same state, whose verdicts leave this one and its log unchanged."""
+        """Return a copy that judges a command as this guard would, without an effect on this guard or its log."""
         found = copy.copy(self)
         found.log, found.counts = AuditLog(), Counter()
         found._answering, found._path = copy.copy(self._answering), copy.copy(self._path)
@@ -418,7 +459,7 @@ class Guard:
 
 
 def stopped_error(guard: Guard) -> RobotStopped:
-    """Return the error of a command to an arm that may not move."""
+    """Return the error to raise for a command to an arm that may not move; it has the guard's mode and reason."""
     return RobotStopped(guard.mode, guard.reason)
 
 
@@ -438,7 +479,7 @@ def _noted(reasons: list[str], reason: str, allowed: Array, wanted: Array) -> Ar
 
 
 def _row(target: ArmTarget | None) -> list[str] | None:
-    """Return a target as text: JSON has no NaN, and a log must distinguish it from null."""
+    """Return a target as texts for the log, None for no target. Texts, because JSON has no NaN."""
     if target is None:
         return None
     opening = "as it is" if target.opening is None else f"{target.opening:.6g}"
@@ -446,9 +487,13 @@ def _row(target: ArmTarget | None) -> list[str] | None:
 
 
 def sped_up(velocity: Array, wanted: Array, speed: float, most: float) -> Array:
-    """Return the velocity (3,) nearest to a wanted one, after free slowing down and speeding up by at most `most`.
+    """Return the velocity (3,) nearest to a wanted one that may follow the present one.
 
-    speed: bound of the wanted speed.
+    Args:
+        velocity: (3,) Present velocity.
+        wanted: (3,) Wanted velocity; it is first scaled down to a norm of `speed`.
+        speed: Largest norm of a velocity.
+        most: Largest norm of the change while speeding up. Slowing down is not limited.
     """
     wanted = shortened(wanted, speed)
     before = _slowed_towards(velocity, wanted)

@@ -27,9 +27,10 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Executed
 
 NEAR, STUCK = 0.1, 0.2
-"""[s] of motion at full speed that `come_near` leaves to its goal; [s] without coming nearer after which it ends"""
+"""[s] `come_near` ends when the rest of the motion takes at most this long at full speed; [s] without coming nearer after which
+it gives up"""
 SECOND_LINE = 0.05
-"""[s] after `hold_after` at which a motion without a newer command ends even if the watchdog is late"""
+"""[s] after `hold_after`, a motion without a newer command ends even if the watchdog is late"""
 
 
 class Turn:
@@ -47,7 +48,10 @@ class Turn:
 
 
 class GuardedArm(Robot):
-    """Robot that moves any ArmDriver within limits, which are required."""
+    """Robot that moves an arm through its driver, with the guard in front of every command.
+
+    A robot's server has one of these; tests and experiments make their own.
+    """
 
     def __init__(
         self,
@@ -64,8 +68,8 @@ class GuardedArm(Robot):
             driver: Driver of the arm.
             limits: Limits that the guard enforces.
             spec: Spec of the task, with the arm's action; by default that of the arm alone.
-            scene: Scene of the task, which observes and resets things around the arm.
-            log: Audit log; by default one without a file.
+            scene: Scene of the task, which observes and resets the objects around the arm; None for an arm alone.
+            log: Audit log; by default one in memory, without a file.
         """
         self.driver, self.limits, self.scene = driver, limits, scene
         self.spec = spec or arm_spec(driver.name, len(limits.joint_low))
@@ -110,10 +114,14 @@ class GuardedArm(Robot):
             self.guard.arm()
 
     def rearm(self, stops: int | None = None) -> None:
-        """Clear the robot's own error and the guard's stop after a person has looked; only then `arm` allows motion again.
+        """Clear the robot's own error and the guard's stop, after a person has looked. `arm` must follow before a motion.
 
-        stops: `guard.stops` when they looked, by default now. Raises RobotStopped, and stays stopped, if there was a stop
-        since, also during the robot's recovery, which may take seconds.
+        Args:
+            stops: Value of `guard.stops` when the person looked; None for the present value.
+
+        Raises:
+            RobotStopped: There was another stop since, also during the robot's recovery, which may take seconds. The arm
+                stays stopped.
         """
         seen = self.guard.stops if stops is None else stops
         if seen != self.guard.stops:
@@ -135,9 +143,9 @@ class GuardedArm(Robot):
         return self.driver.read()
 
     def measure(self) -> ArmState:
-        """Return the newest measurement, and remember its stamp.
+        """Return the newest measurement, and remember its stamp as that of the newest observation.
 
-        The next `apply` or `judge` takes its action as an answer to this measurement, unless it names another in `answers`.
+        `apply` and `judge` count the age of an action from this stamp, unless their argument `answers` gives another one.
         """
         state = self.driver.read()
         self._observed = state.stamp
@@ -191,9 +199,16 @@ class GuardedArm(Robot):
             return self._executed(wanted, verdict, state)
 
     def move(self, target: ArmTarget) -> Verdict:
-        """Move the hand all the way to a pose, within the limits; for clients that pause between poses.
+        """Start to move the hand all the way to a pose, within the limits, and return at once.
 
-        The guard may change or refuse the pose. A client that sends poses faster than the arm may move waits with `come_near`.
+        This is for clients that send one pose and then pause. One that sends a stream of poses calls `come_near` after each,
+        so that the poses do not come faster than the arm may move.
+
+        Args:
+            target: Pose of the hand; its opening is ignored, and the gripper keeps its last command.
+
+        Returns:
+            The verdict of the guard, which may change or refuse the pose.
         """
         with self._lock:
             state = self.driver.read()
@@ -227,7 +242,10 @@ class GuardedArm(Robot):
         return False
 
     def grip(self, opening: float) -> Verdict:
-        """Open the gripper to a width [m] without changing the hand's motion; for clients with separate gripper commands."""
+        """Move the gripper to an opening [m] without changing the motion of the hand.
+
+        This is for clients that command the gripper apart from the hand. Raises RobotUnavailable if there is no gripper.
+        """
         if not self._has_gripper:
             raise RobotUnavailable("This robot has no gripper.", got=self.driver.name)
         with self._lock:
@@ -238,9 +256,17 @@ class GuardedArm(Robot):
             return self._send(place, state, state.stamp, whole=True)
 
     def reset_joints(self, timeout: float) -> str:
-        """Move the joints to the arm's home posture within the limits; return the reason of an early end, "" if completed.
+        """Move the joints to the home posture of the driver, within the limits, and wait for the end of the motion.
 
-        timeout: [s]. Raises RobotStopped unless the arm is armed, RobotUnavailable if it takes no joint targets.
+        Args:
+            timeout: [s] Longest duration, by the robot's clock.
+
+        Returns:
+            The reason of an early end, such as "soft_force" or "timeout"; "" if the posture was reached.
+
+        Raises:
+            RobotStopped: The arm is not armed.
+            RobotUnavailable: The driver has no home posture.
         """
         home = getattr(self.driver, "home", None)
         if home is None:
@@ -261,10 +287,20 @@ class GuardedArm(Robot):
         return why
 
     def forward_joint_reset(self, timeout: float) -> str:
-        """Let the robot's own server move the joints, outside the limits; return the reason of a stop meanwhile, or "".
+        """Let the robot's own server move the joints, which no limit and no stop of this guard can end, and wait.
 
-        timeout: [s]. Raises RobotStopped unless the arm is armed, RobotUnavailable if the driver has no joint reset. A dead-man
-        switch must be pressed when it begins; a release ends nothing that the robot does by itself.
+        A dead-man switch must be pressed at the start. Its release does not end the motion either. A measurement that breaks a
+        limit meanwhile, such as a hand outside the workspace, enters the mode FAULT.
+
+        Args:
+            timeout: [s] Duration that is allowed for the motion.
+
+        Returns:
+            The reason of a stop or fault meanwhile, "dead_man" if the switch was not pressed at the start; else "".
+
+        Raises:
+            RobotStopped: The arm is not armed.
+            RobotUnavailable: The driver has no joint reset.
         """
         reset = getattr(self.driver, "joint_reset", None)
         if reset is None:
@@ -354,7 +390,7 @@ class GuardedArm(Robot):
         return Executed(self.motion.action(sent, state), (*(("action",) if is_clipped else ()), *verdict.reasons))
 
     def _numbers(self, action: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return an action (A,) as finite numbers; for any other stops the arm and raises InvalidAction."""
+        """Return an action (A,) as finite numbers; for anything else enter the mode FAULT and raise InvalidAction."""
         reason = "wrong_type"
         try:
             numbers = plain_numbers(action)
@@ -393,7 +429,7 @@ class GuardedArm(Robot):
         return verdict
 
     def _lose(self, seconds: float) -> None:
-        """Hold an arm without measurements; stop it if they are missing for `stop_after`. seconds: so far."""
+        """Hold an arm whose measurements have failed for `seconds` [s]; after `stop_after` enter the mode FAULT."""
         self._hold()
         if seconds > self.limits.stop_after:
             self.guard.fault("robot_lost")
@@ -406,7 +442,7 @@ class GuardedArm(Robot):
             self._hang()
 
     def _glance(self) -> None:
-        """Make the arm stay, and go on at once: what hangs is latched by the silence that follows."""
+        """Make the arm stay, but wait for the driver for at most GLANCE; the watchdog calls this and must go on watching."""
         self.watchdog.is_holding = True
         self.motion_generator.cancel()
         self._holding.hold(GLANCE)

@@ -17,16 +17,17 @@ class HandPose:
     """Measured pose of a hand, in the frame of the base."""
 
     stamp: float
-    """[s] of the robot's clock"""
+    """[s] time of the measurement by the robot's clock"""
     position: Array
     """(3,) [m]"""
     quaternion: Quaternion
+    """(w, x, y, z) orientation of the hand, norm 1"""
     joints: Array
-    """(J,) [rad]"""
+    """(J,) [rad] positions of the joints"""
 
 
 def read_hand_pose(client: RobotClient) -> HandPose:
-    """Return the newest pose; raises RobotUnavailable if there is none."""
+    """Request the newest pose of the hand; raises RobotUnavailable if the robot reports none."""
     answer = client.json("/robo/observe", {})
     seen = answer["observation"]
     try:

@@ -1,4 +1,4 @@
-"""HTTP client of a robot's server. Every call has a timeout, and none is retried: a motion may have started."""
+"""HTTP client of a robot's server. Every call has a timeout. No call is retried, since a motion may have started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, 
 from robo_rl.system.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
 
 TIMEOUT = 5.0
-"""[s] of a call while the arm stands: a server may be busy or starting"""
+"""[s] longest time of a call while the arm stands, since a server may be busy or starting"""
 _REFUSALS = {409: RobotBusy}
 
 
@@ -24,29 +24,45 @@ class RobotClient:
     """Client of one server, with a persistent connection."""
 
     def __init__(self, url: str, timeout: float | None = None, *, token: str | None = None) -> None:
-        """url: such as http://127.0.0.1:5000. timeout: default of a call [s]. Opens no connection.
+        """Create a client; the first call opens the connection.
 
-        token: of the server, by default that of the environment; "" for servers of others.
+        Args:
+            url: Address of the server, such as http://127.0.0.1:5000.
+            timeout: [s] Longest time of a call that sets no time of its own; None for TIMEOUT.
+            token: Token of the server; None for that of the environment variable ROBO_RL_ROBOT_TOKEN, "" for no token.
+
+        Raises:
+            InvalidSetting: This is no address of a robot, or the token of the environment is too weak.
         """
         self.url, self._timeout = _address(url), TIMEOUT if timeout is None else timeout
         self._token = robot_token() if token is None else token
         self._client = TimedClient()
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> bytes:
-        """Return the answer to a POST; raises RobotUnavailable, RobotBusy, RobotStopped or RobotError."""
+        """Send a POST with a JSON body, and return the content of the answer.
+
+        Raises:
+            RobotUnavailable: The server gives no answer within `timeout` [s], or fails.
+            RobotBusy: Another process holds the robot.
+            RobotStopped: A person must re-arm the robot first.
+            RobotError: The server refuses the request for another reason.
+        """
         return self._request("POST", path, body, timeout).content
 
     def json(
         self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", timeout: float | None = None
     ) -> dict[str, Any]:
-        """Return the JSON object of an answer; raises RobotUnavailable if it is none."""
+        """Send a request, and return the JSON object of the answer.
+
+        Raises the errors of `post`, and RobotUnavailable if the answer is no JSON object.
+        """
         found = _object(self._request(method, path, {} if body is None and method == "POST" else body, timeout).content)
         if found is None:
             raise RobotUnavailable(f"{self.url}{path} answers no JSON object.", fix="is it a robot's server?")
         return found
 
     def frame(self, camera: str, *, timeout: float | None = None) -> Frame:
-        """Return a camera's newest picture, in read-only memory; raises RobotUnavailable if there is none."""
+        """Request the newest picture of a camera, in read-only memory; raises RobotUnavailable, or the fault of the camera."""
         answer = self._request("GET", f"/robo/camera/{camera}", None, timeout)
         headers = answer.headers
         try:

@@ -19,47 +19,48 @@ class Limits:
     """Limits that the guard enforces. Every number must be finite; times are of the robot's clock."""
 
     box_low: tuple[float, float, float]
-    """[m] lowest x, y, z of the hand, frame base"""
+    """[m] lowest x, y, z of the hand, in the frame of the base"""
     box_high: tuple[float, float, float]
-    """[m] highest x, y, z"""
+    """[m] highest x, y, z of the hand"""
     tilt: float
-    """[rad] between the z axes of hand and `reference`"""
+    """[rad] largest angle between the z axes of the hand and of `reference`"""
     turn: float
-    """[rad] about the hand's own z axis, in either direction from `reference`"""
+    """[rad] largest turn of the hand about its own z axis, in either direction from `reference`"""
     speed: float
-    """[m/s] of the hand"""
+    """[m/s] largest speed of the hand"""
     acceleration: float
-    """[m/s^2] while speeding up; slowing down is never delayed"""
+    """[m/s^2] largest acceleration of the hand while speeding up; slowing down is not limited"""
     jerk: float
-    """[m/s^3] of the targets of actions"""
+    """[m/s^3] largest jerk of the targets of actions while speeding up"""
     turn_speed: float
-    """[rad/s]"""
+    """[rad/s] largest rotation speed of the hand"""
     turn_acceleration: float
-    """[rad/s^2]"""
+    """[rad/s^2] largest acceleration of the rotation while speeding up"""
     turn_jerk: float
-    """[rad/s^3]"""
+    """[rad/s^3] largest jerk of the rotation of actions' targets while speeding up"""
     reach: float
-    """[m] of a set point from the measured hand along each axis; times the stiffness it bounds the force of a contact"""
+    """[m] largest distance of a set point from the measured hand along each axis. An impedance controller presses with at most
+    this distance times its stiffness"""
     reach_turn: float
-    """[rad] of a set point from the measured hand"""
+    """[rad] largest angle between a set point and the measured hand"""
     jump: float
-    """[m] from the measured hand to a target, beyond which it is refused instead of shortened"""
+    """[m] distance of a target from the measured hand along an axis, above which the target is refused instead of shortened"""
     joint_low: tuple[float, ...]
-    """[rad] of each joint; a measurement beyond it stops the arm"""
+    """[rad] lowest position of each joint; a measurement below it stops the arm"""
     joint_high: tuple[float, ...]
-    """[rad]"""
+    """[rad] highest position of each joint; a measurement above it stops the arm"""
     joint_margin: float
-    """[rad] before a limit, within which a joint may only move back"""
+    """[rad] distance before a joint's limit within which the joint may only move away from the limit"""
     joint_speed: tuple[float, ...]
-    """[rad/s]"""
+    """[rad/s] largest speed of each joint"""
     opening: float
-    """[m] widest of the gripper"""
+    """[m] largest opening of the gripper"""
     soft_force: float
-    """[N] along an axis, above which the hand may not press further"""
+    """[N] force along an axis above which the hand may not press further"""
     hard_force: float
-    """[N] norm that stops the arm"""
+    """[N] norm of the force above which the arm is stopped"""
     hard_torque: float
-    """[N m] norm that stops the arm"""
+    """[N m] norm of the torque above which the arm is stopped"""
     command_age: float
     """[s] largest age of the measurement that a command answers"""
     state_age: float
@@ -71,13 +72,13 @@ class Limits:
     stop_after: float
     """[s] without a command until the arm stops and must be re-armed by a person"""
     dead_man: float | None
-    """[s] validity of a dead-man signal; None without a switch, as for a simulation"""
+    """[s] validity of one signal of the dead-man switch; None if there is no switch, as for a simulation"""
     stiffness: float | None = None
     """[N/m] largest stiffness that a client may set in the robot's impedance controller; None: clients may set none"""
     turn_stiffness: float | None = None
-    """[N m/rad]"""
+    """[N m/rad] the same for rotations"""
     reference: Quaternion = DOWN
-    """(w, x, y, z), zero of tilt and turn"""
+    """(w, x, y, z) orientation of the hand at which tilt and turn are 0; straight down by default"""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -151,7 +152,10 @@ Not for a real arm."""
 
 
 def careful_limits(joints: int) -> Limits:
-    """Return slow and weak limits for an arm of that many joints; its workspace and joint limits are yet to be set."""
+    """Return slow and weak limits for an arm with `joints` joints.
+
+    Box and joint limits are placeholders (10 m, 2 pi rad) that bound nothing: set them before an arm moves.
+    """
     return Limits(
         box_low=(-10.0,) * 3,
         box_high=(10.0,) * 3,
@@ -186,7 +190,13 @@ def careful_limits(joints: int) -> Limits:
 
 
 def limits_from(path: Path) -> Limits:
-    """Load limits from a YAML file; raises InvalidSetting or UnknownName with the key, FileNotFoundError."""
+    """Load limits from a YAML file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        InvalidSetting: A limit is missing or impossible.
+        UnknownName: A key is no limit.
+    """
     found: Any = read_yaml(path)
     limits: Limits = settings_as(Limits, found, source=str(path))
     return limits

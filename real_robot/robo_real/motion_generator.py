@@ -1,4 +1,4 @@
-"""Motion to the newest goal that the guard has accepted: one set point per control tick."""
+"""Motion of an arm to the newest goal that the guard has accepted, as one set point per control tick."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from robo_real.set_points import JointSetPoints, PoseSetPoints
 THERE = (0.002, 0.02)
 """[m] and [rad] tolerance of arrival at a goal"""
 ASLEEP = 0.5
-"""[s] between two ticks after which the motion ends: this machine slept, and nobody knows of how long"""
+"""[s] between two ticks, above which the motion ends: this machine was asleep, and the measurements cannot tell for how long"""
 MOST_LATE = 3
-"""ticks that a late one may catch up on"""
+"""number of ticks that one late tick may catch up on"""
 PERIOD = 0.02
 """[s] default period of a driver's set points"""
 
@@ -27,7 +27,7 @@ PERIOD = 0.02
 class _Pose:
     target: ArmTarget
     until: float
-    """[s] time of the hold, unless a newer goal comes first"""
+    """[s] time at which the arm is held, unless a newer goal comes first"""
     stretch: object
     """Identity of a sequence of goals without a hold between them."""
 
@@ -40,7 +40,11 @@ class _Joints:
 
 
 class MotionGenerator(SetPoints):
-    """Set points to the present goal. One thread calls `tick`; any thread sets goals, and no lock delays a stop."""
+    """Source of the set points that lead an arm to its present goal.
+
+    The thread that drives the arm calls `tick`. Any thread may set a goal or cancel it; there is no lock that could delay a
+    stop.
+    """
 
     def __init__(self, guard: Guard, driver: ArmDriver) -> None:
         self._guard, self._limits = guard, guard.limits
@@ -61,7 +65,7 @@ class MotionGenerator(SetPoints):
 
     @property
     def goal(self) -> ArmTarget | None:
-        """Goal of the hand; None without a motion or in a joint motion."""
+        """Goal of the hand; None if the arm stands, and during a motion of the joints."""
         goal = self._goal
         return goal.target if isinstance(goal, _Pose) else None
 
@@ -76,22 +80,22 @@ class MotionGenerator(SetPoints):
         return isinstance(self._goal, _Joints)
 
     def move_to(self, target: ArmTarget, until: float) -> None:
-        """Move the hand to a pose; until: [s] time of the hold, unless a newer goal comes first."""
+        """Set a pose of the hand as the goal; until: [s] time at which the arm is held, unless a newer goal comes first."""
         self._goal = _Pose(target, until, self._stretch)
         self.changed.set()
 
     def move_joints(self, home: Array) -> None:
-        """Move the joints to a posture (J,) [rad]."""
+        """Set a posture of the joints (J,) [rad] as the goal."""
         self.ended = "another command"
         self._goal = _Joints(home, object())
         self.changed.set()
 
     def cancel(self) -> None:
-        """Drop the goal: no set point follows."""
+        """Drop the goal, so that no more set points follow."""
         self._goal, self._stretch = None, object()
 
     def arrived(self, state: ArmState) -> bool:
-        """Return whether the hand is at its goal."""
+        """Return whether the hand is at its goal within THERE. Without a goal: whether no motion of the joints is under way."""
         goal = self.goal
         if goal is None:
             return not self.is_moving_joints
@@ -113,7 +117,7 @@ class MotionGenerator(SetPoints):
 
     @override
     def tick(self, state: ArmState, now: float) -> SetPoint | None:
-        """Check a measurement and return the next set point: HOLD if it forbids motion, None without a goal."""
+        """Check a measurement and return the next set point; HOLD to end a motion, None if there is no goal."""
         goal = self._goal
         try:
             return self._tick(goal, state, now)
@@ -143,7 +147,7 @@ class MotionGenerator(SetPoints):
         return self._sent
 
     def _interruption(self, goal: _Pose | _Joints | None, state: ArmState, now: float) -> str:
-        """Return the reason to interrupt the motion, "" to go on; a long lack of measurements is a fault."""
+        """Return the reason to interrupt the motion, "" to go on. No measurement for `stop_after` enters the mode FAULT."""
         is_late = now - state.stamp > self._limits.state_age
         if not is_late or self._measured == np.inf:
             self._measured = now

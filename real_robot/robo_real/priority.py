@@ -11,9 +11,12 @@ PRIORITY = 10
 
 
 def request_realtime() -> bool:
-    """Give this thread, and those it starts later, real-time priority; return whether the system granted it.
+    """Request real-time priority for this thread, and for the threads that it starts later.
 
-    Linux grants it to root and within the limit of `ulimit -r`.
+    Linux grants this to root, and to others within the limit of `ulimit -r`.
+
+    Returns:
+        True if the system granted the priority.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
@@ -23,14 +26,14 @@ def request_realtime() -> bool:
 
 
 def drop_realtime() -> None:
-    """Return this thread to ordinary scheduling, as for one that renders."""
+    """Return this thread to ordinary scheduling, for work such as rendering that must not delay the control of the arm."""
     if hasattr(os, "sched_setscheduler") and os.sched_getscheduler(0) == os.SCHED_RR:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 @contextmanager
 def realtime_priority() -> Iterator[bool]:
-    """Context with real-time priority; yields whether the system granted it."""
+    """Give this thread real-time priority inside the context; yields True if the system granted the priority."""
     granted = request_realtime()
     try:
         yield granted

@@ -26,19 +26,25 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Executed
 
 TIMEOUT = 0.5
-"""[s] of a call while the arm moves"""
+"""[s] longest time of a call while the arm moves"""
 RESET = 30.0
-"""[s] for the reset of a scene, including its first pictures"""
+"""[s] longest time of the reset of a scene, including its first pictures"""
 
 
 class RemoteRobot(Robot, Scene):
-    """Robot and scene served by another process."""
+    """Robot and scene that another process serves, over HTTP."""
 
     def __init__(self, url: str, *, owner: str = "", timeout: float | None = None) -> None:
-        """Read version and spec without taking the lease.
+        """Read version and spec from the server, without taking the lease.
 
-        owner: public name of the owner; by default this process. timeout: [s] of a call while the arm moves, TIMEOUT by
-        default; other calls have the timeout of a RobotClient.
+        Args:
+            url: Address of the server, such as http://127.0.0.1:5000.
+            owner: Public name of the owner of the lease; by default the name of this process.
+            timeout: [s] Longest time of a call while the arm moves; None for TIMEOUT. Other calls have the timeout of a
+                RobotClient.
+
+        Raises:
+            RobotUnavailable: No robot's server answers there, or it speaks another protocol.
         """
         self.client = RobotClient(url)
         self._stop_client = RobotClient(url)  # a stop must not wait for another call
@@ -67,7 +73,7 @@ class RemoteRobot(Robot, Scene):
 
     @override
     def connect(self) -> None:
-        """Take the lease, which invalidates an older one of this process; raises RobotBusy if another process holds it."""
+        """Take the lease, which ends an older lease of this process; raises RobotBusy if another process holds the lease."""
         key = _key(os.getpid(), self._owner)
         self._lease = str(self.client.json("/robo/lease", {"owner": self._owner, "key": key})["lease"])
 
@@ -77,7 +83,7 @@ class RemoteRobot(Robot, Scene):
 
     @override
     def observe(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the newest observation, pictures included; raises CameraStale if one is too old."""
+        """Return the newest observation, pictures included; raises CameraFault if a picture is too old or of another size."""
         answer = self._leased("/robo/observe")
         self._stamp = float(answer["stamp"])
         self._success = answer["success"]
@@ -102,7 +108,7 @@ class RemoteRobot(Robot, Scene):
 
     @property
     def picture_ages(self) -> list[float]:
-        """Ages [s] of the observed pictures so far."""
+        """Age [s] of every picture that was observed so far, of all cameras."""
         return [age for fresh in self._fresh.values() for age in fresh.ages]
 
     def frame(self, name: str) -> Frame:
@@ -139,9 +145,9 @@ class RemoteRobot(Robot, Scene):
 
     @override
     def stop(self, by: str = "") -> None:
-        """Stop until a person re-arms; raises nothing: without a connection the server's watchdog stops the arm.
+        """Stop the arm until a person re-arms. Raises nothing: without a connection the server's watchdog stops the arm.
 
-        by: origin and reason of the stop, shown by the robot; by default this process.
+        by: origin and reason of the stop, which the robot shows; by default the name of this process.
         """
         with contextlib.suppress(RobotError):
             self._stop_client.json("/robo/stop", {"by": by or self._owner}, timeout=self._timeout)
@@ -149,13 +155,18 @@ class RemoteRobot(Robot, Scene):
 
     @property
     def stops(self) -> int:
-        """Number of stops so far, as seen by a person who looks at the robot now."""
+        """Number of stop requests and faults so far, requested from the server."""
         return int(self.client.json("/robo/health", method="GET")["stops"])
 
     def rearm(self, by: str, stops: int | None = None) -> None:
         """Clear the stops that a person has seen; `arm` must follow before a motion.
 
-        stops: number of stops when they looked, by default now. Raises RobotStopped if there was a stop since.
+        Args:
+            by: Name of the person, for the robot's log.
+            stops: Value of `stops` when the person looked at the robot; None for the present value.
+
+        Raises:
+            RobotStopped: There was another stop since.
         """
         seen = self.stops if stops is None else stops
         with self._lock:
@@ -173,7 +184,7 @@ class RemoteRobot(Robot, Scene):
 
     @override
     def close(self) -> None:
-        """Release the lease, which holds the arm, and close the connections."""
+        """Release the lease and close the connections; the server then holds the arm in place."""
         if self._lease:
             with contextlib.suppress(RobotError):
                 self.client.json("/robo/release", {"lease": self._lease}, timeout=self._limit)

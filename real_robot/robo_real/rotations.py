@@ -1,4 +1,7 @@
-"""Rotations as unit quaternions (w, x, y, z), in plain floats, which are faster than arrays of four numbers; a cone of them."""
+"""Rotations as unit quaternions (w, x, y, z), and a cone of allowed orientations.
+
+Quaternions are tuples of plain floats, which are faster than arrays of four numbers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Numbers = Sequence[float] | npt.NDArray[Any]
 SLACK = 1e-6
 """[rad] by which an orientation inside a cone may be outside"""
 DOWN: Quaternion = (0.0, 1.0, 0.0, 0.0)
-"""Hand that points straight down, with its x axis along that of the base"""
+"""Orientation of a hand that points straight down, with its x axis along the x axis of the base"""
 
 
 def quaternion(values: Numbers) -> Quaternion:
@@ -27,13 +30,13 @@ def quaternion(values: Numbers) -> Quaternion:
 
 
 def from_xyzw(values: Numbers) -> Quaternion:
-    """Return the quaternion of numbers with w last."""
+    """Return the unit quaternion (w, x, y, z) of four numbers in the order x, y, z, w."""
     x, y, z, w = values
     return quaternion((w, x, y, z))
 
 
 def to_xyzw(q: Quaternion) -> list[float]:
-    """Return the numbers with w last."""
+    """Return the numbers of a quaternion in the order x, y, z, w."""
     return [q[1], q[2], q[3], q[0]]
 
 
@@ -61,7 +64,7 @@ def rotation_vector(q: Quaternion) -> Vector:
 
 
 def from_rotation_vector(vector: Numbers) -> Quaternion:
-    """Return the rotation by |vector| rad about a vector."""
+    """Return the rotation about `vector` (3,) by its norm [rad]; the inverse of `rotation_vector`."""
     x, y, z = (float(value) for value in vector)
     angle = math.sqrt(x * x + y * y + z * z)
     scale = 0.5 if angle < 1e-12 else math.sin(angle / 2) / angle
@@ -74,31 +77,37 @@ def between(a: Quaternion, b: Quaternion) -> Vector:
 
 
 def turned(q: Quaternion, vector: Numbers) -> Quaternion:
-    """Return `q` turned by a rotation vector [rad] of the base frame."""
+    """Return `q`, turned by a rotation vector (3,) [rad] in the base frame."""
     return multiply(from_rotation_vector(vector), q)
 
 
 def rotate(q: Quaternion, vector: Numbers) -> Vector:
-    """Return a vector of the rotated frame in the outer one."""
+    """Return a vector (3,), given in the frame that `q` rotates, in the outer frame."""
     _, x, y, z = multiply(multiply(q, (0.0, float(vector[0]), float(vector[1]), float(vector[2]))), inverse(q))
     return (x, y, z)
 
 
 def heading(q: Quaternion) -> float:
-    """Return the angle [rad] of the x axis about the vertical."""
+    """Return the angle [rad] about the vertical from the x axis of the base to the rotated x axis."""
     w, x, y, z = q
     return math.atan2(2 * (x * y + w * z), 1 - 2 * (y * y + z * z))
 
 
 def pointing_down(yaw: float) -> Quaternion:
-    """Return a hand that points straight down with a heading [rad]; x is not negative if |yaw| is at most pi."""
+    """Return the orientation of a hand that points straight down with the heading `yaw` [rad].
+
+    The element x of the quaternion is not negative if |yaw| is at most pi.
+    """
     return (0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0)
 
 
 def tilt_and_turn(q: Quaternion, reference: Quaternion) -> tuple[Vector, float]:
-    """Return tilt of the z axis (a rotation vector) and turn about z [rad], relative to a reference.
+    """Split an orientation, relative to a reference, into a tilt of the z axis and a turn about the z axis.
 
     With tilt t and turn a: q = reference * from_rotation_vector(t) * from_rotation_vector((0, 0, a)).
+
+    Returns:
+        The tilt as a rotation vector (3,) [rad], and the turn [rad].
     """
     relative = multiply(inverse(reference), q)
     norm = math.hypot(relative[0], relative[3])
@@ -107,19 +116,20 @@ def tilt_and_turn(q: Quaternion, reference: Quaternion) -> tuple[Vector, float]:
 
 
 def from_tilt_and_turn(tilt: Numbers, turn: float, reference: Quaternion) -> Quaternion:
-    """Return the orientation of tilt and turn: the inverse of `tilt_and_turn`."""
+    """Return the orientation with a tilt (3,) [rad] and a turn [rad]; the inverse of `tilt_and_turn`."""
     return multiply(reference, multiply(from_rotation_vector(tilt), from_rotation_vector((0.0, 0.0, turn))))
 
 
 @dataclass(frozen=True)
 class OrientationCone:
-    """Orientations within `tilt` and `turn` of a reference."""
+    """Set of the orientations that are within `tilt` and `turn` of a reference."""
 
     tilt: float
-    """[rad]"""
+    """[rad] largest angle between the z axes of the orientation and of the reference"""
     turn: float
-    """[rad] in either direction"""
+    """[rad] largest turn about the z axis, in either direction"""
     reference: Quaternion
+    """(w, x, y, z) orientation in the middle"""
 
     def nearest(self, direction: Quaternion) -> Quaternion:
         """Return the nearest orientation inside the cone."""
@@ -132,7 +142,7 @@ class OrientationCone:
         return from_tilt_and_turn([share * value for value in tilt], turn, self.reference)
 
     def excess(self, direction: Quaternion) -> float:
-        """Return the angle [rad] by which an orientation is outside."""
+        """Return the angle [rad] from an orientation to the nearest one inside the cone, 0 if it is inside."""
         return float(np.linalg.norm(between(self.nearest(direction), direction)))
 
     def contains(self, direction: Quaternion) -> bool:

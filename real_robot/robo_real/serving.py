@@ -1,4 +1,4 @@
-"""Assembly of a served robot: driver, limits, guard, cameras, server."""
+"""Assembly of a served robot from its settings: driver, limits, guard, cameras and server."""
 
 from __future__ import annotations
 
@@ -29,39 +29,48 @@ class ServerSettings:
     """Settings of a robot's server."""
 
     driver: str = "twin"
-    """name of an entry point in robo_rl.robots"""
+    """driver: name of an entry point in robo_rl.robots"""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """of the driver, such as task and speed of the twin, or url of franka-http"""
+    """options of the driver, such as task and speed of the twin, or url of franka-http"""
     limits: Path | None = None
-    """a YAML file; only simulated robots have default limits"""
+    """YAML file with the limits; None is allowed for simulated robots only, which have limits of their own"""
     cameras: Mapping[str, Any] = field(default_factory=dict)
-    """name -> number or path of an OpenCV device, or a mapping of CameraSettings and the options of their kind"""
+    """name of a camera -> number or path of an OpenCV device, or a mapping of CameraSettings and the options of its kind"""
     image_size: int = 128
-    """[pixel] height and width of the pictures of cameras that name none"""
+    """[pixel] height and width of the pictures of cameras that set no size of their own"""
     address: str = ADDRESS
+    """address at which the server listens; by default only this machine can reach it"""
     port: int = 5000
-    """0 chooses a free one"""
+    """port of the server; 0 chooses a free one"""
     log: Path | None = None
-    """path of the audit log"""
+    """path of the audit log; None for a log in memory"""
     log_bytes: int = LARGEST
-    """size of one file of the log"""
+    """[byte] largest size of one file of the audit log"""
     log_files: int = FILES
-    """number of files kept"""
+    """number of files of the audit log that are kept, 2 or more"""
     plain_clients: bool | None = None
-    """allow motion by clients without a lease; None: only of simulated robots"""
+    """True to allow motion by clients without a lease; None allows it for simulated robots only"""
     auto_clear: bool = False
-    """let /clearerr also clear a stop caused by the robot's own error"""
+    """True to let /clearerr also clear a stop that the robot's own error has caused"""
     allow_joint_reset: bool = False
-    """forward /jointreset to a robot whose own server moves the joints, outside the limits"""
+    """True to forward /jointreset to a robot whose own server moves the joints; no limit of the guard holds for that motion"""
 
 
 def build_server(settings: ServerSettings) -> RobotServer:
-    """Return a server ready to start; raises InvalidSetting if limits are missing, RobotUnavailable."""
+    """Connect to the robot and its cameras, and return their server, ready to start.
+
+    Raises:
+        InvalidSetting: Limits are missing, or a setting is impossible.
+        UnknownName: There is no such driver, camera or setting.
+        RobotUnavailable: The robot does not answer.
+        CameraFault: A camera gives no picture.
+    """
     kind = load("robots", settings.driver)
     driver = kind(settings_as(kind.options, dict(settings.options), source=f"options of {settings.driver}"))
-    limits = _limits(settings, kind)
+    limits = _limits(settings, driver)
     scene: Scene | None = driver if isinstance(driver, Twin) else None
     spec = getattr(driver, "spec", None) or arm_spec(driver.name, len(limits.joint_low))
+    _require_joints(spec, limits)
     options = {name: CameraOptions.of(name, given, settings.image_size) for name, given in settings.cameras.items()}
     log = AuditLog(settings.log, largest=settings.log_bytes, files=settings.log_files)
     robot = GuardedArm(driver, limits, scene=scene, spec=_with_cameras(spec, options), log=log)
@@ -93,10 +102,11 @@ def build_server(settings: ServerSettings) -> RobotServer:
 
 @dataclass
 class DriverCamera(Camera):
-    """Camera that belongs to the robot's driver."""
+    """Camera whose pictures come from the robot's own driver."""
 
     driver: ImagingDriver
     name: str
+    """name of the camera in the observation"""
 
     @override
     def newest(self) -> Frame:
@@ -107,10 +117,20 @@ class DriverCamera(Camera):
         """Do nothing: the driver closes it."""
 
 
-def _limits(settings: ServerSettings, kind: Any) -> Limits:
+def _require_joints(spec: EnvironmentSpec, limits: Limits) -> None:
+    joints = spec.observation["joint_position"].shape[0] if "joint_position" in spec.observation else len(limits.joint_low)
+    if joints != len(limits.joint_low):
+        raise InvalidSetting(
+            "The limits are those of an arm with other joints.",
+            got=f"{len(limits.joint_low)} joint limits",
+            allowed=f"{joints}, the joints of {spec.name}",
+        )
+
+
+def _limits(settings: ServerSettings, driver: Any) -> Limits:
     if settings.limits is not None:
         return limits_from(settings.limits)
-    own: Limits | None = getattr(kind, "limits", None)
+    own: Limits | None = getattr(driver, "limits", None)
     if own is None:
         raise InvalidSetting(
             f"No limits are given for {settings.driver}.",

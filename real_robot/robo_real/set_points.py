@@ -1,8 +1,9 @@
-"""Set points of a motion of hand or joints: one per control tick, so that the arm keeps the limits at every moment.
+"""Set points of a motion of the hand or the joints: one per control tick, so that the arm keeps the limits at every moment.
 
-If the arm's response is known, as for position servos, each set point is chosen for the hand's velocity after the tick. If the
-goal itself breaks no limit, it is the set point, so that the arm is as fast as without limits. If the response is unknown, the
-set points themselves move within the limits, and the arm follows them. Joints move on a straight line between two postures.
+If the arm's response to set points is known, as for position servos, each set point is placed so that the velocity of the hand
+after the tick is within the limits. A goal that breaks no limit is itself the set point, so that limits cost no time. If the
+response is unknown, the set points themselves move within the limits, and the arm follows. A joint motion is a straight line
+between two postures.
 """
 
 from __future__ import annotations
@@ -18,32 +19,39 @@ from robo_real.limits import Limits
 from robo_real.rotations import OrientationCone, Quaternion, between, turned
 
 JOINT_SHARE = 0.9
-"""used share of each joint's speed limit: the coupling between joints is unknown"""
+"""share of each joint's speed limit that is used, because the coupling between joints is unknown"""
 TURN_SHARE = 0.75
-"""used share of the turn acceleration if the response is known: joints push each other, most those of the wrist"""
+"""share of the turn acceleration that is used if the response is known, because joints push each other, most at the wrist"""
 SINGULAR = 0.05
-"""[m/rad] singular value of the Jacobian below which the hand is slowed, in proportion to the smallest: near a singular posture
-the joints would have to turn without bound, and the hand cannot be led back from the way on which it is"""
+"""[m/rad] smallest singular value of the Jacobian below which the hand is slowed in proportion: near a singular posture the
+joints would have to turn without bound, and the hand could not be led back from its way"""
 OUTSIDE = 0.0005
-"""[m] outside the box from which on the hand returns before it moves elsewhere: one that presses, is stopped and springs back
-would get a little farther with each of its stops"""
+"""[m] distance outside the box, above which the hand must return before it moves elsewhere: a hand that presses, is stopped
+and springs back would else get a little farther out with each stop"""
 SLOWEST = 0.1
-"""share of the speed that is left at a singular posture"""
+"""share of the speed limits that is left at a singular posture"""
 STEADY = 2.0
-"""ticks of the final approach to a target if the response is unknown"""
+"""number of ticks of the final approach to a target if the response is unknown"""
 ARRIVED = 0.01
-"""[rad] of each joint from the end of its motion"""
+"""[rad] largest distance of each joint from the end of its motion at which the motion counts as completed"""
 SPEEDS_UP = 0.25
-"""[s] in which a joint may reach its speed"""
+"""[s] shortest time in which a joint may reach its speed limit from rest"""
 LINE_SHARE = 0.9
-"""used share of each limit on the line between two postures: joints that follow with a lag leave the line a little"""
+"""share of each limit that is used on the line between two postures, because joints that lag behind leave the line a little"""
 
 
 class PoseSetPoints:
-    """Set points of one hand; for one thread."""
+    """Set points on the way of the hand to a pose. Used by one thread."""
 
     def __init__(self, limits: Limits, box: tuple[Array, Array], cone: OrientationCone, response: Response | None) -> None:
-        """box: lowest and highest position (3,) [m]. response: response of the arm to set points, None if unknown."""
+        """Create the set points of an arm that stands.
+
+        Args:
+            limits: Limits that the motion keeps.
+            box: Lowest and highest position (3,) [m] of the hand.
+            cone: Allowed orientations of the hand.
+            response: Response of the arm to set points; None if it is unknown.
+        """
         self._limits, (self._low, self._high), self._cone, self._response = limits, box, cone, response
         self._joint_low = np.asarray(limits.joint_low) + limits.joint_margin
         self._joint_high = np.asarray(limits.joint_high) - limits.joint_margin
@@ -51,13 +59,13 @@ class PoseSetPoints:
         self.rest()
 
     def rest(self) -> None:
-        """Note that the arm stands."""
+        """Note that the arm stands: the next set point starts from its measured pose."""
         self.sent: ArmTarget | None = None
         """Newest set point, None if the arm stands."""
         self._velocity, self._turning = np.zeros(3), np.zeros(3)  # of the set points, if the response is unknown
 
     def next(self, goal: ArmTarget, state: ArmState, duration: float) -> ArmTarget:
-        """Return the next set point; duration: [s] until the one after it."""
+        """Return the next set point towards `goal`; duration: [s] until the set point after it."""
         place, direction, velocity, turning = self._present(state)
         goal = self._returning(self._yielding(goal, place, state), state)
         wanted = self._wanted(goal.position - place, velocity, duration)
@@ -87,7 +95,7 @@ class PoseSetPoints:
         return self.sent.position, self.sent.quaternion, self._velocity, self._turning
 
     def _yielding(self, goal: ArmTarget, place: Array, state: ArmState) -> ArmTarget:
-        """Return the goal without components that increase a contact force above the soft limit."""
+        """Return the goal without its motion along those axes where the hand already presses with more than the soft force."""
         away = goal.position - state.position
         presses = (np.abs(state.force) > self._limits.soft_force) & (away * state.force < 0)
         return replace(goal, position=np.where(presses, state.position, goal.position)) if presses.any() else goal
@@ -100,7 +108,7 @@ class PoseSetPoints:
         return replace(goal, position=np.where(outside > 0, goal.position, state.position))
 
     def _wanted(self, away: Array, velocity: Array, duration: float) -> Array:
-        """Return the velocity (3,) after a tick if the goal itself, at offset `away`, were the set point."""
+        """Return the velocity (3,) after a tick if the goal itself were the set point; away: (3,) goal minus present place."""
         if duration <= 0:
             return np.zeros(3)
         if self._response is not None:
@@ -112,13 +120,13 @@ class PoseSetPoints:
         return away / distance * min(distance / (STEADY * duration), most)
 
     def _lead(self, after: Array, velocity: Array, duration: float) -> Array:
-        """Return the offset (3,) of the set point from the hand for a velocity after the tick."""
+        """Return the offset (3,) of the set point from the hand that leads to the velocity `after` (3,) after the tick."""
         if self._response is None or duration <= 0:
             return after * duration
         return self._response.lag * (velocity + (after - velocity) / self._response.share(duration))
 
     def _within_box(self, position: Array, here: Array) -> Array:
-        """Return a set point within the box, as far inside as the measured hand is outside."""
+        """Return the position (3,) clipped to the box, which is made smaller by as much as the measured hand is outside."""
         outside = np.maximum(self._low - here, 0.0), np.maximum(here - self._high, 0.0)
         return np.clip(position, self._low + outside[0], self._high - outside[1])
 
@@ -173,15 +181,22 @@ class PoseSetPoints:
 
 
 class JointSetPoints:
-    """Set points of one motion; for one thread."""
+    """Set points of one motion of the joints, on a straight line between two postures. Used by one thread."""
 
     def __init__(self, limits: Limits, box: tuple[Array, Array], start: Array, home: Array) -> None:
-        """start, home: (J,) [rad]. box: lowest and highest position (3,) [m] of the hand."""
+        """Create the set points of a motion.
+
+        Args:
+            limits: Limits that the motion keeps.
+            box: Lowest and highest position (3,) [m] of the hand.
+            start: (J,) [rad] Present posture.
+            home: (J,) [rad] Posture at the end.
+        """
         self._limits, self._box, self._start, self._home = limits, box, start, home
         self._way = self._speed = 0.0  # share of the line, and [1/s]
 
     def blocked(self, state: ArmState) -> str:
-        """Return the reason to end the motion, "" to go on."""
+        """Return the reason to end the motion, "soft_force" or "workspace"; "" to go on."""
         if float(np.abs(state.force).max()) > self._limits.soft_force:
             return "soft_force"
         twist = state.jacobian @ (self._home - self._start) * self._speed
@@ -194,7 +209,7 @@ class JointSetPoints:
         return self._way >= 1.0 and float(np.abs(self._home - state.joint_position).max()) < ARRIVED
 
     def next(self, state: ArmState, duration: float) -> JointTarget:
-        """Return the next set point; duration: [s] since the last."""
+        """Return the next set point; duration: [s] since the one before."""
         line = self._home - self._start
         twist = state.jacobian @ line
         fastest, soonest = self._bounds(np.abs(line), *(float(np.linalg.norm(part)) for part in (twist[:3], twist[3:])))

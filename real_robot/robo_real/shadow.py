@@ -1,6 +1,6 @@
-"""Shadow runs: a policy is asked and judged by the guard in every control period, and another source commands the robot.
+"""Shadow runs: the guard judges the actions of a policy without sending them, while another source commands the robot.
 
-`RobotEnv.commands` names the source; the environment then sends nothing of the actions that it is given.
+`RobotEnv.commands` is that source. The actions that are given to the environment's `step` are then judged and never sent.
 """
 
 from __future__ import annotations
@@ -19,21 +19,27 @@ from robo_rl.types import ActionSource, Array
 Source = Literal["zero", "scripted", "person"]
 """Name of a source of commands"""
 SHADOW = "shadow"
-"""Key of an episode's metadata: name of the source of commands of a shadow run"""
+"""Key of an episode's metadata; the value is the name of the source of commands of a shadow run"""
 VERDICT = "shadow_guard"
-"""Key of a step's info and of an episode's metadata: the guard's reasons to change or refuse an action that was not sent"""
+"""Key of a step's info and of an episode's metadata; the value holds the guard's reasons to change or refuse an action that was
+judged and not sent"""
 
 
 class Commands(Protocol):
-    """Source of the commands of a shadow run."""
+    """Source of the commands that move the robot in a shadow run."""
 
     name: Source
 
     def reset(self, seed: int, observation: Observation) -> None:
-        """Start an episode."""
+        """Start an episode, with its seed and first observation."""
 
     def command(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Return the action (A,) to send, and its source; proposed: (A,) action that is judged and not sent."""
+        """Return the action (A,) in [-1, 1] to send, and who it is from.
+
+        Args:
+            observation: The newest observation.
+            proposed: (A,) Action of the policy, which is judged and not sent.
+        """
 
 
 class ZeroCommands(Commands):
@@ -58,12 +64,12 @@ class ZeroCommands(Commands):
 
 
 class ScriptedCommands(Commands):
-    """Commands of the task's scripted expert."""
+    """Commands of the scripted expert of the task."""
 
     name: Source = "scripted"
 
     def __init__(self, expert_for: Callable[[int], Policy]) -> None:
-        """expert_for: from the seed of an episode to its expert, as RobotEnv.scripted_policy."""
+        """Create the source. expert_for: returns the expert for the seed of an episode, such as RobotEnv.scripted_policy."""
         self._expert_for = expert_for
 
     @override

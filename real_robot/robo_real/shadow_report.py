@@ -22,20 +22,23 @@ Rows = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class AxisDifference:
-    """Difference, policy minus command, along one element of the action, per action."""
+    """Difference between the policy's actions and the commands in one element of the action, policy minus command."""
 
     name: str
+    """name of the element"""
     unit: str
+    """physical unit of all three numbers, per action"""
     rms: float
+    """root mean square of the difference"""
     bias: float
-    """mean"""
+    """mean of the difference"""
     commanded: float
     """root mean square of the commands themselves"""
 
 
 @dataclass(frozen=True)
 class ShadowReport:
-    """Difference and verdicts over all episodes of a shadow run."""
+    """Differences between policy and commands, and verdicts of the guard, over all episodes of a shadow run."""
 
     commands: str
     """source of the commands: person, scripted or zero"""
@@ -43,15 +46,16 @@ class ShadowReport:
     steps: int
     """judged actions"""
     compared: int
-    """steps in which the source commanded, and the guard let its command through unchanged"""
+    """number of steps in which the source commanded, and the guard let its command through unchanged"""
     axes: tuple[AxisDifference, ...]
-    """empty without a compared step; the gripper is not among them"""
+    """one difference per element of the action but the gripper's; empty without a compared step"""
     gripper_agreement: float | None
-    """share of compared steps in which both open, or both close, the gripper; None without a gripper"""
+    """share of the compared steps in which policy and command both open, or both close, the gripper; None without a gripper or
+    a compared step"""
     changed: int
-    """judged actions that the guard would have changed or refused"""
+    """number of judged actions that the guard would have changed or refused"""
     reasons: dict[str, int]
-    """reason of the guard -> judged actions"""
+    """reason of the guard -> number of judged actions"""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""
@@ -79,10 +83,17 @@ class ShadowReport:
 
 
 def shadow_report(episodes: Sequence[Episode], action: ActionSpec) -> ShadowReport:
-    """Return the report of recorded episodes of a shadow run.
+    """Return the report of the recorded episodes of one shadow run.
 
-    action: spec of the episodes' actions. With a person only their own steps are compared, not those in which the arm held.
-    Raises InvalidSetting if an episode is of no shadow run.
+    Steps in which the guard changed the command are not compared. If a person commanded, neither are the steps in which the
+    arm merely held.
+
+    Args:
+        episodes: Episodes of one shadow run.
+        action: Spec of the episodes' actions.
+
+    Raises:
+        InvalidSetting: An episode is of no shadow run, or the episodes are of several ones.
     """
     sources = {str(episode.metadata.get(SHADOW, "")) for episode in episodes}
     if len(sources) != 1 or sources == {""}:

@@ -16,54 +16,59 @@ from robo_real.limits import Limits
 from robo_rl.errors import RobotError, RobotUnavailable
 
 SAMPLES, PERIOD = 25, 0.02
-"""Measurements before and after, and [s] between them"""
+"""number of measurements before and after the tare, and [s] between two of them"""
 MOST_SPEED = 0.02
-"""[rad/s] of a joint that stands"""
+"""[rad/s] largest speed of a joint that counts as standing"""
 MOST_NOISE = 3.0
 """[N] standard deviation along an axis, above which something shakes or touches the arm"""
 MOST_DRIFT = 1.0
-"""[N] between the means of the first and second half of the measurements"""
+"""[N] largest difference between the mean forces of the first and second half of the measurements"""
 MOST_LEFT = 1.0
-"""[N] mean force along an axis after a tare"""
+"""[N] largest mean force along an axis after a tare"""
 GRAVITY = 9.81
 """[m/s^2]"""
 
 
 @dataclass(frozen=True)
 class Tare:
-    """Result of a tare; vectors along x, y, z of the base's frame."""
+    """Result of a tare. Vectors are along x, y, z of the base's frame."""
 
     force: tuple[float, ...]
-    """[N] before: what is zero now"""
+    """(3,) [N] mean force before the tare, which now counts as zero"""
     torque: tuple[float, ...]
-    """[N m] before"""
+    """(3,) [N m] mean torque before the tare"""
     noise: float
-    """[N] largest standard deviation along an axis"""
+    """[N] largest standard deviation of the force along an axis, before the tare"""
     drift: float
-    """[N/s] of the force, before"""
+    """[N/s] change of the force, before the tare"""
     left: float
-    """[N] largest mean force along an axis, after"""
+    """[N] largest mean force along an axis, after the tare"""
     payload: float
-    """[kg] whose weight is the force before along z; negative if it points up"""
+    """[kg] mass whose weight would be the force along z before the tare; negative if that force points up"""
     total: tuple[float, ...]
-    """[N] sum of all tares since the server started"""
+    """(3,) [N] sum of the forces of all tares since the server started"""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the result as plain JSON values."""
         return asdict(self)
 
 
 class ForceTare:
-    """Tares of one arm."""
+    """Tares of one arm; it remembers their sum, so that many small tares cannot hide a large force."""
 
     def __init__(self, driver: ArmDriver, limits: Limits) -> None:
         self._driver, self._limits = driver, limits
         self._total: Array = np.zeros(3)
 
     def tare(self) -> Tare:
-        """Zero the force sensor and return the measurement before; the arm must be kept from moving meanwhile.
+        """Zero the force sensor of a standing arm. The caller must keep the arm from moving meanwhile.
 
-        Raises RobotUnavailable if the driver has no tare or it fails, RobotError if the arm moves, shakes or is in contact.
+        Returns:
+            The force and torque before the tare, and the checks of the measurements.
+
+        Raises:
+            RobotUnavailable: The driver has no tare, its measurements are not finite or frozen, or the tare fails.
+            RobotError: The arm moves, shakes, is in contact, or reports an error.
         """
         zero = getattr(self._driver, "tare", None)
         if zero is None:

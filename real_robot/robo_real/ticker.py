@@ -1,4 +1,4 @@
-"""Control loop for an arm without one: sends set points to the driver at a fixed rate."""
+"""Control loop for an arm whose driver has none of its own: sends set points to the driver at a fixed rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_rl.errors import RobotUnavailable
 
 
 class Ticker:
-    """One thread per arm, from `start` to `close`."""
+    """Thread that reads an arm and sends its set points, from `start` to `close`. A `GuardedArm` has one."""
 
     def __init__(
         self,
@@ -27,10 +27,16 @@ class Ticker:
         hold: Callable[[], None],
         lost: Callable[[float], None],
     ) -> None:
-        """watches: whether the arm may move and must be measured. hold: makes it stay; raises nothing.
+        """Create the thread; `start` starts it.
 
-        is_unheld: whether the newest hold has failed; it is tried again at each tick until another motion begins.
-        lost: called at each failed tick with the time [s] since the first failure.
+        Args:
+            driver: Driver of the arm.
+            motion_generator: Source of the set points.
+            watches: Returns True if the arm may move and must be measured.
+            is_unheld: Returns True if the newest hold has failed. The hold is then tried again at each tick, until another
+                motion begins.
+            hold: Makes the arm stay; must raise nothing.
+            lost: Called at each failed tick, with the time [s] since the first failure.
         """
         self._driver, self._motion_generator, self._watches = driver, motion_generator, watches
         self._is_unheld, self._hold, self._lost = is_unheld, hold, lost
@@ -54,7 +60,7 @@ class Ticker:
 
     @property
     def seconds_in_driver(self) -> float:
-        """Time [s] since the present tick began, 0 between two."""
+        """Time [s] since the present tick began; 0 between two ticks. A large value means that the driver hangs."""
         entered = self._entered
         return 0.0 if entered is None else time.monotonic() - entered
 

@@ -1,4 +1,4 @@
-"""Digital twin: a simulated arm that runs on a clock and is driven like a real one; driver, scene and cameras in one."""
+"""Digital twin: a simulated arm that runs on a clock and is driven like a real arm; driver, scene and cameras in one."""
 
 from __future__ import annotations
 
@@ -16,67 +16,77 @@ from typing_extensions import override
 from robo_real.arm import ArmDriver, ArmState, ArmTarget, Hold, JointTarget, Response, Scene, SetPoint, SetPoints
 from robo_real.cameras import Frame
 from robo_real.clock import Clock, ManualClock, MonotonicClock
-from robo_real.limits import TWIN
+from robo_real.limits import TWIN, Limits
 from robo_real.priority import drop_realtime
 from robo_real.rotations import quaternion
 from robo_rl.entry_points import load
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import CameraFault, InvalidSetting, RobotUnavailable
 from robo_rl.spec.environment import EnvironmentSpec
 
 MOST_BEHIND = 0.25
-"""[s] of simulated time that the twin may catch up on; beyond it time is skipped and counted"""
+"""[s] of simulated time that the twin may catch up on; if it is further behind, that time is skipped and counted"""
 PICTURE_PERIOD = 0.04
-"""[s] between two pictures of the cameras, rendering included"""
+"""[s] between two pictures of a camera, the time for rendering included"""
 SCENE_PICTURE = 5.0
-"""[s] for the first picture of a scene"""
+"""[s] longest wait for the first picture after a reset of the scene"""
 FIRST_PICTURE = 60.0
 """[s] of wall time to start OpenGL and render the very first picture"""
 
 
 @dataclass(frozen=True)
 class TwinOptions:
-    """Options of the simulation."""
+    """Options of the digital twin: which task is simulated, how fast, and with which cameras."""
 
     task: str = "robo/ArmReach-v0"
-    """task of an environment family with plants"""
+    """task of an environment family with plants, or package.module:Class of a task with an arm of your own"""
     speed: float = 1.0
-    """multiple of real time"""
+    """speed of the twin's clock, as a multiple of real time; above 0"""
     cameras: tuple[str, ...] = ()
-    """of the task's model, such as front and wrist"""
+    """cameras of the task's model, front and wrist, whose pictures are added to the observation"""
     image_size: int = 84
-    """[pixel] height and width"""
+    """[pixel] height and width of the pictures"""
     sees: str | None = None
-    """front, wrist or both: as in the simulated task, adds these cameras and hides objects and goals from the policy"""
+    """front, wrist or both: adds the pictures of these cameras in place of the positions of objects and goals, which are then
+    hidden from the policy; None leaves the positions in the observation"""
 
 
 class Twin(ArmDriver, Scene):
-    """Simulated arm with its scene."""
+    """Simulated arm with its scene and cameras, in the time of its clock. It is the driver `twin` of `robo-rl robot serve`."""
 
     options = TwinOptions
-    limits = TWIN
+    limits: Limits | None = TWIN
+    """Limits without a limits file; None for an arm of somebody's own, which needs one."""
     is_simulated = True
     width = TWIN.opening
 
     def __init__(self, options: TwinOptions | None = None, clock: Clock | None = None) -> None:
-        """clock: by default the machine's, times `speed`; with a ManualClock the twin advances only by its `sleep`."""
+        """Build the simulation; `connect` starts it.
+
+        Args:
+            options: Options of the twin; by default those of `TwinOptions()`.
+            clock: By default the machine's clock, `speed` times as fast. With a ManualClock the twin advances only while its
+                `sleep` is called, so that episodes are exactly reproducible.
+
+        Raises:
+            InvalidSetting: The speed is not above 0, or the task cannot be simulated as a twin.
+            UnknownName: There is no such task.
+        """
         self._options = options or TwinOptions()
         if not self._options.speed > 0:
             raise InvalidSetting("The speed of the twin is out of range.", got=self._options.speed, allowed="above 0")
         self.clock = clock or MonotonicClock(self._options.speed)
-        family, _, task = self._options.task.partition("/")
-        makes = getattr(load("environments", family), "make_realtime_arm", None)
-        if makes is None:
-            raise InvalidSetting("This task has no plant to make a twin of.", got=self._options.task, allowed="robo/Arm...")
-        wanted = self._options
-        self._plant = makes(task, cameras=wanted.cameras, image_size=wanted.image_size, sees=wanted.sees)
+        self._plant = _plant(self._options)
         self.period: float = self._plant.tick
-        self.response = Response(self._plant.lag, self._plant.quickest)
+        self.response = None if self._plant.lag is None else Response(self._plant.lag, self._plant.quickest)
         self.home: npt.NDArray[np.float64] = self._plant.home
         self._set_points: SetPoints | None = None
         self.spec: EnvironmentSpec = self._plant.spec
+        if ":" in self._options.task:  # an arm of somebody's own
+            self.limits, self.width = None, self.spec.action.high[-1]
         self.name = self.spec.name
         self.skipped = 0
-        """number of times that the twin fell behind its clock"""
+        """number of times that the twin fell more than MOST_BEHIND behind its clock and skipped that time"""
         self._lock = threading.Lock()
         self._is_open = False
         self._zero = np.zeros(3), np.zeros(3)  # force and torque that are measured as none
@@ -133,7 +143,7 @@ class Twin(ArmDriver, Scene):
         """Do nothing: a simulated arm has no errors of its own."""
 
     def tare(self) -> None:
-        """Measure force and torque relative to the present ones from now on."""
+        """Take the present force and torque as zero: later measurements are relative to them."""
         with self._at_present():
             state = self._measured()
             self._zero = self._zero[0] + state.force, self._zero[1] + state.torque
@@ -174,7 +184,12 @@ class Twin(ArmDriver, Scene):
     # extras of Franka's server
 
     def update_param(self, parameters: dict[str, float]) -> None:
-        """Set the clips of the controller, named as those of the impedance controller; other parameters have no effect."""
+        """Set the clips of the controller, named as those of the impedance controller; other parameters have no effect.
+
+        Args:
+            parameters: Name -> value; `translational_clip_x` [m] and `rotational_clip_x` (half of the angle [rad]), also for y
+                and z.
+        """
         with self._lock:
             for index, axis in enumerate("xyz"):
                 clip = self._plant.clip
@@ -215,7 +230,7 @@ class Twin(ArmDriver, Scene):
 
     @contextmanager
     def _at_present(self) -> Iterator[None]:
-        """Lock the plant for this thread, simulated up to now."""
+        """Simulate the plant up to now, and lock it for this thread inside the context."""
         with self._lock:
             self._catch_up()
             yield
@@ -251,7 +266,7 @@ class Twin(ArmDriver, Scene):
         return ArmState(stamp=self._simulated, **measured)
 
     def _take_pictures(self) -> None:
-        """Render until the twin is closed or rendering fails; readers of the camera then get that error."""
+        """Render until the twin is closed or rendering fails; `newest` then raises the error."""
         try:
             self._draw()
         except Exception as error:  # any OpenGL may raise its own
@@ -283,3 +298,19 @@ class Twin(ArmDriver, Scene):
         pictures.close()
         self._frames[camera] = frame = Frame(found, stamp, round(stamp / self._plant.tick), camera)
         return frame
+
+
+def _plant(options: TwinOptions) -> Any:
+    """Return the simulated arm of a task; raises InvalidSetting if it has none."""
+    drawing: dict[str, Any] = {"cameras": options.cameras, "image_size": options.image_size}
+    family, _, task = options.task.partition("/")
+    if ":" not in options.task:
+        makes = getattr(load("environments", family), "make_realtime_arm", None)
+        drawing["sees"] = options.sees
+    else:
+        environment = make_environment(options.task, **({} if options.sees is None else {"sees": options.sees}), **drawing)
+        makes, task = getattr(environment.unwrapped, "make_realtime_arm", None), ""
+    if makes is None:
+        allowed = "robo/Arm..., or package.module:Class of an OwnArmTask (docs/robots/own-arm.md)"
+        raise InvalidSetting("This task has no plant to make a twin of.", got=options.task, allowed=allowed)
+    return makes(task, **drawing) if task else makes()

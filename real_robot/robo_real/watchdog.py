@@ -1,4 +1,4 @@
-"""Watchdog of an arm: holds it, then stops it, if its commands cease."""
+"""Watchdog of an arm: holds the arm, and then stops it, if no more commands come."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PERIOD = 0.01
 
 
 class WatchedArm(Protocol):
-    """The parts of a guarded arm that its watchdog reads, and its stops."""
+    """Parts of a guarded arm that its watchdog needs."""
 
     driver: ArmDriver
     guard: Guard
@@ -36,16 +36,25 @@ class WatchedArm(Protocol):
 
 
 class Watchdog:
-    """Holds, then stops an arm without new commands. A thread of the driver's process, so that the policy may crash."""
+    """Thread that holds, and then stops, an arm to which no new commands come.
+
+    It runs in the process of the driver, so that it goes on if the process of the policy crashes.
+    """
 
     def __init__(self, arm: WatchedArm, hold: Callable[[], None], hanging: Callable[[], float] = lambda: 0.0) -> None:
-        """hold: makes the arm stay; must neither raise nor hang. hanging: time [s] for which the arm's driver has hung."""
+        """Create the watchdog; `start` starts its thread.
+
+        Args:
+            arm: Arm to be watched.
+            hold: Makes the arm stay; must neither raise nor hang.
+            hanging: Returns the time [s] for which a call of the driver has not returned; 0 if there is none.
+        """
         self._arm, self._hold, self._hanging = arm, hold, hanging
         self.commanded = -np.inf
         """[s] time of the last motion command, of the driver's clock"""
         self.is_holding = True
         self.pauses = False
-        """True if the client may pause between commands."""
+        """True if the client of the newest command may pause; its arm is then paused after a silence instead of stopped."""
         self.closing = threading.Event()
         """Set as soon as the arm is being closed."""
         self._thread: threading.Thread | None = None
@@ -90,7 +99,7 @@ class Watchdog:
                 self.check()
 
     def _check_pause(self, silent: float) -> None:
-        """Pause an arm that has arrived, or is blocked, once its client has been silent for `stop_after`."""
+        """Pause an arm that has arrived, once its client has been silent for `stop_after`; silent: [s] of silence so far."""
         motion = self._arm.motion_generator
         if silent <= self._arm.limits.stop_after or motion.is_moving_joints:
             return

@@ -1,6 +1,6 @@
-"""Limits of a workspace from positions to which a person drove the hand: box, tilt, turn and joints, with margins.
+"""Limits of a workspace from poses to which a person drove the hand: box, tilt, turn and joints, with margins.
 
-All other limits are those of a base. Limits of a wrong drive are refused, not written.
+All other limits are copied from base limits. Poses that cannot be right are refused.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from robo_rl.errors import InvalidSetting, require_allowed
 
 LEAST_POSES = 20
 LEAST_EXTENT = 0.05
-"""[m] along two axes at least"""
+"""[m] smallest extent of the poses along two of the axes"""
 MOST_EXTENT = 1.5
-"""[m] along an axis: no hand of one arm gets farther in a task"""
+"""[m] largest extent of the poses along an axis, since the hand of one arm gets no farther in a task"""
 MOST_HAND_SPEED = 3.0
-"""[m/s] between two poses; faster is a jump of the measurement, or a tool frame that was changed"""
+"""[m/s] largest speed between two poses; a faster change is a jump of the measurement, or of the tool frame"""
 COLUMN = 0.1
-"""[m] around the axis of the base, which no box may touch"""
+"""[m] radius around the vertical axis of the arm's base, which no box may touch"""
 MOST_TILT = np.deg2rad(45)
-"""[rad] of the driven hand: actions keep it pointing down"""
+"""[rad] largest tilt of the driven hand, since actions keep the hand pointing down"""
 RATES = ("speed", "acceleration", "jerk", "turn_speed", "turn_acceleration", "turn_jerk")
+"""Limits that a new speed of the hand scales in proportion"""
 
 
 @dataclass(frozen=True)
 class Margins:
-    """Margins around the driven positions."""
+    """Margins that are added around the driven poses."""
 
     sides: float = 0.02
-    """[m] at the sides and the top of the box"""
+    """[m] margin at the sides and the top of the box, 0 to 0.2"""
     floor: float = 0.0
-    """[m] below the lowest position: 0 if the hand was driven down to the table"""
+    """[m] margin below the lowest position, 0 to 0.05; 0 if the hand was driven down to the table"""
     angle: float = 0.1
-    """[rad] of tilt and turn"""
+    """[rad] margin of tilt and turn, 0 to 0.5; at least 0.01 is added"""
     joints: float = 0.35
-    """[rad] of each joint: a corner of the box may need more than the way that was driven"""
+    """[rad] margin of each joint, 0 to 1.5, since a corner of the box may need more than the poses that were driven"""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -58,10 +59,17 @@ class Margins:
 def propose_limits(
     poses: Sequence[HandPose], base: Limits, margins: Margins | None = None, speed: float | None = None
 ) -> Limits:
-    """Return limits around driven poses.
+    """Return limits around driven poses of the hand.
 
-    base: all that no drive shows: rates, forces, times; joint limits that stay the outermost. speed: [m/s] of the hand, with
-    the other rates in proportion; that of the base by default. Raises InvalidSetting for too few poses, and for absurd ones.
+    Args:
+        poses: Measured poses, LEAST_POSES or more.
+        base: Limits that give the rates, forces, times and all else that the poses do not show. The new joint limits stay
+            within its joint limits.
+        margins: Margins around the poses; by default those of `Margins()`.
+        speed: [m/s] Speed of the hand, above 0, to 1; the other rates are scaled in proportion. None for the speed of `base`.
+
+    Raises:
+        InvalidSetting: There are too few poses, or they cannot be right.
     """
     margins = margins or Margins()
     if speed is not None and not 0 < speed <= 1:
@@ -94,7 +102,7 @@ def propose_limits(
 
 
 def write_limits(limits: Limits, notes: Sequence[str]) -> str:
-    """Return a limits file, as `limits_from` reads it, with notes as comments at its beginning."""
+    """Return the text of a limits file (YAML), which `limits_from` reads; the notes are comments at its beginning."""
     content: dict[str, Any] = {
         name: [float(number) for number in value] if isinstance(value, tuple) else value
         for name, value in asdict(limits).items()

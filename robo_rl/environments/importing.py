@@ -15,6 +15,7 @@ import gymnasium
 from robo_rl.code_names import is_given, name_of_object, object_named, searching
 from robo_rl.entry_points import known
 from robo_rl.errors import EnvironmentFailed, InvalidSetting, RoboRLError, UnknownName, printable
+from robo_rl.system.opengl import prefer_headless
 
 Factory = Callable[..., gymnasium.Env[Any, Any]]
 _VERSIONED = re.compile(r"(?:[\w.]+:)?(?:[\w.-]+/)?[\w.-]+-v\d+")
@@ -38,6 +39,7 @@ def made_by_code(name: str, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, 
         UnknownName: The id is not registered.
     """
     registered = name.removeprefix(REGISTRY)
+    prefer_headless()  # the module may import MuJoCo, which reads the choice once
     with nullcontext() if is_given(name) else searching():
         if not is_given(name) and (name.startswith(REGISTRY) or _VERSIONED.fullmatch(name)):
             made = _made(registered, gymnasium.make, {"id": registered, "disable_env_checker": True, **arguments})

@@ -100,7 +100,7 @@ def make_vector_environment(
     if not isinstance(num_envs, int) or num_envs < 1:
         raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
     around = read_wrappers(entries := listed(wrappers))
-    if all(wrapper.is_batched for wrapper in around) and not (_is_address(name) or _is_code(name)):
+    if all(wrapper.is_batched for wrapper in around) and not _is_code(name):
         options = {"threads": threads, "autoreset_mode": autoreset_mode, **arguments}
         if (environments := _batched(name, num_envs, options)) is not None:
             return _around(environments, around)
@@ -114,8 +114,12 @@ def make_vector_environment(
 
 def _batched(name: str, num_envs: int, options: dict[str, Any]) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
     """Return a batched simulation, or None if the family has none."""
-    found, task = _find(name)
-    make_vector = getattr(found, "make_vector", None)
+    if _is_address(name):
+        family, _, task = name.partition(":")
+        make_vector = getattr(load("environments", family), "make_vector_at", None)
+    else:
+        found, task = _find(name)
+        make_vector = getattr(found, "make_vector", None)
     environments: gymnasium.vector.VectorEnv[Any, Any, Any] | None
     environments = None if make_vector is None else make_vector(task, num_envs, **options)
     return environments

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from robo_rl.environments.stepping import VERDICTS
-from robo_rl.types import ActionSource, Episode
+from robo_rl.types import AS_PROPOSED, ActionSource, Episode
 
 REASONS = VERDICTS[0]
 
@@ -42,7 +42,7 @@ def commands_of(episodes: Sequence[Episode]) -> Commands:
     changed = Counter[str]()
     for episode in episodes:
         reasons: Mapping[str, Sequence[str]] = episode.metadata.get(REASONS, {})
-        for step in np.flatnonzero(episode.sources != ActionSource.POLICY):
+        for step in np.flatnonzero(~np.isin(episode.sources, AS_PROPOSED)):
             changed.update(reasons.get(str(step)) or [ActionSource(int(episode.sources[step])).name.lower()])
-    as_proposed = sum(int(np.count_nonzero(episode.sources == ActionSource.POLICY)) for episode in episodes)
+    as_proposed = sum(int(np.isin(episode.sources, AS_PROPOSED).sum()) for episode in episodes)
     return Commands(sum(map(len, episodes)), as_proposed, dict(changed.most_common()))

@@ -35,7 +35,7 @@ from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import SUCCESS_CONVENTION, rollout
 from robo_rl.spec.environment import specification
 from robo_rl.system.plain_files import read_object
-from robo_rl.types import DIVERGED, Episode, Metrics
+from robo_rl.types import DIVERGED, ActionSource, Episode, Metrics
 
 FIRST_SEED = FIRST_LEVEL["test"]
 
@@ -286,6 +286,8 @@ def evaluate(
     commands = commands_of(played)
     can_be_changed = bool(commands.changed) or environment.has_wrapper_attr("hold")  # which a robot has
     videos, notes = _film(environment, played, video)
+    if any((episode.sources == ActionSource.IMAGINED).any() for episode in played):
+        notes = (*notes, "imagined in a learned world: not a figure of the real environment")
     return Evaluation(
         environment=spec.name,
         spec_fingerprint=spec.fingerprint,

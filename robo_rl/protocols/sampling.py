@@ -45,6 +45,49 @@ class Replay:
 
 
 @dataclass(frozen=True)
+class Worlds:
+    """World that is learned beside the policy, and branches in it: the group `worlds` of settings.
+
+    Janner et al. 2019, "When to Trust Your Model: Model-Based Policy Optimization" (MBPO), arXiv:1906.08253.
+    """
+
+    group: ClassVar[str] = "worlds"
+
+    share: float = 0.0
+    """Share of every batch that is imagined; 0 for no world. The paper has 0.95 at 20 and more updates a step."""
+    horizon: int = 5
+    """Steps of a branch; each begins in a state of the replay memory. The paper has 1 at first, later up to 25."""
+    every: int = 250
+    """Environment steps from one fit of the world, and new branches, to the next; the first comes with the first update."""
+    branches: int = 1000
+    """Branches after each fit. The paper has 100,000."""
+    kept: int = 4
+    """Fits whose branches are kept."""
+    members: int = 5
+    """Networks of the ensemble."""
+    elites: int = 3
+    """Members that predict."""
+    hidden: tuple[int, ...] = (200, 200)
+    """Units of the hidden layers; the paper has four layers."""
+    updates: int = 1000
+    """Most updates of one fit; it stops earlier if held-out steps are predicted no better."""
+    steps: int = 100_000
+    """Most steps of the memories that a fit learns from, drawn at random."""
+    shuffles_actions: bool = False
+    """A control: the world learns from steps that have the actions of others, so that it knows nothing about actions."""
+
+    def __post_init__(self) -> None:
+        least = {"horizon": 1, "every": 1, "branches": 1, "kept": 1, "members": 1, "updates": 1, "steps": 100}
+        allowed = {name: (getattr(self, name) >= low, f"{low} or more") for name, low in least.items()}
+        allowed["share"] = (0.0 <= self.share < 1.0, "0 to 1, and below 1: real steps are learned from, too")
+        allowed["elites"] = (1 <= self.elites <= self.members, f"1 to members = {self.members}")
+        require_allowed(self, allowed, group=self.group)
+
+
+NO_WORLD = Worlds()
+
+
+@dataclass(frozen=True)
 class Sampling(Replay):
     """Settings of a learner that the training loop reads: replay memory, batches, updates per step."""
 
@@ -58,6 +101,8 @@ class Sampling(Replay):
     """Discount per step, 0 to 1."""
     keeps_corrections: bool = False
     """True if steps that a person chose are also stored in the memory of the recorded episodes, as demonstrations."""
+    worlds: Worlds = NO_WORLD
+    """World that is learned beside the policy; by default none."""
     extras: tuple[Extra, ...] = ()
     """Further data in `Batch.extras` (robo_rl.extras), such as NextActions() or Chunks(4). For windows of whole steps see
     RecordedReplay.sample_windows."""

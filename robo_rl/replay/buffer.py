@@ -174,6 +174,10 @@ class ReplayBuffer(Stateful):
         first = self._reader.draw(self._generator, self._used, batch_size)
         return self._reader.batch(first, n_step, discount, self._generator)
 
+    def transitions(self, most: int, random: np.random.Generator) -> Batch:
+        """Return all single steps that are stored; of more than `most` a random choice."""
+        return self._reader.transitions(self._used, most, random)
+
     @override
     def state_dict(self) -> StateDict:
         return {

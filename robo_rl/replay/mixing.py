@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
-from robo_rl.protocols.sampling import Memory
+from robo_rl.protocols.sampling import Memory, Sampler
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.rows import spread
 from robo_rl.spec.environment import Observation
@@ -146,6 +146,23 @@ class SymmetricReplay(Stateful):
     def load_state_dict(self, state: StateDict) -> None:
         self.online.load_state_dict(state["online"])
         self.offline.load_state_dict(state["offline"])
+
+
+@dataclass(frozen=True)
+class WithImagined:
+    """Real transitions, of which a share is replaced by imagined ones once there are any, spread evenly."""
+
+    real: Sampler
+    imagined: Memory
+    share: float
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Return `batch_size` transitions; of them floor(share * batch_size) are imagined."""
+        is_imagined = spread(batch_size, self.share if len(self.imagined) else 0.0)
+        if not (total := int(is_imagined.sum())):
+            return self.real.sample(batch_size, n_step, discount)
+        imagined = self.imagined.sample(total, n_step, discount)
+        return _interleave(self.real.sample(batch_size - total, n_step, discount), imagined, is_imagined)
 
 
 def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]) -> Batch:

@@ -92,6 +92,10 @@ class RecordedReplay:
         first, last = self._firsts[episode], self._ends[episode] - 1
         return self._reader.windows(first, last, drawn - before, length)
 
+    def transitions(self, most: int, random: np.random.Generator) -> Batch:
+        """Return all single steps that are stored; of more than `most` a random choice."""
+        return self._reader.transitions(len(self._rows["starts"]), most, random)
+
     def state_dict(self) -> StateDict:
         """Return the state of the random generator, and either the rows in RAM or the hash of the rows on disk."""
         rows: StateDict = {"rows": dict(self._rows)} if self._content is None else {"content": self._content}

@@ -196,8 +196,18 @@ class RowReader:
             rows[rejected] = generator.integers(used, size=len(rejected))
         return rows
 
-    def batch(self, first: RowNumbers, n_step: int, discount: float, generator: np.random.Generator) -> Batch:
-        """Return the transitions that start in the rows `first` (B,), with sums of up to `n_step` rewards, and their extras."""
+    def transitions(self, used: int, most: int, random: np.random.Generator) -> Batch:
+        """Return the single steps of the first `used` rows, without extras; of more than `most` a random choice."""
+        first = np.flatnonzero(self._stored["starts"][:used])
+        if len(first) > most:
+            first = first[random.permutation(len(first))[:most]]
+        return self.batch(first, 1, 1.0, None)
+
+    def batch(self, first: RowNumbers, n_step: int, discount: float, generator: np.random.Generator | None) -> Batch:
+        """Return the transitions that start in the rows `first` (B,), with sums of up to `n_step` rewards, and their extras.
+
+        generator: of their extras; None leaves these out.
+        """
         vectors, last = self._take("vectors", first), first
         rewards, discounts = vectors[:, self._reward], np.full(len(first), discount, np.float32)
         if n_step > 1:
@@ -213,7 +223,9 @@ class RowReader:
             next_observations=self._observations(following, next_vectors),
             weights=np.ones(len(first), np.float32),
             is_human=self._take("is_human", first),
-            extras=self._sample_extras(first, following, next_vectors, generator) if self._extras else {},
+            extras={}
+            if generator is None or not self._extras
+            else self._sample_extras(first, following, next_vectors, generator),
         )
 
     def _sample_extras(

@@ -21,7 +21,7 @@ from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingS
 from robo_rl.protocols.planning import replan
 from robo_rl.spec.cost import costs_of, require_costs
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
-from robo_rl.types import MEASURED_AT, MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
+from robo_rl.types import AS_PROPOSED, MEASURED_AT, MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
 
 SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
 """The convention of Meta-World (Yu et al. 2019); for success within one step see `EnvironmentSpec.success_rule`."""
@@ -167,7 +167,7 @@ class Rollout:
             action, source = self._supervisor.override(self.observation, proposed)
             action = self._validate(action)
         transition = self._execute(action, proposed, source)
-        if transition.source is not ActionSource.POLICY:
+        if transition.source not in AS_PROPOSED:
             replan(self._policy)
         return transition
 

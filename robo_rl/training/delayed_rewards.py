@@ -44,6 +44,7 @@ def unlike_single_steps(sampling: Sampling) -> list[str]:
     """Return the names of settings because of which batches are not single steps, so that rewards cannot be replaced."""
     extras_follow = any(extra.uses_rewards for extra in sampling.extras)
     unlike = {"n_step": sampling.n_step != 1, "offline_fraction": sampling.offline_fraction > 0, "extras": extras_follow}
+    unlike |= {"worlds.share": sampling.worlds.share > 0}
     return [name for name, is_unlike in unlike.items() if is_unlike]
 
 

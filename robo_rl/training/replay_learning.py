@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
@@ -15,7 +15,7 @@ from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.protocols.sampling import Sampler, Sampling, StepMemory
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.imagined import IMAGINED, remember_imagined
-from robo_rl.replay.mixing import BothMemories, CorrectedReplay, SymmetricReplay
+from robo_rl.replay.mixing import BothMemories, CorrectedReplay, SymmetricReplay, WithImagined
 from robo_rl.replay.recorded import RecordedReplay, ReplayableEpisodes
 from robo_rl.replay.storage import storage_in
 from robo_rl.spec.environment import EnvironmentSpec
@@ -32,6 +32,9 @@ from robo_rl.types import (
     info_of,
 )
 
+if TYPE_CHECKING:
+    from robo_rl.worlds.branches import Branches
+
 
 class ReplayLearner(Stateful):
     """A learner with its replay memories; receives steps, and updates the learner from batches.
@@ -43,6 +46,9 @@ class ReplayLearner(Stateful):
     With `rewards` of a model the learner never sees the environment's own rewards, which are only reported. Observation entries
     that only the model reads are not stored. Rewards that change while they are learned are recomputed for each batch
     (`robo_rl.protocols.rewards.Relabelling`).
+
+    With `sampling.worlds` a world is learned from the memories, and a share of each batch is imagined in it
+    (`robo_rl.worlds.branches.Branches`); imagined steps have a memory of their own.
     """
 
     def __init__(
@@ -93,6 +99,12 @@ class ReplayLearner(Stateful):
                 self.replay.add_episode(episode, number % environments)
         self.waiting = None if rewards is None else WaitingSteps(self.memory, rewards)
         self.relabelling = relabelling(rewards, sampling)
+        self.branches: Branches | None = None
+        if sampling.worlds.share > 0:
+            from robo_rl.worlds.branches import Branches  # imports torch, which listing commands do not need
+
+            self.branches = Branches(learner.policy, sampling, seed + 4)
+            self.sampler = WithImagined(self.sampler, self.branches.memory, sampling.worlds.share)
 
     @property
     def policy(self) -> Policy:
@@ -176,6 +188,9 @@ class ReplayLearner(Stateful):
         if not sampling.is_due(step) or not len(self.replay):
             return {}
         self.has_learnt = True
+        if self.branches is not None:
+            real = [memory for memory in (self.replay, self.offline) if isinstance(memory, ReplayBuffer | RecordedReplay)]
+            self.stopwatch.time("imagine", partial(self.branches.renew, step, real))
         rows = sampling.batch_size * sampling.updates_per_step
         batch = self.sampler.sample(rows, sampling.n_step, sampling.discount)
         if self.relabelling is None:
@@ -187,7 +202,8 @@ class ReplayLearner(Stateful):
     def _counted(self, step: int, metrics: Metrics) -> Metrics:
         """Add the number of updates and the size of the memory to the learner's metrics, unless they are empty."""
         updates = float(self.sampling.updates(step))
-        return metrics and {**metrics, "train/updates": updates, "replay/size": float(len(self.replay))}
+        imagined = {} if self.branches is None else self.branches.metrics
+        return metrics and {**metrics, "train/updates": updates, "replay/size": float(len(self.replay)), **imagined}
 
     @override
     def state_dict(self) -> StateDict:
@@ -195,6 +211,7 @@ class ReplayLearner(Stateful):
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
             "offline": {} if self.offline is None else self.offline.state_dict(),
+            **({} if self.branches is None else {"branches": self.branches.state_dict()}),
         }
 
     @override
@@ -203,6 +220,8 @@ class ReplayLearner(Stateful):
         self.replay.load_state_dict(state["replay"])
         if self.offline is not None:
             self.offline.load_state_dict(state["offline"])
+        if self.branches is not None:
+            self.branches.load_state_dict(state["branches"])
 
     def waiting_state(self) -> StateDict:
         """Return the state of the steps that wait for a reward."""

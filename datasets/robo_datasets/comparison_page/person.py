@@ -17,14 +17,14 @@ from robo_rl.rewards.preferences.raters import Preference, Rater, Segment
 
 @dataclass(frozen=True)
 class PersonRater(Rater):
-    """Person who compares two pictures, or two clips, side by side and presses a key."""
+    """Rater that shows a person two pictures or two clips side by side, on a local web page, and waits for a key."""
 
     name: str = ""
-    """Name of the person; answers are stored by it."""
+    """name of the person, under which the answers are stored"""
     camera: str = "front"
-    """Camera to show: the observation camera_<name>, or an observation's full name."""
+    """camera whose pictures are shown: NAME of an observation camera_NAME, or the full name of an observation"""
     port: int = 8643
-    """Port on 127.0.0.1, which no other machine reaches; 0 takes any free one."""
+    """port of the page on 127.0.0.1, which no other machine can reach; 0 takes any free port"""
 
     @property
     @override
@@ -38,21 +38,21 @@ class PersonRater(Rater):
 
     @property
     def address(self) -> str:
-        """URL of the page, served until the program ends."""
+        """URL of the page, which is served until the program ends."""
         return self._page.server.url
 
     def expect(self, total: int) -> None:
-        """Tell the person how many comparisons are to come."""
+        """Show on the page how many comparisons are to come."""
         self._page.total = total
 
     @override
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Wait for the person's answer without a time limit."""
+        """Show two segments, and wait for the person's answer without a time limit."""
         instructions = [part.episode.instruction or "" for part in (first, second)]
         return self._page.put({"first": self._clip(first), "second": self._clip(second), "instructions": instructions})
 
     def _clip(self, segment: Segment) -> list[str]:
-        """Return the pictures after each step of a segment."""
+        """Return the pictures after each step of a segment, as data URLs."""
         pictures: Any = pictures_of(segment.episode.observations, self.camera)
         return [data_url(picture) for picture in pictures[segment.start + 1 : segment.stop + 1]]
 

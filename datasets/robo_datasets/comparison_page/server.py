@@ -1,8 +1,8 @@
 """Routes of the comparison page, which shows one question at a time.
 
 GET   /              the page
-      /api/question  the current question with its number and their total, or {"number": null} if there is none yet
-POST  /api/answers   {"number": 3, "answer": 0 | 0.5 | 1 | "skip"}, once for each question
+      /api/question  the present question, its number and the total number, or {"number": null} if there is none yet
+POST  /api/answers   {"number": 3, "answer": 0 | 0.5 | 1 | "skip"}, once per question: 0 the first is better, 1 the second
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ComparisonPage:
         self._question: Mapping[str, Any] = {"number": None}
         self._session, self._count = secrets.token_hex(4), 0
         self.total = 0
-        """Questions that are to come in all; 0 if that is not known."""
+        """total number of questions; 0 if it is not known"""
         self._choice: Preference | None = None
         routes = [read("/api/question", self._shown), write("/api/answers", self._answered)]
         self.server = PageServer("robo_datasets.comparison_page", "Which is better?", routes, port=port)

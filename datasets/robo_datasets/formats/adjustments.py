@@ -20,19 +20,19 @@ Turn = Literal["90", "180", "270", "upside-down", "mirrored"]
 
 @dataclass(frozen=True)
 class Adjustments:
-    """Changes of foreign data when they are imported; by default none."""
+    """Changes of foreign data at their import; none by default."""
 
     action_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Element of the action, or "all" -> foreign values that become -1 and 1; the first may be the greater."""
+    """element of the action, or "all" -> the two foreign values that become -1 and 1; the first may be the greater"""
     clip: bool = False
-    """Clip actions to [-1, 1], as executed; the values of the file are kept as the proposed actions."""
+    """True to clip the executed actions to [-1, 1]; the values of the file are kept as the proposed actions"""
     observation_scales: Mapping[str, float] = field(default_factory=dict)
-    """Entry of the observation -> factor by which its values are multiplied."""
+    """observation -> factor by which its values are multiplied, not 0"""
     turns: Mapping[str, Turn] = field(default_factory=dict)
-    """Camera, or "all" -> how its pictures are turned."""
+    """camera, or "all" -> rotation of its pictures: degrees clockwise, upside-down or mirrored"""
     keep_last: bool = False
-    """Keep the last action and reward of a truncated episode whose last observation is missing: the observation before it is
-    used twice. Without this the step is left out."""
+    """True to keep the last step of a truncated episode whose last observation is missing, and to repeat the observation before
+    it; False to leave the step out"""
 
     @property
     def is_none(self) -> bool:
@@ -80,7 +80,7 @@ class Adjustments:
         return tuple(first for first, _ in found), tuple(last for _, last in found)
 
     def range_of(self, name: str, otherwise: tuple[float, float]) -> tuple[float, float]:
-        """Return the foreign values of an action element that become -1 and 1; otherwise: those without a range of its own."""
+        """Return the foreign values of an element of the action that become -1 and 1; `otherwise` if no range is given."""
         return self.action_ranges.get(name, self.action_ranges.get(ALL, otherwise))
 
     def has_range(self, name: str) -> bool:
@@ -88,11 +88,11 @@ class Adjustments:
         return name in self.action_ranges or ALL in self.action_ranges
 
     def scaled(self, name: str, values: Array) -> Array:
-        """Return an observation in its new unit."""
+        """Return the values of the observation `name`, multiplied by its factor if there is one."""
         return values if (scale := self.observation_scales.get(name)) is None else values * np.float64(scale)
 
     def turned(self, array: ArraySpec, values: Array) -> Array:
-        """Return the pictures (T, H, W, C) of a camera, turned as asked."""
+        """Return the pictures (T, H, W, C) of a camera, turned as the user asks; other observations as they are."""
         return values if array.role != "image" else turned(values, self._turn(array.name))
 
     def spec_of(self, observation: ObservationSpec) -> ObservationSpec:
@@ -100,7 +100,7 @@ class Adjustments:
         return ObservationSpec(tuple(map(self._turned_spec, observation.values())))
 
     def lines(self) -> list[str]:
-        """Return the changes in words, one per line."""
+        """Return a line of text for each change."""
         found = [
             f"action {name}: {first:g} becomes -1, {last:g} becomes 1" for name, (first, last) in self.action_ranges.items()
         ]

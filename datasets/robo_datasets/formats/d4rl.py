@@ -2,10 +2,10 @@
 
     observations, next_observations (N, O) float32     actions (N, A)     rewards, terminals, timeouts (N,)
     costs (N,)                      of datasets with one constraint cost, as DSRL's: Liu et al. 2023, https://arxiv.org/abs/2306.09303
-    metadata/robo_rl                our spec, and the names of the observations in the vector, in order
+    metadata/robo_rl                our addition: the spec, and the names of the observations in the vector, in order
 
-Episodes are concatenated; one ends at each row with `terminals` or `timeouts`. Files without `next_observations` lack the
-observation after the last action of an episode.
+Episodes are joined; each row with `terminals` or `timeouts` is the last of an episode. Files without `next_observations` lack
+the observation after the last action of an episode.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from robo_rl.types import Episode
 STEPS = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("timeouts", "next_observations", "costs")
 CHUNK = 1 << 12
-"""Rows of a chunk."""
+"""number of rows of a chunk"""
 APART = "cut where `next_observations` is not the observation of the next row"
 _LAYOUT = f"metadata/{SPEC}"
 
 
 class D4RL(Format):
-    """Reads and writes a flat file, as D4RL's `get_dataset` returns it."""
+    """Format of a flat file with the arrays that D4RL's `get_dataset` returns."""
 
     name = "d4rl"
     suffix = ".hdf5"
@@ -61,7 +61,10 @@ class D4RL(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Return the part that D4RL keeps, one vector: numbers as float32, no pictures, nothing privileged."""
+        """Return what D4RL keeps: observations as float32, without pictures and privileged entries; actions, rewards, ends.
+
+        Raises DatasetError if the episode has pictures only.
+        """
         arrays = flat_arrays(spec.observation)
         if not arrays:
             raise DatasetError("D4RL holds no pictures, and there is nothing else.", got=sorted(spec.observation))
@@ -139,7 +142,7 @@ FORMAT = D4RL()
 
 
 def flat_arrays(observation: ObservationSpec) -> tuple[ArraySpec, ...]:
-    """Return the arrays of the vector: the observations of a policy without a camera."""
+    """Return the arrays that are joined in the vector: all observations of a policy but pictures."""
     return tuple(observation.vectors.values())
 
 
@@ -161,7 +164,7 @@ def _append(file: h5py.File, name: str, rows: Array) -> None:
 
 
 def _fill(file: h5py.File, name: str, rows: int) -> None:
-    """Append NaN up to a number of rows."""
+    """Append NaN to an array until it has `rows` rows."""
     if missing := rows - (len(file[name]) if name in file else 0):
         _append(file, name, np.full(missing, np.nan, np.float32))
 
@@ -194,7 +197,11 @@ def _recordings(path: Path, spec: EnvironmentSpec | None, arrays: tuple[ArraySpe
 
 
 def _joined(datasets: Mapping[str, h5py.Dataset], start: int, stop: int) -> list[tuple[int, int]]:
-    """Return the ranges of rows in which each observation is the successor of the previous row."""
+    """Split the rows from `start` to before `stop` where `next_observations` is not the observation of the next row.
+
+    Returns:
+        First row, and row after the last, of each part.
+    """
     if "next_observations" not in datasets:
         return [(start, stop)]
     before, after = loaded(datasets["next_observations"], start, stop - 1), loaded(datasets["observations"], start + 1, stop)

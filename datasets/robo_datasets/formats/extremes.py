@@ -1,4 +1,4 @@
-"""Observations of foreign data, compared with those of their environment: another unit is seen by its size."""
+"""Compare the magnitude of foreign observations with that in their environment, to notice another unit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import Episode
 
 EPISODES, STEPS = 2, 50
-"""Played with random actions to see how large observations are."""
+"""number of episodes, and largest number of steps of each, that are played with random actions to measure the environment"""
 MORE = 10.0
-"""Times as large as in the environment: degrees are 57 times radians, percent 100, millimetres 1000 times metres."""
+"""ratio of the magnitudes above which the unit may differ: degrees are 57 times radians, percent 100 times shares"""
 
 
 class Extremes:
-    """Largest magnitude of each observation of numbers."""
+    """Largest magnitude of each observation of type float, over all episodes that were added."""
 
     def __init__(self) -> None:
         self._most: dict[str, float] = {}
 
     def add(self, episode: Episode) -> None:
-        """Take the observations of an episode."""
+        """Add the observations of an episode."""
         for name, values in episode.observations.items():
             if values.dtype.kind == "f":
                 self._most[name] = max(self._most.get(name, 0.0), float(np.nanmax(np.abs(values), initial=0.0)))
@@ -36,7 +36,12 @@ class Extremes:
         return self._most
 
     def lines(self, shown: Mapping[str, float], spec: EnvironmentSpec) -> list[str]:
-        """Return a remark on each observation that is far larger than in the environment."""
+        """Return a remark on each observation that is more than MORE times as large as in the environment.
+
+        Args:
+            shown: Observation -> largest magnitude in the environment, as `shown_by` returns it.
+            spec: Spec of the environment.
+        """
         return [
             f"observation {name} reaches {self._most[name]:.4g}, {size:.3g} in {EPISODES} short episodes of {spec.name} (unit "
             f"{spec.observation[name].unit or 'none'}): another unit? --observation-scales {name} FACTOR"
@@ -46,7 +51,7 @@ class Extremes:
 
 
 def shown_by(environment: gymnasium.Env[Any, Any]) -> Mapping[str, float]:
-    """Play short episodes of random actions and return the largest magnitude of each observation of numbers."""
+    """Play short episodes with random actions, and return observation -> largest magnitude, for observations of type float."""
     extremes, policy = Extremes(), RandomPolicy(specification(environment), seed=0)
     for seed in range(EPISODES):
         rollout = Rollout(environment, policy, seed=seed)

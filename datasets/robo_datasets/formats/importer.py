@@ -1,4 +1,4 @@
-"""Convert foreign recordings to episodes of a spec; every inferred or missing part is noted."""
+"""Convert foreign recordings to episodes of a spec; what is inferred or missing is noted in their metadata."""
 
 from __future__ import annotations
 
@@ -15,33 +15,42 @@ from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, ObservationSpe
 from robo_rl.types import ActionSource, Episode
 
 MOST_NAMED = 3
-"""Elements of an action that a remark names."""
+"""largest number of elements of an action that a remark names"""
 ROUNDING = 1e-5
-"""Rounding error of float32 after scaling an action there and back, in [-1, 1] units; larger excess is refused, not clipped."""
+"""largest excess of an action beyond [-1, 1] that counts as a rounding error of float32 and is clipped; more is refused"""
 
 
 @dataclass(frozen=True)
 class EpisodeImporter:
-    """Converter of one foreign dataset's recordings to episodes."""
+    """Converter of the recordings of one foreign dataset to episodes."""
 
     spec: EnvironmentSpec
+    """spec of the episodes"""
     low: tuple[float, ...] = ()
-    """Foreign action at -1; empty if actions are in [-1, 1] or choices already."""
+    """foreign value of each element of an action that becomes -1; empty if actions are discrete or in [-1, 1] already"""
     high: tuple[float, ...] = ()
+    """foreign value of each element of an action that becomes 1"""
     source: str = "imported"
+    """name of the actor in the episodes' metadata"""
     split: bool = False
-    """Whether the foreign observation is one vector of the spec's arrays, concatenated."""
+    """True if the foreign observation is one vector that joins the arrays of the spec"""
     notes: tuple[str, ...] = field(default=())
+    """remarks for the user"""
     adjustments: Adjustments = NONE
+    """changes that the user asks for"""
 
     def __post_init__(self) -> None:
         self.adjustments.require_known(self.spec)
 
     def episode(self, recording: Recording) -> Episode | None:
-        """Return the episode, or None if no step is left.
+        """Convert a recording to an episode; return None if no step is left.
 
-        If the observation after the last action is missing, that action cannot be bootstrapped: it is dropped after a
-        truncation, unless it shall be kept; after a termination, which needs no bootstrap, the last observation is repeated.
+        If the observation after the last action is missing, the value of the next state cannot be bootstrapped. So the last
+        step of a truncated episode is dropped, unless the user asks to keep it. A terminated episode needs no bootstrap: its
+        last observation is repeated, and so is that of a step that is kept.
+
+        Raises:
+            DatasetError: The recording does not fit the spec, or has NaN or infinity where they are not allowed.
         """
         kept, changes = len(recording), {}
         terminated, truncated = bool(recording.terminated), bool(recording.truncated)
@@ -133,9 +142,16 @@ class EpisodeImporter:
 
 
 def importer_of(foreign: Foreign, spec: EnvironmentSpec | None = None, adjustments: Adjustments = NONE) -> EpisodeImporter:
-    """Return the importer of a foreign dataset: with its own spec, with `spec`, or with one derived from the data.
+    """Return the importer of a foreign dataset.
 
-    Raises SpecMismatch if the data does not fit `spec`, UnknownName for adjustments of what it does not have.
+    Args:
+        foreign: The foreign data.
+        spec: Spec that the data must fit; None for the spec in the data, else one derived from the data.
+        adjustments: Changes that the user asks for.
+
+    Raises:
+        SpecMismatch: The data do not fit `spec`.
+        UnknownName: An adjustment names an action or observation that the data do not have.
     """
     source = f"imported: {foreign.name}"
     if foreign.spec is not None and spec is None:
@@ -157,7 +173,7 @@ def importer_of(foreign: Foreign, spec: EnvironmentSpec | None = None, adjustmen
 
 
 def held(spec: EnvironmentSpec, names: Container[str]) -> EnvironmentSpec:
-    """Return the spec without the observations that a foreign dataset lacks."""
+    """Return the spec without the observations that are not in `names`."""
     arrays = tuple(array for name, array in spec.observation.items() if name in names)
     return spec if len(arrays) == len(spec.observation) else replace(spec, observation=ObservationSpec(arrays))
 
@@ -171,14 +187,18 @@ def _derived(foreign: Foreign, source: str, adjustments: Adjustments) -> Episode
         return EpisodeImporter(_spec(foreign, action, adjustments), source=source, adjustments=adjustments)
     (first, last), notes = _limits_in(foreign, names, adjustments)
     low, high = np.minimum(first, last).tolist(), np.maximum(first, last).tolist()
-    action = ActionSpec(names, tuple(low), tuple(high), ("unknown",) * found.size, "unknown", foreign.control_period)
+    units = found.units or ("unknown",) * found.size
+    action = ActionSpec(names, tuple(low), tuple(high), units, found.mode, foreign.control_period)
     is_plain = (first == -1).all() and (last == 1).all()
     limits = ((), ()) if is_plain else (tuple(first.tolist()), tuple(last.tolist()))
     return EpisodeImporter(_spec(foreign, action, adjustments), *limits, source, notes=tuple(notes), adjustments=adjustments)
 
 
 def _limits_in(foreign: Foreign, names: Sequence[str], adjustments: Adjustments) -> tuple[tuple[Array, Array], list[str]]:
-    """Return the actions at -1 and 1 as the user, the file or else the data give them, and remarks."""
+    """Return the foreign values (A,) that become -1 and 1, and remarks.
+
+    They come from the user, else from the limits in the file, else from the values that occur.
+    """
     notes, found, size = [], foreign.actions, foreign.actions.size
     least, most = np.asarray(found.least or (0.0,) * size), np.asarray(found.most or (0.0,) * size)
     given = np.array([adjustments.has_range(name) for name in names])
@@ -215,12 +235,12 @@ def _spec(foreign: Foreign, action: ActionSpec, adjustments: Adjustments) -> Env
 
 
 def _column(rewards: Array) -> Array:
-    """Return rewards (T,), which some files hold as (T, 1)."""
+    """Return rewards as (T,); some files have them as (T, 1)."""
     return rewards.reshape(-1) if rewards.size == len(rewards) else rewards
 
 
 def _is_split(observation: ObservationSpec, spec: EnvironmentSpec) -> bool:
-    """Return whether the file has one vector: the spec's arrays, concatenated."""
+    """Return whether the file has one vector that joins the arrays of the spec."""
     arrays = list(observation.values())
     if len(arrays) != 1 or len(arrays[0].shape) != 1 or set(observation) == set(spec.observation):
         return False
@@ -230,7 +250,13 @@ def _is_split(observation: ObservationSpec, spec: EnvironmentSpec) -> bool:
 def _limits_of(
     foreign: Foreign, action: ActionSpec, name: str, adjustments: Adjustments
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the foreign actions at -1 and 1, empty if actions are in [-1, 1] already; given ranges are not compared."""
+    """Return the foreign values of each element that become -1 and 1; both empty if actions are in [-1, 1] already.
+
+    Elements whose range the user gives are not compared with the limits of the spec. name: name of the environment.
+
+    Raises:
+        SpecMismatch: The data have another number or kind of actions, or other limits than the spec.
+    """
     found: Actions = foreign.actions
     if found.are_choices != action.is_discrete or found.size != action.size:
         there, here = _kind(action.size, action.is_discrete), _kind(found.size, found.are_choices)

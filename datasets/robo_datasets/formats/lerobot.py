@@ -4,9 +4,9 @@
     data/chunk-000/file-000.parquet         one row for each step
     videos/<key>/chunk-000/file-000.mp4     cameras, many episodes in a film
 
-LeRobot has one frame for each action, so the observation after the last action is missing, and `timestamp` is frame / fps: the
-real time since the start of the episode is in `observation.wall_time`. `next.terminated` is ours; LeRobot's are `next.reward`,
-`next.done`, `next.truncated`, `next.success`.
+LeRobot has one frame per action, so the observation after the last action is missing. Its `timestamp` is frame / fps; we add
+`observation.wall_time`, the real time [s] since the start of the episode. Of the flags, `next.terminated` is our addition, and
+`next.reward`, `next.done`, `next.truncated` and `next.success` are LeRobot's.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from robo_rl.types import Episode
 
 
 class LeRobot(Format):
-    """Reads and writes a folder that `lerobot.datasets.lerobot_dataset.LeRobotDataset` opens."""
+    """Format of a folder that `lerobot.datasets.lerobot_dataset.LeRobotDataset` opens."""
 
     name = "lerobot"
     suffix = ""
 
     def __init__(self, *, as_videos: bool = True) -> None:
-        """as_videos: write pictures as lossy videos, LeRobot's default; otherwise exactly, as PNG."""
+        """Create the format. as_videos: True to write pictures as lossy videos, LeRobot's default; False for exact PNG."""
         self._as_videos = as_videos
 
     @property
     def exact(self) -> LeRobot:
-        """The format with pictures as PNG."""
+        """The same format with pictures as PNG, without loss."""
         return LeRobot(as_videos=False)
 
     @override
@@ -61,7 +61,7 @@ class LeRobot(Format):
 
     @override
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
-        """Return the cameras that are stored as video."""
+        """Return camera -> "lossy video", for the cameras that are stored as video."""
         kinds = {key: feature.kind for key, feature in plan(spec, as_videos=self._as_videos).items()}
         return {name: "lossy video" for name in spec.observation if kinds.get(picture_key(name)) == "video"}
 
@@ -71,7 +71,7 @@ class LeRobot(Format):
 
     @override
     def read(self, source: Path) -> Foreign:
-        """Open the folder; raises MissingExtra without pyarrow."""
+        """Open the folder; raises DatasetError, or MissingExtra if pyarrow is not installed."""
         return read(source)
 
 

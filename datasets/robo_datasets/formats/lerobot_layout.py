@@ -20,26 +20,28 @@ VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.m
 FILES_A_CHUNK, DATA_MEGABYTES, VIDEO_MEGABYTES = 1000, 100, 200
 STATE, ENVIRONMENT, WALL_TIME = "observation.state", "observation.environment_state", "observation.wall_time"
 SERVED = "robo_rl"
-"""Robot type of recordings that LeRobot made of a served robot, through the plugin lerobot_robot_robo_rl."""
+"""robot type of recordings that LeRobot made of a served robot, through the plugin lerobot_robot_robo_rl"""
 FACTS = "robo_rl/facts"
-"""Column of an episode: success, seed, instruction and stop reason as JSON."""
+"""column of meta/episodes with success, seed, instruction and stop reason as JSON"""
 UNTIMED_RATE = 10
-"""[1/s] Frames of an environment without a control period."""
+"""[1/s] frame rate of an environment without a control period"""
 SMALLEST_FILM = 64
-"""[pixels] a side; encoders of AV1 refuse less."""
+"""[pixel] smallest height and width of a video, since encoders of AV1 refuse smaller ones"""
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One column, or one camera."""
+    """One feature of a LeRobotDataset: a column of numbers, or a camera."""
 
     kind: Literal["video", "image", "numbers"]
     dtype: str
     shape: tuple[int, ...]
+    """shape of one row"""
     names: tuple[str, ...]
-    """Names of its observations, in order."""
+    """names of the observations that are joined in this feature, in order"""
     labels: tuple[str, ...] | None = None
+    """names of the elements of a row, or of the axes of a picture"""
 
     def described(self) -> dict[str, Any]:
         """Return the feature's entry in info.json."""
@@ -48,7 +50,10 @@ class Feature:
 
 
 def plan(spec: EnvironmentSpec, *, as_videos: bool) -> dict[str, Feature]:
-    """Return key -> feature for the observations that LeRobot can hold; of pictures, only RGB."""
+    """Return key -> feature for the observations that LeRobot can hold. Pictures other than RGB are left out.
+
+    as_videos: True to store pictures as video, if they are large enough.
+    """
     features: dict[str, Feature] = {}
     for key, roles in ((STATE, ("proprioception",)), (ENVIRONMENT, ("object", "goal"))):
         arrays = [array for array in spec.observation.values() if array.role in roles and array.dtype == "float32"]
@@ -69,18 +74,18 @@ def plan(spec: EnvironmentSpec, *, as_videos: bool) -> dict[str, Feature]:
 
 
 def picture_key(name: str) -> str:
-    """Return the key of a camera."""
+    """Return the key of the feature of a camera."""
     return f"observation.images.{name}"
 
 
 def frame_rate(spec: EnvironmentSpec) -> float | int:
-    """Return frames a second, as an int if it is whole."""
+    """Return the frame rate [1/s] of an environment, as an int if it is a whole number."""
     rate = 1.0 / spec.action.control_period if spec.action.control_period else UNTIMED_RATE
     return round(rate) if abs(rate - round(rate)) < 1e-6 else rate
 
 
 def safe_key(key: object) -> str:
-    """Return a feature's key, which becomes a folder; raises DatasetError for an unsafe one."""
+    """Check and return the key of a feature, which becomes the name of a folder; raises DatasetError if it is unsafe."""
     if not isinstance(key, str) or not _KEY.fullmatch(key) or ".." in key:
         raise DatasetError(
             "A feature has an impossible name.", got=repr(key), allowed=_KEY.pattern, fix="do not open this folder"
@@ -89,7 +94,13 @@ def safe_key(key: object) -> str:
 
 
 def file_in(root: Path, pattern: str, **parts: Any) -> Path:
-    """Return the path of a dataset's file; raises DatasetError if it leads out of the folder."""
+    """Return the path of a file of the dataset; raises DatasetError if it leads out of the folder `root`.
+
+    Args:
+        root: Folder of the dataset.
+        pattern: Path in the folder, with fields such as {chunk_index}.
+        **parts: Values of the fields.
+    """
     numbers = {name: value if name == "video_key" else int(value) for name, value in parts.items()}
     path = root / pattern.format(**numbers)
     if not path.resolve().is_relative_to(root.resolve()):
@@ -98,7 +109,7 @@ def file_in(root: Path, pattern: str, **parts: Any) -> Path:
 
 
 def arrow() -> tuple[ModuleType, ModuleType]:
-    """Return pyarrow and pyarrow.parquet; raises MissingExtra."""
+    """Import and return pyarrow and pyarrow.parquet; raises MissingExtra if they are not installed."""
     with optional("The format lerobot", "pyarrow", "formats"):
         import pyarrow
         import pyarrow.parquet
@@ -106,7 +117,7 @@ def arrow() -> tuple[ModuleType, ModuleType]:
 
 
 def require_known_paths(info: Mapping[str, Any]) -> None:
-    """Raise DatasetError if a dataset has other path patterns than LeRobot; they are never followed."""
+    """Raise DatasetError if info.json has other path patterns than LeRobot writes, since such paths are never followed."""
     for name, pattern in (("data_path", DATA_PATH), ("video_path", VIDEO_PATH)):
         if info.get(name) not in (None, pattern):
             raise DatasetError(f"{INFO} has an unknown {name}.", got=info[name], allowed=pattern, fix="do not open this folder")

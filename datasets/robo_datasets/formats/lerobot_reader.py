@@ -1,4 +1,4 @@
-"""Read a LeRobotDataset v3.0, which may be hostile: paths are computed, never taken from it; sizes are checked first."""
+"""Read a LeRobotDataset v3.0, which may be hostile: paths are computed, not taken from it, and sizes are checked first."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 
 MOST_JSON = 1 << 26
 MOST_DESCRIBED = 1_000_000
-"""Episodes, or tasks."""
+"""largest number of episodes, and of tasks"""
 NO_TASK = f"the task of an episode is not in {TASKS}: it has no instruction"
 CLOSE = 0.1
-"""[frames] Rounding error of a time stamp, float32 after hours included."""
+"""[frame] largest rounding error of a time stamp; that of float32 after hours is smaller"""
 
 
 def read(source: Path) -> Foreign:
-    """Open the folder."""
+    """Open a LeRobotDataset; raises DatasetError if it is damaged, of another version, or unsafe."""
     info = _load_json(source, INFO)
     version = str(info.get("codebase_version"))
     if not version.startswith(CODEBASE.split(".")[0] + "."):
@@ -126,7 +126,7 @@ def _contradictions(layout: Layout, info: Mapping[str, Any]) -> list[str]:
 
 
 def _lengths(layout: Layout) -> list[tuple[int, int | None]]:
-    """Return index and length of each episode in meta/episodes, none if that is missing."""
+    """Return index and length of each episode that meta/episodes lists; an empty list if meta/episodes is missing."""
     if not (layout.root / EPISODES_PATH).parents[1].is_dir():
         return []
     found: list[tuple[int, int | None]] = []
@@ -146,7 +146,10 @@ def _parts_of(
 
 
 def _parts(features: Mapping[str, Mapping[str, Any]], is_served: bool) -> tuple[dict[str, tuple[ArraySpec, ...]], list[str]]:
-    """Return the observations of each feature, and features that are not read."""
+    """Return key of a feature -> specs of its observations, and the keys of the features that are not read.
+
+    is_served: True for a recording of a served robot, whose joined vectors can be split by their labels.
+    """
     parts: dict[str, tuple[ArraySpec, ...]] = {}
     unread: list[str] = []
     for key, described in features.items():
@@ -170,7 +173,10 @@ def _parts(features: Mapping[str, Mapping[str, Any]], is_served: bool) -> tuple[
 
 
 def _vectors(labels: Any, size: int) -> tuple[ArraySpec, ...]:
-    """Return the vectors of labels such as joint_position.0, joint_position.1; empty if they are no such labels."""
+    """Return the specs of the vectors in a joined one, from labels such as joint_position.0, joint_position.1.
+
+    The result is empty if the labels have another form. size: number of elements of the joined vector.
+    """
     names = [str(label).rpartition(".")[0] for label in labels] if isinstance(labels, list) and len(labels) == size else []
     sizes = Counter(names)
     if not names or labels != [f"{name}.{index}" for name, count in sizes.items() for index in range(count)]:
@@ -234,7 +240,7 @@ def _recordings(layout: Layout) -> Iterator[Recording]:
 
 
 def _task(columns: Mapping[str, Array], tasks: Mapping[int, str]) -> tuple[str | None, list[str]]:
-    """Return the task of an episode, None if it is not known, and remarks."""
+    """Return the task of an episode as its instruction, None if it is not known; and remarks."""
     if "task_index" not in columns:
         return None, []
     indices = columns["task_index"]
@@ -251,7 +257,7 @@ def _ends(columns: Mapping[str, Array], success: bool | None) -> tuple[bool, boo
 
 
 def _filmed(layout: Layout, key: str, row: Mapping[str, Any], columns: Mapping[str, Array]) -> Array:
-    """Return the pictures that a film shows at the time stamps of the rows, as LeRobot takes them; rows may be missing."""
+    """Return the pictures (T, H, W, 3) of a video at the time stamps of an episode's rows, which need not be consecutive."""
     place = {name: row[f"videos/{key}/{name}"] for name in ("chunk_index", "file_index")}
     path = file_in(layout.root, VIDEO_PATH, video_key=key, **place)
     (array,) = layout.parts[key]
@@ -269,7 +275,7 @@ def _filmed(layout: Layout, key: str, row: Mapping[str, Any], columns: Mapping[s
 
 
 def _episodes(layout: Layout) -> dict[int, dict[str, Any]]:
-    """Return index -> location of an episode's videos and our facts."""
+    """Return index of an episode -> its row of meta/episodes: where its videos are, and the facts that our export adds."""
     if not layout.films and not (layout.root / EPISODES_PATH).parents[1].is_dir():
         return {}
     keys = [f"videos/{k}/{name}" for k in layout.films for name in ("chunk_index", "file_index", "from_timestamp")]
@@ -284,7 +290,7 @@ def _episodes(layout: Layout) -> dict[int, dict[str, Any]]:
 
 
 def _tasks(root: Path) -> dict[int, str]:
-    """Return index -> text of a task; the text is the index of a pandas frame."""
+    """Return index of a task -> its text; in the file the texts are the index of a pandas frame."""
     path = file_in(root, TASKS)
     if not path.exists():
         return {}

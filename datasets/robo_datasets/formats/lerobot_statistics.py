@@ -1,4 +1,4 @@
-"""Statistics of a LeRobotDataset's features, used by its policies for normalisation."""
+"""Statistics of the features of a LeRobotDataset, with which LeRobot's policies normalise their inputs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
 
 class ColumnStatistics:
-    """Statistics of numbers, element by element."""
+    """Statistics of a column of numbers, element by element."""
 
     def __init__(self) -> None:
         self._parts: list[Array] = []
 
     def add(self, values: Array) -> dict[str, Array]:
-        """Take an episode (T, ...) and return its own statistics."""
+        """Add an episode (T, ...), and return the statistics of this episode: name -> (elements,)."""
         self._parts.append(values.reshape(len(values), -1))
         return _of_columns(self._parts[-1])
 
@@ -26,13 +26,13 @@ class ColumnStatistics:
 
 
 class PictureStatistics:
-    """Statistics of pictures in [0, 1], channel by channel, from histograms of 256 values."""
+    """Statistics of the pictures of a camera, scaled to [0, 1], channel by channel, from histograms of 256 values."""
 
     def __init__(self) -> None:
         self._counts, self._pictures = np.zeros((3, 256), np.int64), 0
 
     def add(self, pictures: Array) -> dict[str, Array]:
-        """Take an episode (T, H, W, 3) and return its own statistics."""
+        """Add an episode (T, H, W, 3) uint8, and return the statistics of this episode: name -> (3, 1, 1)."""
         counts = np.stack([np.bincount(pictures[..., channel].reshape(-1), minlength=256) for channel in range(3)])
         self._counts += counts
         self._pictures += len(pictures)

@@ -1,4 +1,4 @@
-"""Rows of a LeRobotDataset: read in batches, and put together to episodes, each whole, in order and once."""
+"""Read the rows of a LeRobotDataset in batches, and join them to complete episodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from robo_rl.errors import DatasetError
 from robo_rl.spec.environment import ArraySpec
 
 MOST_STEPS = 1_000_000
-"""Most steps of an episode; of all episodes under way, if rows are out of order."""
+"""largest number of steps of an episode; if rows are out of order, of all episodes that are not complete yet"""
 NEEDED = ("action", "episode_index", "timestamp")
 OPTIONAL = (
     "next.reward",
@@ -39,34 +39,37 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Layout:
-    """Features of the observations."""
+    """What a LeRobotDataset has: its features, and the observations in them."""
 
     root: Path
+    """folder of the dataset"""
     features: Mapping[str, Mapping[str, Any]]
+    """key of a feature -> its entry in info.json"""
     rate: float
+    """[1/s] frame rate"""
     parts: Mapping[str, tuple[ArraySpec, ...]]
-    """key -> its observations, in order"""
+    """key of a feature -> specs of the observations in it, in order"""
 
     @property
     def films(self) -> list[str]:
-        """Keys of the cameras that lie in films."""
+        """Keys of the cameras that are stored as video."""
         return [key for key in self.parts if self.features[key]["dtype"] == "video"]
 
     @property
     def are_choices(self) -> bool:
-        """True if an action is one whole number."""
+        """True if actions are discrete: one whole number each."""
         described = self.features["action"]
         return np.dtype(described["dtype"]).kind in "iu" and math.prod(described["shape"]) == 1
 
     @property
     def columns(self) -> list[str]:
-        """Columns of the data that are read."""
+        """Keys of the columns that are read; videos are no columns."""
         kept = [key for key in (*NEEDED, *OPTIONAL) if key in self.features]
         return [*kept, *(key for key in self.parts if key not in self.films)]
 
 
 def counted_rows(layout: Layout) -> Counter[int]:
-    """Return the number of rows of each episode."""
+    """Return index of an episode -> number of its rows."""
     counts: Counter[int] = Counter()
     for columns in table_batches(layout, ["episode_index"]):
         indices, rows = np.unique(columns["episode_index"], return_counts=True)
@@ -75,7 +78,13 @@ def counted_rows(layout: Layout) -> Counter[int]:
 
 
 def episodes_of(layout: Layout) -> Iterator[tuple[dict[str, Array], list[str]]]:
-    """Yield the columns of each episode, its rows sorted by frame, with remarks; an episode may lie in pieces."""
+    """Yield key -> column (T, ...) of each episode, and remarks.
+
+    The rows of an episode are sorted by frame; they may be scattered over the files, in several pieces.
+
+    Raises:
+        DatasetError: An episode is too long, or has two different rows of one frame.
+    """
     missing = counted_rows(layout)
     held: dict[int, list[dict[str, Array]]] = {}
     waiting = 0
@@ -102,7 +111,7 @@ def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
 
 
 def _sorted(columns: dict[str, Array], rate: float) -> tuple[dict[str, Array], list[str]]:
-    """Return the rows by frame, each once, and remarks; raises DatasetError if two rows of a frame differ."""
+    """Return the rows sorted by frame, without repeated ones, and remarks; raises DatasetError if rows of a frame differ."""
     frames = columns["frame_index"] if "frame_index" in columns else np.rint(columns["timestamp"] * rate)
     if (np.diff(frames) > 0).all():
         return columns, []
@@ -130,7 +139,7 @@ def _are_equal(first: Array, second: Array) -> bool:
 
 
 def table_batches(layout: Layout, keys: list[str]) -> Iterator[dict[str, Array]]:
-    """Yield rows of all files, in order, as arrays."""
+    """Yield the rows of all files in order, in batches: key -> array (rows, ...)."""
     widths = {key: math.prod(layout.features[key]["shape"]) for key in keys}
     for path in table_files(layout.root, DATA_PATH):
         for batch in batches(path, widths):
@@ -138,7 +147,7 @@ def table_batches(layout: Layout, keys: list[str]) -> Iterator[dict[str, Array]]
 
 
 def table_files(root: Path, pattern: str) -> list[Path]:
-    """Return the files of a pattern, in order; raises DatasetError if there are none."""
+    """Return the Parquet files of a path pattern, in order; raises DatasetError if there are none."""
     found = sorted((root / pattern).parents[1].glob("chunk-*/file-*.parquet"))
     if not found:
         fix = "copy all of the folder; of a recording that was never ended, call LeRobotDataset.finalize() first"
@@ -147,7 +156,7 @@ def table_files(root: Path, pattern: str) -> list[Path]:
 
 
 def _array(column: Any, described: Mapping[str, Any], name: str) -> Array:
-    """Return a column as an array (rows, ...); raises DatasetError if it contradicts its description."""
+    """Return a column as an array (rows, ...); raises DatasetError if it does not fit its entry in info.json."""
     pa, _ = arrow()
     shape = tuple(int(size) for size in described["shape"])
     if described["dtype"] == "image":
@@ -163,7 +172,7 @@ def _array(column: Any, described: Mapping[str, Any], name: str) -> Array:
 
 
 def _picture(content: bytes | None, shape: tuple[int, ...], name: str) -> Array:
-    """Return a PNG's pixels; checks the size in its header first."""
+    """Decode a PNG to (H, W, 3) uint8, RGB, after a check of the size in its header; raises DatasetError."""
     if content is None or not content.startswith(_PNG):
         raise DatasetError(
             f"A picture of {name!r} is not a PNG in the file.", fix="write the dataset with lerobot's own writer"

@@ -22,21 +22,21 @@ with optional("The format lerobot", "av", "formats"):
     from av.video.stream import VideoStream
 
 GROUP = 1
-"""Frames from one key frame to the next. Differs from lerobot 0.4.4, which has 2: AV1 then copies the frame before where little
-moves, so that a state gets the picture of the state before. Films are about a third larger."""
+"""number of frames from one key frame to the next. lerobot 0.4.4 has 2, with which AV1 copies the previous frame where little
+moves, so that a state gets the picture of the state before. With 1, videos are about a third larger"""
 QUALITY = 30
-"""Constant rate factor; lerobot 0.4.4."""
+"""constant rate factor, as in lerobot 0.4.4"""
 FASTEST = 12
-"""Default preset of SVT-AV1 in lerobot 0.4.4."""
+"""preset of SVT-AV1, as in lerobot 0.4.4"""
 
 
 def encoder() -> str:
-    """Return the name of the encoder."""
+    """Return the name of FFmpeg's encoder that is used: AV1, or H.264 if PyAV has no AV1 encoder."""
     return "libsvtav1" if "libsvtav1" in av.codecs_available else "libx264"
 
 
 class Film:
-    """Writes one file."""
+    """Writer of one video file."""
 
     def __init__(self, path: Path, rate: float, height: int, width: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class Film:
         self.close()
 
     def add(self, pictures: Array) -> None:
-        """Append pictures (T, H, W, 3) RGB."""
+        """Append pictures (T, H, W, 3) uint8, RGB."""
         for picture in pictures:
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
             frame.pts, frame.time_base = self.frames, self._unit
@@ -70,7 +70,7 @@ class Film:
 
     @property
     def megabytes(self) -> float:
-        """Size of the file so far."""
+        """Size [MiB] of the file so far."""
         return self._path.stat().st_size / 2**20 if self._path.exists() else 0.0
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Film:
 
 
 def film_facts(path: Path) -> dict[str, Any]:
-    """Return a video's entry in info.json."""
+    """Return the facts about a video file that LeRobot stores in info.json."""
     with av.open(str(path), format="mp4") as container:
         stream = container.streams.video[0]
         codec = stream.codec_context.codec.canonical_name
@@ -99,7 +99,20 @@ def film_facts(path: Path) -> dict[str, Any]:
 
 
 def read_film(path: Path, times: Array, rate: float, shape: tuple[int, ...]) -> Array:
-    """Return the pictures at rising times [s]; raises DatasetError if some are missing or of another size."""
+    """Return the pictures of a video at some times.
+
+    Args:
+        path: The video file.
+        times: (T,) [s] Rising times.
+        rate: [1/s] Frame rate.
+        shape: Shape (H, W, 3) of a picture.
+
+    Returns:
+        Pictures (T, H, W, 3) uint8, RGB.
+
+    Raises:
+        DatasetError: The video cannot be decoded, lacks a picture, or has another size.
+    """
     places = {frame: place for place, frame in enumerate(np.rint(times * rate).astype(np.int64).tolist())}
     pictures = np.zeros((len(times), *shape), np.uint8)
     last = max(places)

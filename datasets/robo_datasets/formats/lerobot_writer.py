@@ -35,12 +35,19 @@ from robo_datasets.formats.recording import About, Array, Recording
 from robo_rl.errors import DatasetError
 
 ROWS_HELD = 100
-"""Rows of meta/episodes in memory."""
+"""number of rows of meta/episodes that are held in memory"""
 INDICES = ("frame_index", "episode_index", "index", "task_index")
 
 
 def write(recordings: Iterable[Recording], about: About, features: Mapping[str, Feature], out: Path) -> None:
-    """Write the folder, episode by episode."""
+    """Write a LeRobotDataset into the folder `out`, episode by episode.
+
+    Args:
+        recordings: The episodes, as `LeRobot.reduced` returns them.
+        about: Facts about the dataset.
+        features: Key -> feature of the observations.
+        out: Folder of the dataset.
+    """
     writer = _Writer(about, features, out)
     try:
         for recording in recordings:
@@ -63,9 +70,9 @@ class _Writer:
         }
         self._tasks: dict[str, int] = {}
         self._count = 0
-        """Episodes."""
+        """number of episodes that were added"""
         self._rows: list[dict[str, Any]] = []
-        """Rows of meta/episodes, until they are written: each has 80 KB of statistics."""
+        """rows of meta/episodes that are not written yet; each has 80 KB of statistics"""
         self._table: Any = None
         self._films: dict[str, Film] = {}
         self._numbers = {key: 0 for key, feature in features.items() if feature.kind == "video"}
@@ -74,7 +81,7 @@ class _Writer:
         (out / "meta").mkdir(parents=True)
 
     def add(self, recording: Recording) -> None:
-        """Write an episode."""
+        """Append an episode to the files."""
         pa, pq = arrow()
         steps = len(recording)
         row: dict[str, Any] = {"episode_index": self._count, "length": steps}
@@ -109,7 +116,7 @@ class _Writer:
             self._parquet, self._file_number = None, self._file_number + 1
 
     def finish(self) -> None:
-        """Write the rows that are still held."""
+        """Write the rows of meta/episodes that are still held."""
         if self._rows or self._table is None:
             self._write_rows()
 
@@ -122,7 +129,7 @@ class _Writer:
             film.close()
 
     def describe(self) -> None:
-        """Write the files in meta/."""
+        """Write all files in meta/ but meta/episodes; the data files must be closed."""
         pa, pq = arrow()
         pq.write_table(_tasks(pa, self._tasks), self._out / TASKS)
         for key in self._numbers:
@@ -225,7 +232,7 @@ def _place(number: int) -> dict[str, int]:
 
 
 def _tasks(pa: Any, tasks: Mapping[str, int]) -> Any:
-    """Return the table that pandas reads as a frame with the tasks as its index."""
+    """Return the table of tasks, which pandas reads as a frame whose index is the texts."""
     index = "__index_level_0__"
     task = {"name": None, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
     number = {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": None}

@@ -1,6 +1,6 @@
 """Minari's HDF5 storage: https://minari.farama.org, layout as read from version 0.5.4.
 
-    OUT/data/metadata.json       spaces, counts, identifier; `robo_rl` adds our spec
+    OUT/data/metadata.json       spaces, counts, identifier; `robo_rl` is our addition, the spec
     OUT/data/main_data.hdf5      episode_<i>/observations/<name> (T+1, ...), actions, rewards, terminations, truncations
 
 Pictures are stored exactly; Minari's own default is JPEG.
@@ -45,14 +45,14 @@ VERSION = "0.5.4"
 MAIN, METADATA = "main_data.hdf5", "metadata.json"
 STEPS = ("actions", "rewards", "terminations", "truncations")
 COST = "cost"
-"""Entry of infos, as Safety-Gymnasium's environments report it."""
+"""entry of infos with the constraint cost, named as in Safety-Gymnasium's environments"""
 MOST_METADATA = 1 << 28
-"""[bytes] Spaces of pictures list every pixel's limits."""
+"""[byte] largest file of metadata; it may be large, since spaces of pictures list the limits of every pixel"""
 _IDENTIFIER = re.compile(r"[-_\w]+-v\d+", re.ASCII)
 
 
 class Minari(Format):
-    """Reads and writes a folder that `minari.load_dataset` or `minari.MinariDataset` opens."""
+    """Format of a folder that `minari.load_dataset` or `minari.MinariDataset` opens."""
 
     name = "minari"
     suffix = ""
@@ -63,7 +63,7 @@ class Minari(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Return the part that Minari keeps; instruction, success and stop reason are an attribute of the episode."""
+        """Return what Minari keeps. Instruction, success and stop reason are stored in an attribute of the episode."""
         facts = {name: getattr(episode, name) for name in FACTS}
         return Recording(episode.observations, episode.actions, episode.rewards, costs=single_cost(episode), **facts)
 
@@ -150,7 +150,7 @@ def _metadata(about: About) -> dict[str, Any]:
 
 
 def _environment(about: About) -> dict[str, str]:
-    """Return the entry for Minari's `recover_environment`, if the card names the environment."""
+    """Return the entry of the metadata for Minari's `recover_environment`; empty if the card has no environment."""
     from gymnasium.envs.registration import EnvSpec
 
     name = about.card.get("environment")
@@ -197,7 +197,7 @@ def _episodes(datasets: Mapping[str, h5py.Dataset]) -> list[str]:
 
 
 def _promises(datasets: Mapping[str, h5py.Dataset], episodes: Sequence[str], metadata: Mapping[str, Any]) -> list[str]:
-    """Return remarks on episodes and steps that the metadata promise and the data do not have."""
+    """Return remarks on episodes and steps that the metadata declare and the data do not have."""
     steps = [len(datasets[f"{episode}/actions"]) for episode in episodes]
     notes = [
         f"{METADATA} says {metadata[name]} {name.removeprefix('total_')}, the data has {found}: all of the data is taken"
@@ -211,7 +211,7 @@ def _promises(datasets: Mapping[str, h5py.Dataset], episodes: Sequence[str], met
 
 
 def _observation_paths(datasets: Mapping[str, h5py.Dataset], episode: str) -> dict[str, str]:
-    """Return flat name -> path in the episode's group; nested names are joined."""
+    """Return flat name of an observation -> path in the episode's group; nested names are joined by underscores."""
     found: dict[str, str] = {}
     for path in datasets:
         inside = path.removeprefix(f"{episode}/")
@@ -224,7 +224,14 @@ def _observation_paths(datasets: Mapping[str, h5py.Dataset], episode: str) -> di
 
 
 def _array(name: str, dataset: h5py.Dataset, path: str, space: Mapping[str, Any]) -> ArraySpec | None:
-    """Describe an observation; None for text."""
+    """Return the spec of an observation; None for text.
+
+    Args:
+        name: Flat name.
+        dataset: Array of the observation.
+        path: Its path in the episode's group.
+        space: Observation space in the metadata.
+    """
     if h5py.check_string_dtype(dataset.dtype) is not None:
         return None
     for part in path.split("/")[1:]:
@@ -289,12 +296,12 @@ def _contradictions(arrays: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def _is_jpeg(metadata: Mapping[str, Any], shape: tuple[int, ...], dtype: str) -> bool:
-    """Return whether Minari stored an array as JPEG: by default, pictures of at least 32 pixels a side."""
+    """Return whether Minari has stored an array as JPEG, which is its default for pictures of at least 32 pixels a side."""
     return bool(metadata.get("jpeg_encoding", True)) and dtype == "uint8" and len(shape) in (2, 3) and min(shape[:2]) >= 32
 
 
 def _decoded(dataset: h5py.Dataset) -> Array:
-    """Return pictures that Minari has stored as JPEG."""
+    """Decode the pictures of an array that Minari has stored as JPEG; raises DatasetError if one is damaged."""
     decoded = [cv2.imdecode(np.frombuffer(row, np.uint8), cv2.IMREAD_COLOR_RGB) for row in dataset[()]]
     pictures = [picture for picture in decoded if picture is not None]
     if len(pictures) != len(decoded):

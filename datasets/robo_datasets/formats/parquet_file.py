@@ -13,14 +13,14 @@ from robo_datasets.hdf5_arrays import MOST_UNPACKED
 from robo_rl.errors import DatasetError
 
 MOST_ROWS = 100_000
-"""Rows of a batch."""
+"""largest number of rows of a batch"""
 MOST_BYTES = 1 << 28
-"""Bytes of a batch, unpacked."""
+"""[byte] largest size of an unpacked batch"""
 
 
 @contextmanager
 def opened_parquet(path: Path) -> Iterator[Any]:
-    """Yield a pyarrow.parquet.ParquetFile; raises DatasetError with the path if it is damaged."""
+    """Open a file inside the context, and yield a pyarrow.parquet.ParquetFile; raises DatasetError if it is damaged."""
     pa, pq = arrow()
     require_file(path)
     try:
@@ -38,8 +38,13 @@ def opened_parquet(path: Path) -> Iterator[Any]:
 def batches(path: Path, columns: Mapping[str, int]) -> Iterator[Any]:
     """Yield the rows of some columns in small batches.
 
-    columns: name -> values of a row, 1 for texts and bytes. Raises DatasetError before unpacking if the file declares more
-    rows or longer lists than it can hold.
+    Args:
+        path: The file.
+        columns: Name of a column -> number of values in a row; 1 for texts and bytes.
+
+    Raises:
+        DatasetError: A column is missing, or the file declares more rows or longer lists than it can hold. Nothing is
+            unpacked then.
     """
     with opened_parquet(path) as file:
         rows = min(MOST_ROWS, _rows_at_once(path, file.metadata, columns))
@@ -49,7 +54,7 @@ def batches(path: Path, columns: Mapping[str, int]) -> Iterator[Any]:
 
 
 def _rows_at_once(path: Path, metadata: Any, columns: Mapping[str, int]) -> int:
-    """Return the number of rows of a batch."""
+    """Return the number of rows of a batch that stays below MOST_BYTES; raises DatasetError as `batches` does."""
     size, width = path.stat().st_size, 8 * sum(columns.values())
     largest = 0
     for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):

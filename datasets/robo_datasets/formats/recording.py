@@ -1,4 +1,4 @@
-"""Recordings exchanged with foreign formats, and the protocol of a format."""
+"""Recordings, which are the episodes of foreign formats, and the protocol of a format."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import DatasetError
 from robo_rl.spec.cost import PLAIN
-from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Limit, ObservationSpec
+from robo_rl.spec.environment import ActionMode, ArraySpec, EnvironmentSpec, Limit, ObservationSpec
 from robo_rl.types import Episode
 
 Array = npt.NDArray[Any]
@@ -25,12 +25,12 @@ FACTS = ("terminated", "truncated", "stop_reason", "success", "seed", "instructi
 
 @dataclass(frozen=True)
 class Recording:
-    """An episode of a foreign format; unknown fields are None."""
+    """One episode as a foreign format has it; a field that the format does not have is None."""
 
     observations: Mapping[str, Array]
     """name -> (T+1, ...), or (T, ...) if the format has no observation after the last action"""
     actions: Array
-    """(T, A), or (T,) of choices"""
+    """(T, A); (T,) for discrete actions"""
     rewards: Array | None = None
     """(T,)"""
     terminated: bool | None = None
@@ -44,21 +44,21 @@ class Recording:
     costs: Mapping[str, Array] = field(default_factory=dict)
     """name -> (T,) constraint costs"""
     name: str = ""
-    """Name of the episode in the file."""
+    """name of the episode in the file, for errors"""
     remarks: tuple[str, ...] = ()
-    """Contradictions in the file, in words, and their resolution."""
+    """contradictions in the file, and how they were resolved, in words"""
 
     def __len__(self) -> int:
         return len(self.actions)
 
     @property
     def has_final_observation(self) -> bool:
-        """True if the observation after the last action was recorded."""
+        """True if every observation has the row after the last action."""
         return all(len(values) == len(self) + 1 for values in self.observations.values())
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all fields but the pictures, which some formats change."""
+        """SHA-256 of the data without pictures, which some formats change. It identifies a recording in a side file."""
         arrays = {name: values for name, values in self.observations.items() if not is_pictures(values)}
         arrays |= {"/actions": self.actions}
         arrays |= {f"/{name}": value for name in ("rewards", "timestamps") if (value := getattr(self, name)) is not None}
@@ -71,99 +71,127 @@ class Recording:
 
 
 def single_cost(episode: Episode) -> Mapping[str, Array]:
-    """Return the constraint cost of an episode that has exactly one, for formats with room for one."""
+    """Return the constraint costs of an episode if there is exactly one, else none, for formats that hold only one."""
     return episode.costs if len(episode.costs) == 1 else {}
 
 
 def cost_name(spec: EnvironmentSpec | None) -> str:
-    """Return the name of a file's only cost."""
+    """Return the name of the only cost in a file: that of the spec if it has exactly one, else a default name."""
     return spec.costs[0].name if spec is not None and len(spec.costs) == 1 else PLAIN
 
 
 @dataclass(frozen=True)
 class Actions:
-    """Known meaning of the numbers in a foreign action."""
+    """What is known about the actions of foreign data."""
 
     size: int
-    """A, or the number of choices"""
+    """number of elements A; for discrete actions the number of choices"""
     low: tuple[float, ...] | None = None
-    """Lowest values that the file declares, one for each element; None if it declares none."""
+    """lowest value of each element that the file declares; None if the file declares none"""
     high: tuple[float, ...] | None = None
+    """highest value of each element that the file declares; None if the file declares none"""
     least: tuple[float, ...] = ()
-    """Lowest values that occur."""
+    """lowest value of each element that occurs in the data"""
     most: tuple[float, ...] = ()
+    """highest value of each element that occurs in the data"""
     names: tuple[str, ...] = ()
+    """names of the elements; empty if the file has none"""
     are_normalized: bool = True
-    """Whether the format's convention is [-1, 1] if a file declares nothing."""
+    """True if actions are in [-1, 1] by the format's convention, should the file declare no limits"""
     are_choices: bool = False
+    units: tuple[str, ...] = ()
+    """Unit of each element; empty if the file says none."""
+    mode: ActionMode = "unknown"
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """A dataset of a foreign format, opened but not yet read."""
+    """Foreign data that were opened: what they have, and a function that reads their episodes."""
 
     recordings: Callable[[], Iterator[Recording]]
-    """Reads the episodes, one at a time, from the first; may be called again."""
+    """function that reads the episodes one by one, from the first; it may be called again"""
     observation: ObservationSpec
+    """specs of the observations in the data"""
     actions: Actions
     name: str = "imported"
-    """Name of the environment, if the file has one."""
+    """name of the environment, if the data have one"""
     spec: EnvironmentSpec | None = None
-    """Spec of the environment, if we exported the file."""
+    """spec of the environment, if the data have one because we exported them"""
     control_period: float | None = None
-    """[s]"""
+    """[s] period of the control; None if it is not known"""
     max_steps: int | None = None
+    """time limit of an episode in steps; None if it is not known"""
     notes: tuple[str, ...] = ()
-    """Remarks for the user on inferred and unread parts."""
+    """remarks for the user on data that are inferred or not read"""
 
 
 @dataclass(frozen=True)
 class About:
-    """Description of a dataset as a whole."""
+    """Facts about a whole dataset, which an export may need."""
 
     spec: EnvironmentSpec
     name: str
-    """Name of the dataset."""
+    """name of the exported dataset"""
     is_judged: bool = False
-    """Whether the success of every episode is known."""
+    """True if the success of every episode is known"""
     card: Mapping[str, Any] = field(default_factory=dict)
+    """card of the dataset"""
 
 
 class Reader(Protocol):
-    """Protocol of what can be imported alone."""
+    """Protocol of a format that can be imported, but not exported."""
 
     name: str
 
     def read(self, source: Path) -> Foreign:
-        """Open a file or folder, which may be hostile; raises DatasetError."""
+        """Open a file or folder, which may be hostile; raises DatasetError if it cannot be read."""
 
 
 @runtime_checkable
-class Format(Reader, Protocol):
-    """Protocol of a dataset format; an entry point of `robo_rl.formats` names it."""
-
-    suffix: str
-    """Suffix of the file, such as ".hdf5"; "" if the format is a folder."""
+class DetectedReader(Reader, Protocol):
+    """Protocol of a format that is read alone; an entry point of `robo_rl.formats` names it."""
 
     def recognizes(self, source: Path) -> bool:
         """Return whether a file or folder looks like this format; read little and never raises."""
 
-    def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Return the part of an episode that the format keeps: the result of `read` after `write`, pictures apart.
 
-        Raises DatasetError if the format cannot hold such episodes.
+@runtime_checkable
+class MappedReader(DetectedReader, Protocol):
+    """Protocol of a format whose files do not say which of their parts are observations and actions."""
+
+    def mapped(self, path: Path) -> Self:
+        """Return a reader with the mapping of a YAML file; raises InvalidSetting or UnknownName that names the key."""
+
+
+@runtime_checkable
+class Format(DetectedReader, Protocol):
+    """Protocol of a dataset format; an entry point of `robo_rl.formats` names it."""
+
+    suffix: str
+    """suffix of the file, such as ".hdf5"; empty if the format is a folder"""
+
+    def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
+        """Return the part of an episode that the format keeps, which is what `read` returns after `write`.
+
+        Only pictures may differ, as `approximated` says. Raises DatasetError if the format cannot hold such an episode.
         """
 
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
-        """Return observation -> lossy encoding, such as "AV1 video", for losses that `reduced` does not show."""
+        """Return observation -> lossy encoding, such as "lossy video", for the pictures that are not kept exactly."""
         return {}
 
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
-        """Write a new file or folder."""
+        """Write a new file or folder.
+
+        Args:
+            recordings: The episodes, as `reduced` returns them.
+            about: Facts about the dataset.
+            out: Path of the file or folder, which does not exist yet.
+        """
 
 
 def require_file(path: Path) -> None:
-    """Raise DatasetError unless the path is a plain file: reading a pipe or a device would not end."""
+    """Raise DatasetError unless the path is a plain file, since to read a pipe or a device might not end."""
     if not path.is_file():
         raise DatasetError(f"{path} is not a file.", got="nothing there" if not path.exists() else "no plain file")
 
@@ -180,7 +208,17 @@ def flat_name(name: str) -> str:
 
 
 def foreign_array(name: str, shape: tuple[int, ...], dtype: Any, low: Limit = -np.inf, high: Limit = np.inf) -> ArraySpec:
-    """Return the spec of an array of unknown meaning; float64 becomes float32, and bool uint8."""
+    """Return the spec of an observation of unknown meaning.
+
+    Type float64 becomes float32, and bool becomes uint8. A uint8 array of three axes counts as a picture.
+
+    Args:
+        name: Name in the foreign data.
+        shape: Shape of a row.
+        dtype: Type in the foreign data.
+        low: Lowest value of each element of a vector.
+        high: Highest value of each element of a vector.
+    """
     kind = np.dtype(dtype)
     kept = np.dtype(np.float32) if kind.kind == "f" else np.dtype(np.uint8) if kind.kind == "b" else kind
     if kept == np.uint8 and len(shape) == 3:
@@ -192,14 +230,14 @@ def foreign_array(name: str, shape: tuple[int, ...], dtype: Any, low: Limit = -n
 
 
 def split_columns(values: Array, arrays: Sequence[ArraySpec]) -> dict[str, Array]:
-    """Return name -> (T, ...), the parts of concatenated arrays (T, D)."""
+    """Split joined vectors (T, D) into the arrays of which they consist; return name -> (T, ...)."""
     edges = np.cumsum([array.size for array in arrays])[:-1]
     parts = np.split(values, edges, axis=1)
     return {array.name: part.reshape(len(part), *array.shape) for array, part in zip(arrays, parts, strict=True)}
 
 
 def vector_size(actions: Array) -> int:
-    """Return the number of elements of actions (T, A); raises DatasetError for another shape."""
+    """Return A of actions (T, A); raises DatasetError for another shape."""
     if len(actions.shape) != 2:
         fix = "store actions as (steps, elements)"
         raise DatasetError("Actions are not a vector for each step.", got=list(actions.shape), allowed="[T, A]", fix=fix)
@@ -207,7 +245,10 @@ def vector_size(actions: Array) -> int:
 
 
 def number_of_choices(parts: Iterable[tuple[str, Array]]) -> int:
-    """Return the number of choices among discrete actions (T,); raises DatasetError for a negative one."""
+    """Return the largest discrete action plus 1, over parts of actions (T,); raises DatasetError for a negative one.
+
+    parts: name of a part of the file, for the error, and its actions.
+    """
     most = -1
     for name, actions in parts:
         if not len(actions):
@@ -224,9 +265,13 @@ def number_of_choices(parts: Iterable[tuple[str, Array]]) -> int:
 
 
 def within(parts: Iterable[tuple[str, Array]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return minimum and maximum of each element of actions (T, A); raises DatasetError on NaN.
+    """Return the minimum and the maximum of each element, over parts of actions (T, A).
 
-    parts: name of a part of the file, for the error, and its actions.
+    Args:
+        parts: Name of a part of the file, for the error, and its actions.
+
+    Raises:
+        DatasetError: An action is NaN or infinite.
     """
     low: Array | None = None
     high: Array | None = None

@@ -2,9 +2,9 @@
 
     data/demo_<i>/obs/<name>, next_obs/<name>  (T, ...)      actions (T, A) in [-1, 1]      rewards, dones (T,)
     data  attributes `total` and `env_args`;  demo_<i>  attribute `num_samples`
-    mask/<filter key>  names of demonstrations;  robo_rl  our spec
+    mask/<filter key>  names of demonstrations;  robo_rl  our addition, the spec
 
-`dones` does not distinguish terminated and truncated.
+`dones` does not distinguish termination and truncation.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
 GYM_TYPE = 2
-"""robomimic.envs.env_base.EnvType of Gym environments."""
+"""robomimic.envs.env_base.EnvType of Gym environments"""
 
 
 class Robomimic(Format):
-    """Reads and writes a file that robomimic's SequenceDataset opens."""
+    """Format of a file that robomimic's SequenceDataset opens."""
 
     name = "robomimic"
     suffix = ".hdf5"
@@ -62,7 +62,7 @@ class Robomimic(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Return the part that robomimic keeps; raises DatasetError for discrete actions."""
+        """Return what robomimic keeps: observations, actions and rewards; raises DatasetError for discrete actions."""
         if spec.action.is_discrete:
             raise DatasetError("robomimic holds no discrete actions.", got=spec.name, fix="convert to minari, d4rl or lerobot")
         return Recording(episode.observations, episode.actions, episode.rewards)
@@ -136,7 +136,7 @@ def _demonstrations(datasets: Mapping[str, h5py.Dataset]) -> list[str]:
 
 
 def _observations(datasets: Mapping[str, h5py.Dataset], demonstration: str) -> dict[str, str]:
-    """Return flat name -> key under obs/."""
+    """Return flat name of an observation -> its key under obs/; raises DatasetError if two have the same flat name."""
     keys = _keys(datasets, demonstration)
     names = {flat_name(key): key for key in keys}
     if len(names) < len(keys):
@@ -145,13 +145,13 @@ def _observations(datasets: Mapping[str, h5py.Dataset], demonstration: str) -> d
 
 
 def _keys(datasets: Mapping[str, h5py.Dataset], demonstration: str) -> list[str]:
-    """Return the keys under obs/."""
+    """Return the keys under obs/ of a demonstration."""
     prefix = f"{demonstration}/obs/"
     return [path.removeprefix(prefix) for path in datasets if path.startswith(prefix)]
 
 
 def _promises(datasets: Mapping[str, h5py.Dataset], demonstrations: Sequence[str]) -> list[str]:
-    """Return remarks on demonstrations and steps that the file promises and does not have."""
+    """Return remarks on demonstrations and steps that the file declares and does not have."""
     steps = [len(datasets[f"{demo}/actions"]) for demo in demonstrations]
     declared = attribute(datasets[f"{demonstrations[0]}/actions"].parent.parent, "total")
     notes = []
@@ -174,7 +174,10 @@ def _notes(datasets: Mapping[str, h5py.Dataset], first: str) -> list[str]:
 
 
 def _horizon(settings: Mapping[str, Any]) -> int | None:
-    """Return the time limit in steps if earlier `dones` mean a real end, else None."""
+    """Return the time limit in steps of the environment in `env_args`.
+
+    A `dones` before this limit means that the episode terminated. None if there is no limit, or `dones` was ignored.
+    """
     kwargs = settings.get("env_kwargs") or {}
     horizon = kwargs.get("horizon")
     return int(horizon) if isinstance(horizon, int) and not kwargs.get("ignore_done", False) else None
@@ -207,7 +210,7 @@ def _recordings(path: Path, names: Mapping[str, str], horizon: int | None) -> It
 
 
 def _contradictions(datasets: Mapping[str, h5py.Dataset], demo: str, names: Mapping[str, str], steps: int) -> tuple[str, ...]:
-    """Return remarks on contradictions in a demonstration."""
+    """Return remarks on contradictions in a demonstration of `steps` steps."""
     found = []
     for key in names.values():
         following = datasets.get(f"{demo}/next_obs/{key}")

@@ -1,11 +1,11 @@
-"""Side file of an export: the parts that the format cannot hold, so that an import loses nothing.
+"""Side file of an export: the data that the foreign format cannot hold, so that an import can restore them.
 
     header                               JSON: schema, format, spec and card of the dataset, fingerprint of the foreign spec
     episodes/<number>/header             JSON: digest of the foreign recording, identity, facts, metadata, notes, first rows
-    episodes/<number>/rows/<array>       the rows of an array from the first one that differs in the foreign file
-    labels/<set>/<identity>/<array>      rewards of models; `header` has the rest as JSON
+    episodes/<number>/rows/<array>       rows of an array from the first row on that differs in the foreign file
+    labels/<set>/<identity>/<array>      rewards by models; `header` has the rest as JSON
 
-An episode is identified by the digest of its foreign recording: edited recordings are not overwritten.
+An episode is found by the digest of its foreign recording. So a recording that was edited after the export is not overwritten.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ class Kept(NamedTuple):
     """One episode in a side file."""
 
     number: str
+    """number of the episode in the side file"""
     digest: str
+    """digest of its foreign recording, `Recording.digest`"""
     identity: str
+    """identity of the original episode, 32 hex digits"""
 
 
 class SideFile:
-    """Reads a side file."""
+    """Side file that is open for reading."""
 
     def __init__(self, file: h5py.File, size: int) -> None:
         self._datasets = plain_datasets(file, size, FOREIGN)
@@ -57,7 +60,7 @@ class SideFile:
             raise DatasetError("The side file has another schema.", got=header["schema"], allowed=SCHEMA)
         self.spec = EnvironmentSpec.from_json(header["spec"])
         self.read_as = str(header["read_as"])
-        """Fingerprint of the foreign file's spec."""
+        """fingerprint of the spec that the foreign file had when it was read back at the export"""
         self.card: dict[str, Any] = header["card"]
         numbers = sorted(path.split("/")[1] for path in self._datasets if _is_header(path, "episodes"))
         self._rows: dict[str, list[str]] = {}
@@ -67,7 +70,12 @@ class SideFile:
         self.kept = [self._kept(number) for number in numbers]
 
     def restore(self, kept: Kept, foreign: Episode | None) -> Episode:
-        """Return the original episode, from the side file and the foreign episode."""
+        """Return the original episode.
+
+        Args:
+            kept: Episode of the side file.
+            foreign: Episode that was imported from the foreign file; None if no step of it is left.
+        """
         header, held = self._header(kept.number), {} if foreign is None else episode_arrays(foreign)
         prefix = f"episodes/{kept.number}/rows/"
         arrays = {path: held[path] for path in header["exact"]}
@@ -78,11 +86,11 @@ class SideFile:
         return episode_of(arrays, header["facts"], header["metadata"], self.spec)
 
     def notes(self, kept: Kept) -> list[str]:
-        """Return the remarks on an episode."""
+        """Return the remarks that people have made on an episode."""
         return [str(note) for note in self._header(kept.number)["notes"]]
 
     def labels(self) -> Iterator[tuple[str, str, RewardLabels]]:
-        """Yield name of the set, identity of the episode, labels."""
+        """Yield, for all labels of the side file, the name of their set, the identity of their episode, and the labels."""
         for path in self._datasets:
             if _is_header(path, "labels"):
                 _, name, identity, _ = path.split("/")
@@ -106,7 +114,7 @@ class SideFile:
 
 @contextmanager
 def opened(path: Path) -> Iterator[SideFile]:
-    """Open a side file; raises DatasetError if it is damaged or foreign."""
+    """Open a side file inside the context; raises DatasetError if it is damaged or no side file."""
     fix = f"move {path.name} away to read the export without it"
     try:
         require_file(path)
@@ -124,7 +132,7 @@ def opened(path: Path) -> Iterator[SideFile]:
 
 
 class SideFileWriter:
-    """Writes a side file, an episode at a time."""
+    """Writer of a side file, one episode after the other."""
 
     def __init__(self, file: h5py.File, format_name: str, dataset: Dataset, read_as: EnvironmentSpec) -> None:
         self._file, self._dataset, self._count = file, dataset, 0
@@ -136,7 +144,14 @@ class SideFileWriter:
         write_array(file, "header", _encoded(header))
 
     def add(self, entry: Entry, episode: Episode, digest: str, foreign: Episode | None) -> None:
-        """Store the differences of an episode from its foreign version."""
+        """Store the differences between an episode and its foreign version.
+
+        Args:
+            entry: Entry of the episode.
+            episode: The original episode.
+            digest: Digest of the foreign recording.
+            foreign: Episode as it is imported from the foreign file; None if no step of it is left.
+        """
         group = self._file.create_group(f"episodes/{self._count:09d}")
         self._count += 1
         held = {} if foreign is None else episode_arrays(foreign)
@@ -154,7 +169,7 @@ class SideFileWriter:
         write_array(group, "header", _encoded(header))
 
     def add_labels(self) -> None:
-        """Store the label sets."""
+        """Store all label sets of the dataset."""
         for name in label_sets(self._dataset):
             labels = LabelSet(self._dataset, name)
             for identity in sorted(labels.labelled):
@@ -169,7 +184,7 @@ class SideFileWriter:
 
 
 def rows_alike(array: Array, other: Array | None) -> int:
-    """Return the number of leading rows that are equal to the bit."""
+    """Return the number of rows, from the first one on, that are equal to the bit; 0 if shape or type of the rows differ."""
     if other is None or other.dtype != array.dtype or other.shape[1:] != array.shape[1:]:
         return 0
     shared = min(len(array), len(other))

@@ -1,9 +1,9 @@
 """Zarr replay buffers of diffusion policy (Chi et al. 2023) and UMI (Chi et al. 2024), as a folder or a .zarr.zip.
 
-    data/action (N, A), data/<observation> (N, ...)     meta/episode_ends (E,)  row behind the last of each episode
+    data/action (N, A), data/<observation> (N, ...)     meta/episode_ends (E,)  row after the last row of each episode
 
-Episodes lie one behind the other; there is no observation after the last action. UMI's files have no actions: the next pose
-and width of each gripper are what its policies learn.
+All episodes are joined in each array. There is no observation after the last action. UMI's files have no actions; its policies
+learn the next pose and width of each gripper.
 """
 
 from __future__ import annotations
@@ -40,28 +40,29 @@ from robo_rl.types import Episode
 
 ACTION, REWARD, ENDS, SPEC = "data/action", "data/reward", "meta/episode_ends", "robo_rl"
 POSE = ("eef_pos", "eef_rot_axis_angle", "gripper_width")
-"""Arrays of each gripper in UMI's files, robot0_eef_pos and so on, of which its actions consist."""
+"""names of the arrays of each gripper in UMI's files, robot0_eef_pos and so on, whose next row is the action"""
 CODECS = {"blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "delta", "imagecodecs_jpegxl"}
-"""Compressors and filters that only unpack; numcodecs knows one that unpickles, too."""
+"""compressors and filters that are allowed because they only unpack; numcodecs also has one that unpickles"""
 ROWS = 256
-"""Rows of a chunk that is written."""
+"""number of rows of a chunk that is written"""
 MOST_UNPACKED = 2_000
-"""Bytes of arrays for each byte of the store, at most."""
+"""largest ratio of the bytes of all arrays to the bytes of the store"""
 MOST_METADATA = 1 << 20
+"""[byte] largest file of metadata"""
 NEXT_POSE = "no data/action: the next pose and width of each gripper are the actions, as UMI's policies learn them"
 ROUNDED = "{names}: pictures of floating point become uint8"
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Array of a store, which metadata describe and nothing has read yet."""
+    """Shape and type of an array of a store, from the metadata; its content is not read yet."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
 
 class ZarrBuffer(Format):
-    """Reads and writes a folder that diffusion policy's `ReplayBuffer.create_from_path` opens."""
+    """Format of a folder that diffusion policy's `ReplayBuffer.create_from_path` opens."""
 
     name = "zarr"
     suffix = ""
@@ -78,7 +79,7 @@ class ZarrBuffer(Format):
 
     @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Return the observations before each action, the actions and the rewards."""
+        """Return what a replay buffer keeps: the observation before each action, the actions and the rewards."""
         seen = {name: episode.observations[name][:-1] for name in spec.observation}
         return Recording(seen, episode.actions, episode.rewards)
 
@@ -143,7 +144,7 @@ def _zarr() -> Iterator[Any]:
 
 @contextmanager
 def _opened(source: Path) -> Iterator[Any]:
-    """Yield the root group of a store that `_described` has checked."""
+    """Open a store, which `_described` has checked, and yield its root group; raises DatasetError if it is damaged."""
     with _zarr() as zarr:
         store = zarr.storage.LocalStore(source, read_only=True) if source.is_dir() else zarr.storage.ZipStore(source, mode="r")
         try:
@@ -167,7 +168,10 @@ def _append(data: Any, name: str, values: Array, rows: int) -> None:
 
 
 def _described(source: Path) -> tuple[dict[str, Stored], dict[str, Any]]:
-    """Return path -> array and the attributes of a store; raises DatasetError for what may run code or cannot be so large."""
+    """Return path -> array of a store, and its attributes.
+
+    Raises DatasetError if the metadata are damaged, a codec could run code, or more data is declared than the store can hold.
+    """
     texts, stored = _metadata(source)
     found = {path.removesuffix("/.zarray"): _array_of(path, text) for path, text in texts.items() if path.endswith("/.zarray")}
     declared = sum(math.prod(each.shape) * each.dtype.itemsize for each in found.values())
@@ -179,7 +183,7 @@ def _described(source: Path) -> tuple[dict[str, Stored], dict[str, Any]]:
 
 
 def _metadata(source: Path) -> tuple[dict[str, bytes], int]:
-    """Return path -> content of the small JSON files of a store, and the bytes of all its files."""
+    """Return path -> content of a store's JSON files of metadata, and the number of bytes of all its files."""
     if source.is_dir():
         paths = [*source.rglob("*")]
         if links := [path for path in paths if path.is_symlink()]:
@@ -215,7 +219,10 @@ def _plain(content: bytes, name: str) -> dict[str, Any]:
 
 
 def _array_of(path: str, content: bytes) -> Stored:
-    """Return shape and type of an array; raises DatasetError unless its numbers are plain and its codecs only unpack."""
+    """Return shape and type of an array from its metadata.
+
+    Raises DatasetError unless it has plain numbers, and codecs of CODECS alone.
+    """
     described = _plain(content, path)
     codecs = [described.get("compressor"), *(described.get("filters") or [])]
     names = {str(each.get("id")) for each in codecs if isinstance(each, dict)}
@@ -235,7 +242,7 @@ def _array_of(path: str, content: bytes) -> Stored:
 
 
 def _names(arrays: Mapping[str, Stored], *, is_own: bool) -> dict[str, str]:
-    """Return observation -> path."""
+    """Return name of an observation -> path of its array; is_own: True for a store that we exported."""
     paths = [path for path in arrays if path.startswith("data/") and path not in (ACTION, REWARD)]
     if is_own:
         return {path.removeprefix("data/observation_"): path for path in paths}
@@ -246,7 +253,7 @@ def _names(arrays: Mapping[str, Stored], *, is_own: bool) -> dict[str, str]:
 
 
 def _edges(root: Any, arrays: Mapping[str, Stored], names: Mapping[str, str]) -> list[int]:
-    """Return the rows at which episodes begin, and the row behind the last."""
+    """Return the first row of each episode, and the row after the last episode; raises DatasetError if they do not fit."""
     rows = {len_of(arrays[path]) for path in (*names.values(), *(each for each in (ACTION, REWARD) if each in arrays))}
     ends = np.asarray(root[ENDS][:])
     is_rising = ends.ndim == 1 and ends.dtype.kind in "iu" and len(ends) > 0 and bool((np.diff(ends, prepend=0) > 0).all())
@@ -257,12 +264,15 @@ def _edges(root: Any, arrays: Mapping[str, Stored], names: Mapping[str, str]) ->
 
 
 def len_of(stored: Stored) -> int:
-    """Return the rows of an array, 0 for a single number."""
+    """Return the number of rows of an array, 0 for a single number."""
     return stored.shape[0] if stored.shape else 0
 
 
 def _actions(root: Any, arrays: Mapping[str, Stored], start: int = 0, stop: int | None = None) -> Array:
-    """Return actions (T, A) or choices (T,); raises DatasetError if there is nothing to make them of."""
+    """Return the actions (T, A), or discrete ones (T,), of the rows from `start` to before `stop`.
+
+    Raises DatasetError if the store has neither actions nor poses of grippers.
+    """
     if ACTION in arrays:
         return np.asarray(root[ACTION][start:stop])
     grippers = sorted({path.split("_")[0] for path in arrays if path.startswith("data/robot") and path.endswith(POSE[0])})
@@ -275,7 +285,7 @@ def _actions(root: Any, arrays: Mapping[str, Stored], start: int = 0, stop: int 
 
 
 def _not_normalized(found: Actions, arrays: Mapping[str, Stored]) -> Actions:
-    """Return actions whose limits are the least and the most that occur, because the format declares none."""
+    """Return the actions marked as not in [-1, 1]. The least and largest values that occur are then taken as their limits."""
     return Actions(found.size, None, None, found.least, found.most, are_normalized=False)
 
 
@@ -284,7 +294,7 @@ def _is_float_picture(stored: Stored) -> bool:
 
 
 def _picture_scale(array: Any) -> float:
-    """Return the factor from a picture's numbers to 0 to 255."""
+    """Return the factor that scales pictures of type float to 0 to 255: 255 for pictures in [0, 1], else 1."""
     return 1.0 if float(np.max(array[:8], initial=0.0)) > 1.0 else 255.0
 
 

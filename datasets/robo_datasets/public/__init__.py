@@ -1,1 +1,1 @@
-"""Public sets of data: where they are, how they are fetched and checked, and how they become datasets."""
+"""Public data sets: their sources, download and check, and conversion to datasets."""

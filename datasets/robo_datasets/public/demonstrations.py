@@ -1,4 +1,4 @@
-"""Demonstrations of others as arrays: a list of mappings in a pickle, which is read as data, or the same in an npz file."""
+"""Read demonstrations of others as arrays, from a pickle with a list of mappings, or from an npz file with the same arrays."""
 
 from __future__ import annotations
 
@@ -20,9 +20,16 @@ Demonstration = Mapping[str, Array]
 
 
 def read_demonstrations(path: Path, names: Iterable[str]) -> list[Demonstration]:
-    """Return the named arrays of each demonstration of a file; raises ValueError for damage or a missing array.
+    """Read the named arrays of each demonstration of a file.
 
-    An npz file has names such as "07/actions", a pickle a list of mappings; nothing of a pickle is run.
+    An npz file has names such as "07/actions". A pickle has a list of mappings; it is read as data, and no code of it is run.
+
+    Args:
+        path: The file.
+        names: Names of the arrays that each demonstration must have.
+
+    Raises:
+        ValueError: The file is damaged, or a demonstration lacks an array.
     """
     if path.suffix == ".npz" or zipfile.is_zipfile(path):
         try:
@@ -44,7 +51,7 @@ def read_demonstrations(path: Path, names: Iterable[str]) -> list[Demonstration]
 
 
 def digest_of(demonstrations: Iterable[Demonstration]) -> str:
-    """Return the SHA-256 of all arrays as float32: the same for a pickle and for an npz file made of it."""
+    """Return the SHA-256 of all arrays as float32, which is the same for a pickle and for an npz file with its arrays."""
     digest = hashlib.sha256()
     for number, demonstration in enumerate(demonstrations):
         for name in sorted(demonstration):
@@ -55,7 +62,7 @@ def digest_of(demonstrations: Iterable[Demonstration]) -> str:
 
 
 def require_finite(demonstrations: Iterable[Demonstration], path: Path) -> None:
-    """Raise DatasetError if a number is not finite."""
+    """Raise DatasetError if a number is not finite; path: file of the demonstrations, for the error."""
     for number, demonstration in enumerate(demonstrations):
         for name, values in demonstration.items():
             if not np.isfinite(values).all():

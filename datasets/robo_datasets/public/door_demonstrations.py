@@ -1,7 +1,7 @@
 """Human demonstrations of Adroit's door, replayed from their initial states in our environment.
 
-The file's observations are of another version of the model. So the recorded actions are executed again, and what the
-environment then shows is stored: pairs that a policy can meet.
+The observations in the file are of another version of the simulated model. So the recorded actions are executed again in our
+environment, and the observations that follow are stored: a policy will get the same ones.
 """
 
 from __future__ import annotations
@@ -32,36 +32,49 @@ ENVIRONMENT = "gymnasium_robotics/AdroitHandDoorSparse-v1"
 STATE = "init_state_dict/"
 ARRAYS = ("actions", "observations", "rewards", f"{STATE}door_body_pos", f"{STATE}qpos", f"{STATE}qvel")
 HINGE = 28
-"""Column of the door's angle in the file's observations."""
+"""column of the door's angle in the file's observations"""
 OPEN = 1.35
-"""[rad] from which the door counts as open."""
+"""[rad] angle from which on the door counts as open"""
 CHANCE = 10
-"""Episodes of random actions, for the reference scores."""
+"""number of episodes with random actions, for the reference scores"""
 
 
 class Played:
-    """Policy and supervisor of a replay: proposes recorded actions, and executes them clipped, as their source did."""
+    """Policy and supervisor of a replay: proposes the recorded actions, and executes them clipped, as the original did."""
 
     def __init__(self, spec: EnvironmentSpec, actions: Array) -> None:
         self.environment_spec, self._actions = spec, actions.astype(np.float32)
         self._step = 0
 
     def reset(self) -> None:
-        """Begin with the first action; twice for each episode, as policy and as supervisor."""
+        """Start with the first action. It is called twice per episode, because this object is policy and supervisor."""
         self._step = 0
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return the next recorded action, which may lie beyond [-1, 1]."""
+        """Return the next recorded action (A,), which may lie outside [-1, 1]."""
         self._step += 1
         return np.asarray(self._actions[self._step - 1])
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Return the action clipped to [-1, 1], of a person."""
+        """Return the action (A,) clipped to [-1, 1], and a person as its source."""
         return np.clip(proposed, -1.0, 1.0), ActionSource.HUMAN
 
 
 def convert(source: Path, out: Path, card: Mapping[str, Any]) -> list[str]:
-    """Replay the demonstrations of a file into a dataset, and return remarks; raises DatasetError, MissingExtra."""
+    """Replay the demonstrations of a file, and store the replays as a dataset.
+
+    Args:
+        source: File of the demonstrations.
+        out: Folder of the new dataset.
+        card: Further entries of the dataset's card.
+
+    Returns:
+        Remarks for the user.
+
+    Raises:
+        DatasetError: The file has no demonstrations, or the dataset cannot be written.
+        MissingExtra: The simulator is not installed.
+    """
     try:
         demonstrations = read_demonstrations(source, ARRAYS)
     except ValueError as error:
@@ -82,7 +95,7 @@ def convert(source: Path, out: Path, card: Mapping[str, Any]) -> list[str]:
 
 
 def _reference(environment: gymnasium.Env[Any, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scores by which returns are normalised: 0 for random actions, 100 for the person's mean."""
+    """Return the reference scores of the card: the mean return of random actions, and that of the person."""
     spec, seeds = specification(environment), evaluation_seeds(CHANCE)
     played = [rollout(environment, RandomPolicy(spec, seed), seed=seed) for seed in seeds]
     return {
@@ -96,7 +109,10 @@ def _reference(environment: gymnasium.Env[Any, Any], figures: Mapping[str, Any])
 
 
 def _replayed(environment: gymnasium.Env[Any, Any], demonstration: Demonstration, number: int) -> Episode:
-    """Return the episode of the recorded actions from the recorded initial state; it ends with them."""
+    """Replay the actions of one demonstration from its initial state; the episode ends with the last action.
+
+    number: number of the demonstration, used as the seed.
+    """
     state = {name.removeprefix(STATE): values for name, values in demonstration.items() if name.startswith(STATE)}
     environment.get_wrapper_attr("simulation").start_from(state)
     played = Played(specification(environment), demonstration["actions"])
@@ -112,7 +128,7 @@ def _replayed(environment: gymnasium.Env[Any, Any], demonstration: Demonstration
 
 
 def _notes(demonstrations: Sequence[Demonstration], dataset: Dataset) -> list[str]:
-    """Return how far the replay is from the file, and what was clipped."""
+    """Return remarks on clipped actions, success, and the difference between the replays and the file."""
     apart = []
     for each, episode in zip(demonstrations, dataset, strict=True):
         there, here = each["observations"][:, HINGE], episode.observations["door_position"][:, 0]

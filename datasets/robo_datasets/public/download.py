@@ -1,4 +1,4 @@
-"""Download a file: resumed where it was cut, and given its name only when its hash is right."""
+"""Download a file over HTTP. An interrupted download is resumed, and the file gets its name only if its hash is right."""
 
 from __future__ import annotations
 
@@ -14,30 +14,33 @@ from robo_datasets.public.sets import PublicFile
 from robo_rl.errors import DatasetError, fix_of
 
 TIMEOUT = 30.0
-"""[s] without a byte after which a connection counts as cut."""
+"""[s] without a byte after which a connection counts as cut"""
 ATTEMPTS = 3
-"""Connections until a command gives up."""
+"""number of connections after which a download gives up"""
 PIECE = 1 << 16
-"""[bytes] of one read."""
+"""[byte] largest part that is read at once"""
 OK, PARTIAL, BEYOND = 200, 206, 416
 
 Check = Callable[[Path], str]
-"""file -> the digest by which it is known"""
+"""function that returns the digest of a file"""
 
 
 def download(url: str, out: Path, file: PublicFile, digest: Check, progress: Callable[[int], None]) -> None:
-    """Write `out`, or leave what has arrived in a file of the same name with .part, where the next call goes on.
+    """Download a file and check its hash.
+
+    The bytes that have arrived are kept in a file with the suffix .part, so that the next call resumes the download. The file
+    gets its name only if its hash is right.
 
     Args:
-        url: http or https.
-        out: File that does not exist.
+        url: Address, http or https.
+        out: Path of the file, which must not exist.
         file: Expected size and hash.
-        digest: Of a file, to be compared with `file.sha256` or `file.content`.
-        progress: Receives the number of bytes that are there.
+        digest: Returns the digest of a file, which is compared with `file.sha256` or `file.content`.
+        progress: Called with the number of bytes that have arrived so far.
 
     Raises:
-        DatasetError: The server refuses, the connection was cut in each attempt, or the content is another one, which is
-            removed.
+        DatasetError: The server refuses, the connection was cut in every attempt, or the content is not the expected one and
+            was removed.
     """
     part = out.with_name(f"{out.name}.part")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +68,14 @@ def download(url: str, out: Path, file: PublicFile, digest: Check, progress: Cal
 
 
 def require_content(path: Path, file: PublicFile, digest: Check, source: str) -> None:
-    """Raise DatasetError, and remove the file if it was downloaded, unless it has the content that the set lists."""
+    """Raise DatasetError unless a file has the digest that the set lists; a wrong file with the suffix .part is removed.
+
+    Args:
+        path: The file.
+        file: Entry of the set.
+        digest: Returns the digest of a file.
+        source: Where the file comes from, for the error.
+    """
     wanted = file.sha256 or file.content
     try:
         found = digest(path)
@@ -90,7 +100,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _resume(url: str, part: Path, file: PublicFile, progress: Callable[[int], None]) -> str:
-    """Append what is missing; return "" if the file is whole, else the reason."""
+    """Download the missing end of a file; return "" if the file is complete, else the reason why not."""
     there = part.stat().st_size if part.exists() else 0
     if file.sha256 and there == file.size:
         return ""

@@ -1,4 +1,4 @@
-"""Recordings of a small car ("tub" of Donkeycar, version 2): a catalogue of JSON lines, and a JPEG picture for each."""
+"""Import recordings of a small car ("tub" of Donkeycar, version 2): a catalogue of JSON lines, and a JPEG picture per line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from robo_rl.errors import DatasetError
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 PIECE = 100
-"""Steps of an episode: the drive is cut in its order, so that episodes can be split by time."""
+"""number of steps of an episode; the drive is cut into episodes in its order, so that these can be split by time"""
 MOST_BYTES = 1 << 20
-"""Of one member of the archive."""
+"""[byte] largest file in the archive"""
 CAMERA = "camera_front"
 
 
 class DrivingTub:
-    """Reads a tar.gz archive."""
+    """Reader of a tub in a tar.gz archive."""
 
     name = "donkeycar"
 
@@ -74,7 +74,7 @@ def _members(source: Path) -> Mapping[str, bytes]:
 
 
 def _picture(content: bytes) -> Array:
-    """Return (H, W, 3) uint8, RGB."""
+    """Decode a JPEG picture to (H, W, 3) uint8, RGB; raises ValueError if it is damaged."""
     found: Any = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB)
     if found is None:
         raise ValueError("a picture that cannot be read")
@@ -82,7 +82,7 @@ def _picture(content: bytes) -> Array:
 
 
 def _pieces(pictures: Array, commands: Array) -> Iterator[Recording]:
-    """Yield the drive in pieces, each with the first picture of the next one as its last observation."""
+    """Yield the drive as episodes of PIECE steps; the last observation of an episode is the first picture of the next."""
     for start in range(0, len(commands) - 1, PIECE):
         stop = min(start + PIECE, len(commands) - 1)
         yield Recording(

@@ -1,4 +1,4 @@
-"""Episodes of experts as arrays with next observations, as the course CS 285 of Berkeley publishes them."""
+"""Import episodes of experts as the course CS 285 of Berkeley publishes them: arrays that include the next observations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ARRAYS = ("observation", "action", "reward", "next_observation", "terminal")
 
 
 class ExpertEpisodes:
-    """Reads a pickle or an npz file."""
+    """Reader of such episodes from a pickle or an npz file."""
 
     name = "cs285"
 
@@ -40,7 +40,7 @@ FORMAT = ExpertEpisodes()
 
 
 def _recordings(episodes: Sequence[Demonstration]) -> Iterator[Recording]:
-    """Yield the episodes; `terminal` marks the last step of each, a time limit included, so that it counts as cut."""
+    """Yield the episodes. All count as truncated, since `terminal` also marks an end by the time limit."""
     for number, each in enumerate(episodes):
         yield Recording(
             {"observation": np.concatenate([each["observation"], each["next_observation"][-1:]])},

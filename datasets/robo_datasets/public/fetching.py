@@ -1,4 +1,4 @@
-"""Fetch a public set: from its source or from a folder, check every file, and make what the set becomes."""
+"""Fetch a public set from its source or from a folder, check every file, and convert the set."""
 
 from __future__ import annotations
 
@@ -25,16 +25,29 @@ from robo_rl.system.user_cache import user_cache
 
 FOLDER = "folder"
 Progress = Callable[[int, int], None]
-"""(number of the file, bytes of it that are there)"""
+"""function that gets the number of a file, and the number of its bytes that have arrived"""
 
 
 def fetch(
     name: str, chosen: PublicSet, out: Path, folder: Path | None, progress: Progress = lambda file, done: None
 ) -> list[str]:
-    """Make `out` of a public set, and return remarks; what was fetched is kept until then, and a later call goes on with it.
+    """Fetch a public set and convert it, into a dataset or a folder of its files.
 
-    folder: where the files lie, in the place of their source. Raises DatasetError, and MissingExtra if a conversion needs a
-    simulator that is not installed.
+    Files that have arrived are kept until the set is complete, so that a later call resumes the download.
+
+    Args:
+        name: Name of the set.
+        chosen: The set.
+        out: Folder of the result, which must not exist.
+        folder: Folder with the files; None to download them from their source.
+        progress: Called while a file is downloaded.
+
+    Returns:
+        Remarks for the user.
+
+    Raises:
+        DatasetError: A file is missing, cannot be downloaded or has another content, or `out` exists.
+        MissingExtra: The conversion needs a simulator that is not installed.
     """
     require_free(out.absolute())
     cache = user_cache() / "public" / name

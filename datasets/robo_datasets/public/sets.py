@@ -16,50 +16,52 @@ STRICT = pydantic.ConfigDict(extra="forbid")
 
 @dataclass(frozen=True)
 class PublicFile:
-    """One file of a set."""
+    """One file of a public set."""
 
     __pydantic_config__ = STRICT
     path: str
-    """Inside the set, and behind its base address."""
+    """path in the set, which is appended to the base address"""
     size: int
-    """[bytes]; of a file that is known by its content the most that it may have."""
+    """[byte] size of the file; largest allowed size if `sha256` is not known"""
     sha256: str = ""
-    """Of the file, or ""."""
+    """SHA-256 of the file; empty if it is not known"""
     content: str = ""
-    """SHA-256 of its arrays as float32 (`demonstrations.digest_of`), if the hash of the file itself is not known."""
+    """SHA-256 of the file's arrays as float32 (`demonstrations.digest_of`), if the hash of the file itself is not known"""
     also: str = ""
-    """Another name under which `--from` finds the same content."""
+    """another name under which `--from` finds a file with the same content"""
 
 
 @dataclass(frozen=True)
 class PublicSet:
-    """A set of files of others."""
+    """A public set of files, as sets.yaml describes it."""
 
     __pydantic_config__ = STRICT
     summary: str
+    """what the set has, in a few words"""
     source: str
-    """Page of the set, with the commit."""
+    """address of the set's page, with the commit"""
     base: str
-    """Address before each path."""
+    """address that is put before the path of each file"""
     licence: str
     becomes: str = "folder"
-    """"folder", or the name of a conversion (`conversions.CONVERSIONS`)."""
+    """result of fetching the set: "folder" for the files as they are, or the name of a conversion (`fetching.CONVERSIONS`)"""
     files: tuple[PublicFile, ...] = ()
+    """the files; empty if there is a manifest"""
     manifest: str = ""
-    """File beside this one with a line "sha256 size path" for each file, in the place of `files`."""
+    """file in this package with a line "sha256 size path" per file, which takes the place of `files`"""
     arrays: tuple[str, ...] = field(default=())
-    """Of demonstrations: names of the arrays of each."""
+    """names of the arrays that each demonstration must have, for files whose own hash is not known"""
 
     @property
     def members(self) -> tuple[PublicFile, ...]:
-        """Files of the set."""
+        """Files of the set, from `files` or the manifest."""
         if not self.manifest:
             return self.files
         lines = (line.split(" ", 2) for line in (HERE / self.manifest).read_text().splitlines())
         return tuple(PublicFile(path, int(size), sha256) for sha256, size, path in lines)
 
     def lines(self, name: str) -> list[str]:
-        """Return source, licence, size and hashes in words."""
+        """Return lines of text with source, licence, size and hashes; name: name of the set."""
         members = self.members
         size = sum(member.size for member in members) / 1e6
         exact = all(member.sha256 for member in members)
@@ -74,13 +76,13 @@ class PublicSet:
 
 
 def public_sets() -> dict[str, PublicSet]:
-    """Return name -> set."""
+    """Return name -> set, for all sets in sets.yaml."""
     found: dict[str, PublicSet] = pydantic.TypeAdapter(dict[str, PublicSet]).validate_python(read_yaml(HERE / "sets.yaml"))
     return found
 
 
 def public_set(name: str) -> PublicSet:
-    """Return a set; raises UnknownName."""
+    """Return the set of a name; raises UnknownName if there is none."""
     known = public_sets()
     if name not in known:
         raise UnknownName("public set", name, known, fix="`robo-rl data get` lists them")

@@ -18,15 +18,15 @@ from robo_rl.errors import DatasetError, DatasetNotFound, InvalidSetting, RoboRL
 from robo_rl.types import ActionSource, Episode
 
 KEPT = 2
-"""Episodes kept in memory, one for each of two open windows."""
+"""number of episodes that are kept in memory: one for each of two open windows"""
 ROBOT = "robot"
-"""Prefix of the names of environments in real time; unknown environments count as such."""
+"""prefix of the names of environments in real time; unknown environments count as such"""
 LONGEST_NOTE = 4_000
-"""Characters."""
+"""largest number of characters of a remark"""
 
 
 class Reader:
-    """Thread-safe queries of one dataset."""
+    """Answers the page's queries about one dataset. Thread-safe."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -34,7 +34,7 @@ class Reader:
         self._reading, self._writing = threading.Lock(), threading.Lock()
 
     def overview(self) -> dict[str, Any]:
-        """Return the dataset and its entries; raises DatasetError if the catalogue is damaged."""
+        """Return facts about the dataset, and the entries of its episodes; raises DatasetError if the catalogue is damaged."""
         dataset = self.dataset
         return {
             "path": str(dataset.path),
@@ -49,7 +49,10 @@ class Reader:
         }
 
     def describe(self, identity: str) -> dict[str, Any]:
-        """Return an episode without its numbers; if it is unreadable, its entry and the error."""
+        """Return facts about an episode, such as its cameras and signals, without the numbers.
+
+        If the episode cannot be read, the answer has its entry and the error. Raises DatasetNotFound for another identity.
+        """
         entry = self._entry(identity)
         known = {"entry": asdict(entry), "notes": self.dataset.catalogue.notes(identity)}
         try:
@@ -58,7 +61,7 @@ class Reader:
             return known | {"error": str(error)}
 
     def signal(self, identity: str, key: str) -> bytes:
-        """Return a signal's numbers (`Signal.encoded`); raises UnknownName with the close matches."""
+        """Return the numbers of a signal of an episode, as `Signal.encoded` does; raises UnknownName if there is none."""
         group, _, name = key.partition("/")
         if group in ("labels", "confidence"):
             labels = LabelSet.existing(self.dataset, name).read(identity)
@@ -71,7 +74,7 @@ class Reader:
         raise UnknownName("signal", key, [signal.key for signal in found])
 
     def picture(self, identity: str, camera: str, index: int) -> bytes:
-        """Return one picture of a camera as PNG; raises UnknownName."""
+        """Return picture number `index` of a camera as PNG; raises UnknownName if there is none."""
         return encoded_picture(pictures_of(self._episode(identity), self.dataset.spec), camera, index)
 
     def add_note(self, identity: str, text: str) -> list[str]:
@@ -122,7 +125,7 @@ class Reader:
         return signals_of(episode, self.dataset.spec, is_simulated=not made_in.startswith(ROBOT))
 
     def _labels(self, name: str, identity: str) -> tuple[dict[str, Any], list[Signal]]:
-        """Return facts about a set's labels of an episode, and their signals."""
+        """Return facts about the labels that a label set has of an episode, and their signals."""
         try:
             labels = LabelSet(self.dataset, name).read(identity)
         except RoboRLError as error:

@@ -2,10 +2,10 @@
 
 GET   /                                         the page
       /api/dataset                              the dataset and its list of episodes
-      /api/episodes/ID                          one episode without its numbers
-      /api/episodes/ID/signals?key=KEY          numbers, float32
+      /api/episodes/ID                          facts about one episode, without its numbers
+      /api/episodes/ID/signals?key=KEY          numbers of one signal, float32
       /api/episodes/ID/cameras/NAME/INDEX       one picture, PNG
-POST  /api/episodes/ID/notes  {"text": ...}     adds a note
+POST  /api/episodes/ID/notes  {"text": ...}     adds a remark on the episode
 
 Nothing in an address becomes the name of a file: identities, cameras and signals are looked up among those that exist.
 """
@@ -26,11 +26,14 @@ from robo_rl.system.pages.server import PageServer, read, write
 
 EPISODE = "/api/episodes/{identity}"
 KEEP = {"Cache-Control": "private, max-age=3600"}
-"""A picture never changes."""
+"""Headers of a picture, which a browser may keep, because it never changes"""
 
 
 def viewer_server(dataset: Dataset, port: int) -> PageServer:
-    """Serve the page of a dataset; port: 0 for any free one. Raises InvalidSetting if the port cannot be had."""
+    """Serve the page of a dataset, and return the server.
+
+    port: port of the page; 0 for any free one. Raises InvalidSetting if the port is in use.
+    """
     reader = Reader(dataset)
 
     def signal(request: Request) -> Response:

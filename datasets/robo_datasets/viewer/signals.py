@@ -17,24 +17,24 @@ from robo_rl.spec.environment import ActionSpec, EnvironmentSpec
 from robo_rl.types import Episode, RewardLabels
 
 MOST_COLUMNS = 512
-"""A wider signal, such as a depth picture, is named on the page and not drawn."""
+"""largest number of values per row that the page draws; a wider signal, such as a depth picture, is only named"""
 FASTEST_PNG = [cv2.IMWRITE_PNG_COMPRESSION, 1]
 
 
 @dataclass(frozen=True)
 class Signal:
-    """An array over the steps of an episode."""
+    """Array over the steps of an episode, which the page draws as curves."""
 
     group: str
-    """"observations", "actions", "rewards", "reward_terms", "costs", "labels", "confidence", "sources" or "timestamps"."""
+    """kind of data: observations, actions, rewards, reward_terms, costs, labels, confidence, sources or timestamps"""
     name: str
     values: Array
-    """(rows, ...), NaN if a number is missing"""
+    """(rows, ...) numbers; NaN for a missing one"""
     columns: tuple[str, ...] = ()
-    """Names of a row's numbers, in order."""
+    """names of the numbers in a row, in order; empty for their indices"""
     unit: str = ""
     detail: str = ""
-    """Frame and role, in words."""
+    """frame and role of the observation, in words"""
 
     @property
     def key(self) -> str:
@@ -43,17 +43,17 @@ class Signal:
 
     @property
     def width(self) -> int:
-        """Numbers in a row."""
+        """Number of values in a row."""
         return math.prod(self.values.shape[1:])
 
     def describe(self) -> dict[str, Any]:
-        """Return the signal's metadata for the page."""
+        """Return the facts about the signal that the page shows, without the numbers."""
         columns = self.columns if len(self.columns) == self.width else _indices(self.values.shape[1:])
         facts = {"key": self.key, "group": self.group, "name": self.name, "rows": len(self.values), "width": self.width}
         return facts | {"columns": columns, "unit": self.unit, "detail": self.detail, "drawn": self.width <= MOST_COLUMNS}
 
     def encoded(self) -> bytes:
-        """Return the numbers, column by column, as little-endian float32, which can hold NaN and infinity."""
+        """Return the numbers column by column, as little-endian float32. A value beyond float32 becomes infinite."""
         with np.errstate(all="ignore"):  # beyond float32 is infinite on the page
             table = self.values.reshape(len(self.values), self.width).astype("<f4")
         return np.ascontiguousarray(table.T).tobytes()
@@ -62,7 +62,11 @@ class Signal:
 def signals_of(episode: Episode, spec: EnvironmentSpec, *, is_simulated: bool = False) -> Iterator[Signal]:
     """Yield the signals of an episode, all but its pictures.
 
-    is_simulated: time is counted in control periods; the recorder's clock only shows the speed of the simulation.
+    Args:
+        episode: The episode.
+        spec: Spec of its environment.
+        is_simulated: True to count time in control periods instead of the recorded time stamps, which for a simulation only
+            show its speed.
     """
     pictures = pictures_of(episode, spec)
     for name, values in episode.observations.items():
@@ -86,20 +90,23 @@ def signals_of(episode: Episode, spec: EnvironmentSpec, *, is_simulated: bool = 
 
 
 def label_signals(name: str, labels: RewardLabels) -> Iterator[Signal]:
-    """Yield the labels of a set, NaN if missing, and the model's confidence in them."""
+    """Yield the labels of an episode, with NaN for missing ones, and the model's confidence if the labels have one.
+
+    name: name of the label set.
+    """
     yield Signal("labels", name, np.where(labels.valid, labels.values, np.nan))
     if labels.confidence is not None:
         yield Signal("confidence", name, labels.confidence)
 
 
 def pictures_of(episode: Episode, spec: EnvironmentSpec) -> Mapping[str, Array]:
-    """Return the cameras: name -> uint8 (T+1, H, W, 3) or (T+1, H, W, 1)."""
+    """Return name of a camera -> its pictures (T+1, H, W, 3) or (T+1, H, W, 1), uint8."""
     images = {name: episode.observations[name] for name in spec.observation.subset("image")}
     return {name: values for name, values in images.items() if _is_picture(values)}
 
 
 def encoded_picture(pictures: Mapping[str, Array], camera: str, index: int) -> bytes:
-    """Return one picture as PNG, exactly; raises UnknownName for a camera or an index that the episode does not have."""
+    """Return one picture as PNG, without loss; raises UnknownName if the episode has no such camera or index."""
     if camera not in pictures:
         raise UnknownName("camera", camera, pictures)
     if not 0 <= index < len(pictures[camera]):
@@ -122,7 +129,7 @@ def _action_names(action: ActionSpec) -> tuple[str, ...]:
 
 
 def _indices(shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the place of each number in a row: "0", "1", ... of a vector, "0,0", "0,1", ... of a matrix."""
+    """Return the index of each number in a row of this shape: "0", "1", ... for a vector, "0,0", "0,1", ... for a matrix."""
     if not shape or math.prod(shape) > MOST_COLUMNS:
         return ("",)
     return tuple(",".join(map(str, place)) for place in product(*map(range, shape)))

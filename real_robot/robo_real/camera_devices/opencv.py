@@ -1,4 +1,4 @@
-"""Camera through OpenCV: a webcam or capture card by number, path or serial number, a film, or a stream by its address."""
+"""Camera through OpenCV: a webcam or capture card by number, path or serial number, a film file, or a stream by its address."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ from robo_rl.errors import CameraFault, require_allowed
 SYSFS = Path("/sys/class/video4linux")
 """Linux's list of cameras"""
 MANUAL = {"V4L2": 1.0}
-"""Value of CAP_PROP_AUTO_EXPOSURE that turns it off, by back end; V4L2 has those of its menu"""
+"""back end of OpenCV -> value of CAP_PROP_AUTO_EXPOSURE that turns automatic exposure off"""
 MANUAL_ELSEWHERE = 0.25
+"""the same value for all other back ends"""
 TOLERANCE = 0.01
-"""share by which rate and exposure may differ after they were set"""
+"""share by which rate and exposure of the device may differ from those that were set"""
 ATTEMPTS = 3
-"""Reads until a camera counts as lost: a picture that was torn on the wire cannot be decoded, and fails as well."""
+"""number of failed reads in a row after which a camera counts as lost; a picture that was torn on the wire fails, too"""
 MOST_QUEUED = 2.0
-"""[s] since an exposure; a larger difference means that the back end's time is not the machine's"""
+"""[s] largest plausible age of a picture; a larger one means that the back end's time is not the machine's"""
 WARNINGS = "OPENCV_LOG_LEVEL"
-"""environment variable: a missing device would warn at each attempt to open it"""
+"""environment variable for OpenCV's log; at its default each attempt to open a missing device would print a warning"""
 WAIT = "OPENCV_VIDEOIO_V4L_SELECT_TIMEOUT"
-"""environment variable: [s] until a read of V4L2 fails, 10 by default"""
+"""environment variable for the time [s] after which a read of V4L2 fails; OpenCV's default is 10"""
 
 
 @dataclass(frozen=True)
 class OpenCVOptions:
-    """Options of the device; None leaves a setting as the device has it."""
+    """Options of a camera through OpenCV; None leaves a setting as the device has it."""
 
     device: int | str = 0
-    """number, path such as /dev/v4l/by-id/..., or address of a stream"""
+    """number of the device, path such as /dev/v4l/by-id/..., film file, or address of a stream"""
     serial: str = ""
-    """serial number, in place of `device`; on Linux"""
+    """serial number of the device, given in place of `device`; on Linux only"""
     width: int | None = None
-    """[pixel] of the device's pictures"""
+    """[pixel] width of the device's pictures, before cropping; given together with `height`"""
     height: int | None = None
-    """[pixel]"""
+    """[pixel] height of the device's pictures, before cropping"""
     rate: float | None = None
-    """[1/s]"""
+    """[1/s] rate of the pictures, above 0"""
     exposure: float | None = None
-    """fixed exposure, in the back end's unit (V4L2: 100 us); None for automatic"""
+    """fixed exposure in the unit of OpenCV's back end (V4L2: 100 us), above 0; None for automatic exposure"""
     fourcc: str = ""
-    """pixel format, such as MJPG, which USB 2 needs for large pictures"""
+    """pixel format in four characters, such as MJPG, which USB 2 needs for large pictures; empty for the device's own"""
     colour_order: Literal["bgr", "rgb"] = "bgr"
-    """of the pictures as OpenCV hands them over: rgb for NV12 from V4L2, bgr for everything else"""
+    """order of the colours in the pictures from OpenCV: rgb for NV12 from V4L2, bgr for all else"""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -65,7 +66,7 @@ class OpenCVOptions:
 
 
 class OpenCVCamera(CameraDevice):
-    """Camera of cv2.VideoCapture."""
+    """Camera that cv2.VideoCapture reads."""
 
     options = OpenCVOptions
 
@@ -156,7 +157,7 @@ def find_serial(serial: str, root: Path = SYSFS) -> str:
 
 
 def usb_identity(path: str, root: Path = SYSFS) -> str:
-    """Return vendor, product and serial number of a USB camera, "" if the system does not know them."""
+    """Return vendor, product and serial number of the USB camera at a path, "" if the system does not know them."""
     device = root / Path(os.path.realpath(path)).name / "device" / ".."
     return " ".join(part for name in ("idVendor", "idProduct", "serial") if (part := _text(device / name)))
 

@@ -14,27 +14,27 @@ from robo_real.cameras import CameraDevice, Picture
 from robo_rl.errors import CameraFault, optional, require_allowed
 
 WARM_UP, WAIT = 5000, 300
-"""[ms] for the first picture, and for each of the others"""
+"""[ms] longest wait for the first picture, and for each later picture"""
 COLOUR_SENSORS = ("RGB Camera", "Stereo Module")
-"""Names of the sensor that takes colour pictures; a D405 has the second one only."""
+"""names of the sensors that take colour pictures, the preferred one first; a D405 has the second one only"""
 MOST_QUEUED = 2.0
-"""[s] since an exposure; a larger difference means that the clocks differ"""
+"""[s] largest plausible age of a picture; a larger one means that the clocks differ"""
 
 
 @dataclass(frozen=True)
 class RealSenseOptions:
-    """Options of the device."""
+    """Options of a RealSense camera."""
 
     serial: str = ""
-    """serial number; empty for the only one that is connected"""
+    """serial number of the camera; empty if only one is connected"""
     width: int = 640
-    """[pixel] of the device's pictures"""
+    """[pixel] width of the device's pictures, before cropping"""
     height: int = 480
-    """[pixel]"""
+    """[pixel] height of the device's pictures, before cropping"""
     rate: int = 30
-    """[1/s]"""
+    """[1/s] rate of the pictures"""
     exposure: float | None = None
-    """[us] fixed exposure; None for automatic"""
+    """[us] fixed exposure, above 0; None for automatic exposure"""
 
     def __post_init__(self) -> None:
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in ("width", "height", "rate")}
@@ -43,7 +43,7 @@ class RealSenseOptions:
 
 
 class RealSenseCamera(CameraDevice):
-    """Colour stream of a RealSense."""
+    """Colour pictures of a RealSense camera."""
 
     options = RealSenseOptions
 

@@ -1,4 +1,4 @@
-"""Console operator as a human for learning code: one action, or none, per control period."""
+"""Console operator as a human supervisor for learning code: one action, or none, per control period."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from robo_rl.spec.environment import ActionSpec, EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, StateDict
 
 OPERATOR = "operator"
-"""Reason of a stop by the operator, or of an episode that they ended without success."""
+"""Reason of a hold after a stop by the operator, and stop reason of an episode that they ended without success"""
 LOST = "operator_lost"
-"""Reason of a hold, and then a stop, after contact with the operator was lost."""
+"""Reason of a hold, and stop reason of an episode, after contact with the operator was lost"""
 
 SOURCES = {DecisionKind.POLICY: ActionSource.POLICY, DecisionKind.PERSON: ActionSource.HUMAN}
 
 
 class HoldAction:
-    """Action that moves nothing: no displacement, and the last commanded gripper opening.
+    """Action that moves nothing: no displacement, and the last commanded opening of the gripper.
 
-    The measured opening would not do: a gripper around an object would let go of it.
+    The measured opening cannot take its place: a gripper around an object would let the object go.
     """
 
     def __init__(self, action: ActionSpec) -> None:
         self._spec = action
         self.grip: float | None = None
-        """Last commanded opening in [-1, 1]; None before the first step of an episode."""
+        """last commanded opening in [-1, 1]; None before the first step of an episode"""
         self.why = ""
-        """Reason for a hold in the present control period that the person did not command."""
+        """OPERATOR or LOST if the arm holds in the present control period because of a stop or a loss of contact; else empty"""
 
     def reset(self) -> None:
         """Start a new episode."""
@@ -61,12 +61,12 @@ class HoldAction:
 
 
 class ConsoleHuman:
-    """Operator at the console: takes over while the dead-man switch is held."""
+    """Human of a supervisor: the operator at the console, who takes over while the dead-man switch is held."""
 
     def __init__(self, operator_state: OperatorState, robot: RemoteRobot, hold_action: HoldAction) -> None:
         self._operator_state, self._robot, self._hold_action = operator_state, robot, hold_action
         self.source = ActionSource.POLICY
-        """Source of the newest action; GUARD if the arm holds after a loss of contact or a stop."""
+        """source of the newest action; GUARD if the arm holds after a loss of contact or a stop"""
 
     def reset(self) -> None:
         """Start a new episode."""
@@ -74,9 +74,18 @@ class ConsoleHuman:
         self._operator_state.begin()
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
-        """Return the operator's action (A,), None to let the policy act, or after a loss of contact the hold action.
+        """Return the action that overrides the policy in this control period.
 
-        Stops the robot if the operator stopped it or stays lost; the next step then ends the episode.
+        Also stops the robot if the operator has stopped it, or contact was lost for too long. The next step then ends the
+        episode.
+
+        Args:
+            observation: The newest observation.
+            proposed: (A,) Action of the policy.
+
+        Returns:
+            The operator's action (A,); the action that holds the arm, after a loss of contact or a stop; None to let the
+            policy act.
         """
         decision = self._operator_state.decision()
         self.source, self._hold_action.why = SOURCES.get(decision.kind, ActionSource.GUARD), ""
@@ -94,7 +103,7 @@ class ConsoleHuman:
         return self._hold_action.action(observation)
 
     def state_dict(self) -> StateDict:
-        """Return an empty state: a person has none to save."""
+        """Return an empty state, since a person has no state to save."""
         return {}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -123,7 +132,7 @@ class PersonCommands(Commands):
 
 
 class HoldPolicy:
-    """Policy that holds the arm, for a console without one."""
+    """Policy that holds the arm, for a console without a policy."""
 
     def __init__(self, spec: EnvironmentSpec, hold_action: HoldAction) -> None:
         self._spec, self._hold_action = spec, hold_action

@@ -1,6 +1,6 @@
-"""Polling thread for the newest JPEG picture of each camera and the robot's health.
+"""Thread that polls a robot's server for the newest picture of each camera, as JPEG, and the robot's health.
 
-It uses a separate connection, so that neither a slow camera nor a slow page delays a command.
+The thread has a connection of its own, so that neither a slow camera nor a slow page delays a command.
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ from robo_real.http_client import RobotClient
 from robo_rl.errors import RobotError
 
 POLL = 0.02
-"""[s] period of the cameras"""
+"""[s] period of requests for pictures"""
 HEALTH = 0.2
-"""[s] period of the robot's health"""
+"""[s] period of requests for the robot's health"""
 QUALITY = 85
+"""JPEG quality of the pictures, 0 to 100"""
 TIMEOUT = 2.0
-"""[s] for an answer: no command waits for it"""
+"""[s] longest wait for an answer; no command waits meanwhile"""
 
 
 @dataclass(frozen=True)
 class JpegFrame:
-    """Encoded picture of a camera."""
+    """Picture of a camera, encoded for the page."""
 
     jpeg: bytes
     number: int
-    """counted by the camera"""
+    """count of the camera's pictures"""
     came: float
-    """[s] monotonic time of arrival"""
+    """[s] monotonic time at which the picture arrived"""
 
 
 class RobotMonitor:
-    """Monitor of one robot."""
+    """Newest pictures and health of one robot, for the page. A thread polls them until `close`."""
 
     def __init__(self, url: str) -> None:
-        """Raise RobotUnavailable if no server answers."""
+        """Request the health once, and start the thread; raises RobotUnavailable if no server answers at `url`."""
         self._client = RobotClient(url, TIMEOUT)
         self.health: dict[str, Any] = self._client.json("/robo/health", method="GET")
-        """Newest /robo/health, with "problem" if the server does not answer."""
+        """newest answer of /robo/health; it has the further key "problem" while the server does not answer"""
         self.state: dict[str, Any] | None = None
-        """Newest /robo/state, None if the server does not answer."""
+        """newest answer of /robo/state; None while the server does not answer"""
         self.requested = time.monotonic()
-        """[s] when the newest health was requested"""
+        """[s] monotonic time at which the newest health was requested"""
         self.names: tuple[str, ...] = tuple(self.health["cameras"])
         self.newest: dict[str, JpegFrame] = {}
         self._done = threading.Event()
@@ -55,7 +56,7 @@ class RobotMonitor:
         self._thread.start()
 
     def age(self, name: str) -> float | None:
-        """Return the time [s] since a camera's newest picture came; None before the first."""
+        """Return the time [s] since the newest picture of a camera arrived; None before the first picture."""
         return time.monotonic() - self.newest[name].came if name in self.newest else None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Operator of a robot: state, page, and the environments of a training."""
+"""Operator of a robot at the console: state, page, devices, and the environments of a training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,18 @@ POLL = 0.1
 
 
 def operator_at(environment: str, *, address: str, port: int, notify: Callable[[str], None] = lambda _: None) -> Operator:
-    """Return the operator of the robot in an environment name; raises RobotUnavailable, InvalidSetting."""
+    """Connect to the robot of an environment, serve its console, and return the operator.
+
+    Args:
+        environment: Name of the environment, robot:URL.
+        address: Address of the page.
+        port: Port of the page; 0 chooses a free one.
+        notify: Shows a message about a device.
+
+    Raises:
+        RobotUnavailable: No robot's server answers there.
+        InvalidSetting: The port is in use, or this is no address of a robot.
+    """
     found = FAMILY.at(environment.partition(":")[2])
     bare = found.unwrapped
     assert isinstance(bare, RobotEnv)
@@ -39,7 +50,7 @@ def operator_at(environment: str, *, address: str, port: int, notify: Callable[[
 
 
 class Operator:
-    """Operator at the page of one robot. The page is served until `close`."""
+    """Operator of one robot: serves the page until `close`, and makes the environments whose episodes the operator starts."""
 
     def __init__(
         self,
@@ -50,9 +61,18 @@ class Operator:
         port: int = 0,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """action: spec of the operator's commands. notify: shows a message about a device.
+        """Serve the page.
 
-        Raises RobotUnavailable, or InvalidSetting for a port in use.
+        Args:
+            robot: Client of the robot.
+            action: Spec of the operator's actions.
+            address: Address of the page.
+            port: Port of the page; 0 chooses a free one.
+            notify: Shows a message about a device.
+
+        Raises:
+            RobotUnavailable: The robot's server does not answer.
+            InvalidSetting: The port is in use.
         """
         self._robot, self._notify = robot, notify
         self.operator_state, self.hold_action, self.tally = OperatorState(), HoldAction(action), Tally()
@@ -71,9 +91,15 @@ class Operator:
             raise
 
     def drive_with(self, device: Teleoperator, *, is_operator: bool = False) -> None:
-        """Open a device and let it command beside the page, or as the operator; its messages are shown on the page, too.
+        """Open a device with which a person drives the robot. Its messages are also shown on the page.
 
-        Raises TeleoperatorUnavailable, InvalidSetting.
+        Args:
+            device: The device.
+            is_operator: True to make the device the operator; False to let it command beside the operator's page.
+
+        Raises:
+            TeleoperatorUnavailable: The device cannot be opened.
+            InvalidSetting: The device cannot command the robot's actions.
         """
         session = TeleoperatorSession(
             device,
@@ -90,21 +116,31 @@ class Operator:
     def training_env(
         self, environment: gymnasium.Env[Any, Any], *, doing: str = "training"
     ) -> tuple[OperatorEnv, PersonInTheLoop]:
-        """Return the environment under the operator's control, and the supervisor that corrects the policy in it.
+        """Wrap a robot's environment for a training with the operator.
 
-        doing: purpose of the episodes, shown on the page.
+        Args:
+            environment: Environment of the robot.
+            doing: Purpose of the episodes, shown on the page.
+
+        Returns:
+            The environment, whose episodes the operator starts, ends and labels; and the supervisor by which the operator
+            takes over from the policy.
         """
         operator_env = OperatorEnv(environment, self, doing)
         return operator_env, PersonInTheLoop(operator_env.human, specification(environment).action.control_period)
 
     def evaluation_env(self, environment: gymnasium.Env[Any, Any]) -> OperatorEvaluationEnv:
-        """Return the environment for evaluations, in which the operator labels and does not help."""
+        """Wrap a robot's environment for evaluations: the operator labels episodes, and an intervention ends them as failed."""
         return OperatorEvaluationEnv(environment, self, JUDGING)
 
     def wait_for_start(self, may_begin: Callable[[], bool]) -> None:
-        """Block until the operator starts an episode; raises KeyboardInterrupt after `cancel`.
+        """Block until the operator starts an episode.
 
-        may_begin: polled. Start requests before it returns True are dropped.
+        Args:
+            may_begin: Polled; start requests are dropped until it returns True.
+
+        Raises:
+            KeyboardInterrupt: `cancel` was called.
         """
         self.operator_state.end()
         while not self._cancelled.is_set():
@@ -121,11 +157,11 @@ class Operator:
 
     @property
     def is_cancelled(self) -> bool:
-        """True after `cancel`."""
+        """True once `cancel` was called."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """Cancel the wait for the operator."""
+        """End the wait for the operator, now and from now on: `wait_for_start` raises KeyboardInterrupt."""
         self._cancelled.set()
 
     def close(self) -> None:
@@ -140,7 +176,7 @@ class Operator:
         self._notify(message)
 
     def _rearm(self, stops: int | None = None) -> None:
-        """stops: number of stops of the robot that the page showed; the present number by default."""
+        """Re-arm the robot; stops: number of its stops that the page showed, None for the present number."""
         client = RobotClient(self._robot.client.url)
         try:
             seen = client.json("/robo/health", method="GET")["stops"] if stops is None else stops

@@ -1,4 +1,4 @@
-"""Robot environments whose episodes the operator starts, ends and labels at the console."""
+"""Environments of a robot whose episodes the operator starts, ends and labels at the console."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ READY = "The learner is ready."
 SHADOWING = "shadow run: the policy is asked and does not act"
 JUDGING = "evaluation: if you take over, the episode ends and counts as a failure"
 ENDS = {"safety": "the robot was stopped"}
-"""Stop reasons in words of the page; others are shown as they are."""
+"""stop reason of an episode -> words on the page; other stop reasons are shown as they are"""
 
 
 class EpisodeStarter(Protocol):
-    """Operator as seen by an environment."""
+    """Parts of an `Operator` that an environment needs."""
 
     operator_state: OperatorState
     hold_action: HoldAction
@@ -39,13 +39,14 @@ class EpisodeStarter(Protocol):
 
 
 class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Robot environment whose reset waits for the operator, who may end the episode by a label.
+    """Environment of a robot whose `reset` waits until the operator starts an episode.
 
-    Success terminates with reward 1, failure and discard truncate.
+    The operator may end the episode by a label: success terminates the episode with reward 1, failure and discard truncate it
+    with reward 0.
     """
 
     def __init__(self, environment: gymnasium.Env[Any, Any], operator: EpisodeStarter, doing: str) -> None:
-        """doing: purpose of the episodes, shown on the page."""
+        """Wrap the environment of a robot; doing: purpose of the episodes, shown on the page."""
         super().__init__(environment)
         bare = environment.unwrapped
         assert isinstance(bare, RobotEnv)
@@ -53,18 +54,21 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._hold_action = operator.hold_action
         self._doing = doing
         self.is_discarded = False
-        """True if the operator discarded the newest episode."""
+        """True if the operator discarded the newest episode"""
         self.is_stored_after = False
-        """True if `show_end` is called once an episode is stored; by default its end is shown with its last step."""
+        """True if the caller calls `show_end` once it has stored an episode; False to show the end with the last step"""
         self._ending = ""
         self._operator, self._tally = operator, operator.tally
         assert isinstance(self._robot, RemoteRobot)
         self.may_begin: Callable[[], bool] = lambda: True
-        """Condition of the training for the start of an episode; polled during the wait for the operator."""
+        """polled during the wait for the operator; an episode may start only if it returns True"""
         self.human = ConsoleHuman(operator.operator_state, self._robot, operator.hold_action)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Start an episode once the operator asks for one and the robot is ready; the page shows any obstacle."""
+        """Wait until the operator starts an episode and the robot is ready; until then the page shows the obstacle.
+
+        Raises KeyboardInterrupt if the wait is cancelled.
+        """
         while True:
             self._tally.doing = self._doing
             self._operator.wait_for_start(self.may_begin)
@@ -80,7 +84,7 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return found
 
     def step(self, action: Any) -> Step:
-        """Execute an action; the operator's label overrides the environment's own."""
+        """Execute an action. A label of the operator overrides success and end of the wrapped environment."""
         try:
             observation, reward, terminated, truncated, info = self._step(action)
         except BaseException:
@@ -102,11 +106,11 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._tally.time_left = (spec.max_steps - self._tally.steps) * spec.action.control_period
 
     def show_end(self) -> None:
-        """Show the end of the episode on the page; an operator who sees it may end the program."""
+        """Show on the page how the episode ended. The operator may then end the program, so the episode must be stored."""
         self._tally.state, self._tally.acts, self._tally.message = "waiting", "", self._ending
 
     def hold(self) -> None:
-        """Hold the robot and end a running episode, while the training waits or ends."""
+        """Hold the robot and end a running episode, because the training waits or ends."""
         self._finish(HOLDS)
         self._bare.hold()
 
@@ -147,7 +151,7 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class OperatorEvaluationEnv(OperatorEnv):
-    """Robot environment in an evaluation: an intervention of the operator ends the episode without success."""
+    """Environment of a robot for evaluations: an intervention of the operator ends the episode without success."""
 
     @override
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
@@ -168,4 +172,4 @@ class OperatorEvaluationEnv(OperatorEnv):
 
     @override
     def _keep(self, success: bool) -> None:
-        """Count no episode: the page shows the rates of the training."""
+        """Do not count the episode, since the page shows the rates of the training."""

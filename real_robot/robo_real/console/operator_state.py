@@ -1,12 +1,14 @@
 """State of the operator: session, present command, start requests, labels, and loss of contact.
 
-A session is a page, or a device that the operator drives with. A device beside the page commands, starts and labels like it.
+A session is a page of the console, or a device with which the operator drives. One session is the operator. Devices beside the
+operator's page may command, start and label as well.
 
-Once contact is lost within an episode, the policy does not act again in it: the arm holds, then it is stopped. Only a new press
-of the dead-man switch ends the loss, and it starts an intervention.
+If contact with the operator is lost within an episode, the policy does not act again in this episode: the arm holds, and after
+STOP_AFTER it is stopped. Only a new press of the dead-man switch ends the loss, and this press starts an intervention.
 
-A switch commands once it was seen released, then pressed. After a silence of page, network, this process or the person, after a
-stop, and for a page or device that has just come, an earlier release does not count: a switch that is still held holds the arm.
+A dead-man switch commands only after it was seen released and then pressed. A session that has just connected must release it
+first. So must every session after a stop, and after a silence of page, network, this process or the person. Until then a switch
+that is held makes the arm hold.
 """
 
 from __future__ import annotations
@@ -22,18 +24,19 @@ import numpy as np
 from robo_rl.types import Array
 
 HELD_SILENCE = 0.25
-"""[s] without a message that counts as loss while the person commands; the page sends 20 a second"""
+"""[s] without a message that counts as a loss of contact while the operator commands; the page sends 20 messages a second"""
 WATCH_SILENCE = 2.5
-"""[s] without a message that counts as loss while the policy acts; browsers slow a background page to one per second"""
+"""[s] without a message that counts as a loss while the policy acts; browsers slow a background page to one message a second"""
 ASLEEP = 0.5
-"""[s] without a turn of this process's own threads that counts as loss: nobody could have stopped the arm meanwhile"""
+"""[s] without a turn of this process's threads that counts as a loss, since nobody could have stopped the arm meanwhile"""
 STOP_AFTER = 1.0
-"""[s] from the loss of contact to the stop"""
+"""[s] from the loss of contact to the stop of the arm"""
 LABELS = ("success", "failure", "discard")
+"""labels with which the operator may end an episode"""
 
 
 class DecisionKind(StrEnum):
-    """Controller of the arm in this control period."""
+    """Who controls the arm in this control period: the policy, the operator, nobody (hold), or nobody until re-armed (stop)."""
 
     POLICY = "policy"
     PERSON = "person"
@@ -43,31 +46,33 @@ class DecisionKind(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """Decision about the arm for one control period."""
+    """Who controls the arm in one control period, and the operator's action."""
 
     kind: DecisionKind
     action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
-    """(A,) in [-1, 1] if the person commands, else empty"""
+    """(A,) action in [-1, 1] if the operator commands, else empty"""
     moves_gripper: bool = True
-    """False if the page has not seen the gripper of this episode yet: it stays"""
+    """False if the session does not know the gripper of this episode yet; the gripper then stays as it is"""
 
 
 @dataclass
 class Hand:
-    """Dead-man switch and action of one session."""
+    """Newest message of one session: its dead-man switch and its action."""
 
     held: bool = False
+    """True while the dead-man switch is held"""
     was_released: bool = False
-    """True if the switch was seen released since the session came, and since the newest loss or stop."""
+    """True if the switch was seen released since the session connected, and since the newest loss or stop"""
     action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
+    """(A,) action in [-1, 1]; empty before the first message"""
     action_of: int | None = None
-    """Episode whose gripper the session has seen."""
+    """number of the episode whose gripper the session has seen; None before"""
     heard: float = -np.inf
-    """[s] Time of its newest message."""
+    """[s] time of the newest message"""
 
 
 class OperatorState:
-    """State of one operator at a time; written by connection threads, read by the control loop. Thread-safe."""
+    """What the operator wants, as the sessions report it. Sessions write this state, the control loop reads it. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -81,16 +86,16 @@ class OperatorState:
         self._label = ""
         self._stopper = self._loss = ""  # origin of the stop, and reason of the loss
         self.episode = 0
-        """Number of episodes started."""
+        """number of episodes that were started"""
         self.stops = 0
-        """Number of stop requests."""
+        """number of stop requests"""
         self.stop_sent = -np.inf
-        """[s] when the robot answered the newest stop; infinite until then"""
+        """[s] time at which the robot answered the newest stop; inf until then, -inf before the first stop"""
 
     # written by connections
 
     def acquire(self, session: object) -> bool:
-        """Make this session the operator unless there is another; return whether it is."""
+        """Make a session the operator, unless another session is. Return whether this session is the operator now."""
         with self._changed:
             if self._operator is None:
                 self._operator = session
@@ -98,12 +103,17 @@ class OperatorState:
             return self._operator is session
 
     def attach(self, device: object) -> None:
-        """Let a device command, start and label beside the operator's page."""
+        """Add a device, which may command, start and label beside the operator's page."""
         with self._changed:
             self._hands[device] = Hand()
 
     def release(self, session: object, why: str = "the operator's page was closed, or its connection broke") -> None:
-        """Remove a session that has ended; within an episode that of the operator is a loss."""
+        """Remove a session that has ended. Within an episode this is a loss of contact if the session was the operator.
+
+        Args:
+            session: The session.
+            why: Reason of the loss, in words.
+        """
         with self._changed:
             self._hands.pop(session, None)
             if self._operator is session:
@@ -111,10 +121,15 @@ class OperatorState:
                 self._operator = None
 
     def update(self, session: object, held: bool, action: Array, episode: int | None = None, seen: float | None = None) -> None:
-        """Set dead-man switch and action (A,) of a session.
+        """Set the dead-man switch and the action of a session.
 
-        episode: episode whose gripper the session has seen; in another one the action leaves the gripper as it is.
-        seen: [s] when the report was sent that the page answers; None for a device, which answers none.
+        Args:
+            session: The session; one that is not known is ignored.
+            held: True while the dead-man switch is held.
+            action: (A,) Action in [-1, 1].
+            episode: Number of the episode whose gripper the session has seen. In another episode the action leaves the
+                gripper as it is.
+            seen: [s] Time at which the newest report that the page knows was sent to it; None for a device, which gets none.
         """
         with self._changed:
             if (hand := self._hands.get(session)) is None:
@@ -128,12 +143,17 @@ class OperatorState:
                 self._lost_at = None
 
     def awake(self) -> None:
-        """Note that a thread of this process has its turn; called at least ten times a second while a page is open."""
+        """Note that a thread of this process runs; called at least ten times a second while a page is open."""
         with self._changed:
             self._notice_silence()
 
     def lose(self, session: object, why: str = "the operator's page lost its keys while they were held") -> None:
-        """Report that a session lost its keys or its device; within an episode that is a loss if they were held."""
+        """Note that a session lost its keys or its device. Within an episode this is a loss if the dead-man switch was held.
+
+        Args:
+            session: The session.
+            why: Reason of the loss, in words.
+        """
         with self._changed:
             hand = self._hands.get(session)
             if hand is not None and hand.held:
@@ -141,7 +161,7 @@ class OperatorState:
                 self._lose(why)
 
     def stop(self, session: object = None) -> str:
-        """Forbid all motion until the operator re-arms; any session may. Return the origin of the stop, in words."""
+        """Forbid all motion until the operator re-arms. Every session may do this. Return the origin of the stop, in words."""
         with self._changed:
             is_operator = session is None or session in self._hands
             self._stopper = "the operator at the console" if is_operator else "a second page of the console"
@@ -156,24 +176,29 @@ class OperatorState:
         self.stop_sent = self._clock()
 
     def rearm(self, session: object, stops: int) -> None:
-        """Clear the stop; stops: `stops` when the operator looked. A later stop stays."""
+        """Clear the stop, at the request of the operator.
+
+        Args:
+            session: The operator's page, or a device of theirs; others clear nothing.
+            stops: Value of `stops` when the operator looked at the robot. A stop since then stays.
+        """
         with self._changed:
             self._stopped = self._stopped and (not self._is_of_operator(session) or stops != self.stops)
 
     def start(self, session: object) -> None:
-        """Request an episode."""
+        """Request the start of an episode; ignored during an episode, after a stop, and from others than the operator."""
         with self._changed:
             self._starts = self._is_of_operator(session) and not self._runs and not self._stopped
             self._changed.notify_all()
 
     def set_autostart(self, session: object, follows: bool) -> None:
-        """Set whether episodes start without a request; a stop or a loss ends it."""
+        """Set whether the next episodes start without a request; a stop or a loss of contact ends this."""
         with self._changed:
             self._follows = follows and self._operator is session and not self._stopped
             self._changed.notify_all()
 
     def label(self, session: object, label: str) -> None:
-        """End the running episode with one of LABELS."""
+        """End the running episode with one of LABELS; ignored between episodes and from others than the operator."""
         with self._changed:
             if self._is_of_operator(session) and self._runs:
                 self._label = label
@@ -181,14 +206,14 @@ class OperatorState:
     # read by the control loop
 
     def wait_for_start(self, timeout: float) -> bool:
-        """Wait up to `timeout` [s] for a start request and clear it; return whether there was one."""
+        """Wait for a start request for at most `timeout` [s], and clear it. Return whether an episode starts."""
         with self._changed:
             starts = self._changed.wait_for(lambda: self._starts or (self._follows and not self._silence()), timeout)
             self._starts = False
             return starts
 
     def begin(self) -> None:
-        """Start an episode; without an operator it starts with a loss."""
+        """Start an episode; without an operator the episode starts with a loss of contact."""
         with self._changed:
             self._runs, self._label, self._lost_at = True, "", None
             self._turn = self._clock()
@@ -227,13 +252,13 @@ class OperatorState:
 
     @property
     def stopper(self) -> str:
-        """Origin and reason of the present stop, in words."""
+        """Origin of the present stop, in words; after a loss of contact its reason."""
         with self._changed:
             return self._stopper if self._stopped else f"the console: {self._loss}"
 
     @property
     def is_lost(self) -> bool:
-        """True if contact was lost in the running episode and has not returned."""
+        """True if contact was lost in the running episode, and no new press of the dead-man switch has ended the loss."""
         with self._changed:
             self._notice_silence()
             return self._lost_at is not None
@@ -257,7 +282,7 @@ class OperatorState:
         return self._operator is not None and session in self._hands
 
     def _silence(self) -> float:
-        """Return the limit [s] that the silence of a session exceeds, 0 if none does."""
+        """Return the limit [s], HELD_SILENCE or WATCH_SILENCE, that the silence of a session exceeds; 0 if no limit is."""
         now = self._clock()
         if any(hand.held and now - hand.heard > HELD_SILENCE for hand in self._hands.values()):
             return HELD_SILENCE
@@ -278,7 +303,7 @@ class OperatorState:
             self._lost_at, self._loss = self._clock(), why
 
     def _require_press(self) -> None:
-        """Let no switch command before it was released, by a page that knows of now, and pressed."""
+        """Require of every dead-man switch a release, by a page that knows a report from now on, and a press."""
         self._released_after = self._clock()
         for hand in self._hands.values():
             hand.was_released = False

@@ -24,7 +24,7 @@ from robo_rl.types import Episode
 
 
 class RobotConsole:
-    """Console of one robot; `run` plays the episodes that the operator starts."""
+    """Console of one robot without a training: `run` plays the episodes that the operator starts on the page."""
 
     def __init__(
         self,
@@ -37,10 +37,21 @@ class RobotConsole:
         shadow: bool = False,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """policy_for: builds the policy that acts while the operator does not; by default the arm holds.
+        """Connect to the robot's server and serve the page; `run` plays episodes.
 
-        settings: of the environment. shadow: the policy is judged by the guard and never acts; without the operator the arm
-        holds. notify: shows a message about a device. Raises RobotUnavailable if no server answers at the address.
+        Args:
+            url: Address of the robot's server.
+            policy_for: Builds, for the environment, the policy that acts while the operator does not; None to hold the arm.
+            settings: Name -> value of the environment's settings.
+            address: Address of the page.
+            port: Port of the page; 0 chooses a free one.
+            shadow: True for a shadow run: the guard judges the actions of the policy, which are never sent. The arm holds
+                while the operator does not act.
+            notify: Shows a message about a device.
+
+        Raises:
+            RobotUnavailable: No server answers at `url`.
+            InvalidSetting: The port is in use, or a setting is impossible.
         """
         robot, settings = RemoteRobot(url), settings or {}
         own = {key: value for key, value in settings.items() if key != "wrappers"}
@@ -62,17 +73,25 @@ class RobotConsole:
         if shadow:
             bare.commands = PersonCommands(self._operator_env.human, operator.hold_action)
         self.on_episode: Callable[[Episode], None] | None = None
-        """Called with each episode that was not discarded."""
+        """called with each episode that was not discarded; None for no call"""
         self._store: Store | None = None
 
     def keep(self, store: Store, links: Mapping[str, str]) -> None:
-        """Keep episodes from the next one on; links: related pages, title -> address."""
+        """Store the episodes, from the next one on.
+
+        Args:
+            store: Store of the episodes.
+            links: Title -> address of related pages, shown on the page.
+        """
         self._store = store
         self._operator_env.is_stored_after = True
         self._operator.links.update(links)
 
     def run(self, seed: int = 0) -> None:
-        """Play episodes until closed or interrupted, then hold the arm; seed: of the first episode, then counted up."""
+        """Play episodes until the console is closed or interrupted, then hold the arm.
+
+        seed: seed of the first episode; each later one has the next number.
+        """
         try:
             while True:
                 self._play(seed)
@@ -84,7 +103,7 @@ class RobotConsole:
             self._operator_env.close()
 
     def _play(self, seed: int) -> None:
-        """Play an episode once the operator starts it."""
+        """Wait until the operator starts an episode, and play it."""
         rollout = Rollout(self._operator_env, self._policy, seed=seed, supervisor=self._takeover, deterministic=True)
         if (store := self._store) is not None:
             store.begin(rollout)
@@ -106,7 +125,7 @@ class RobotConsole:
             self._operator_env.show_end()
 
     def start(self, seed: int = 0) -> threading.Thread:
-        """Run in a new thread and return it."""
+        """Call `run` in a new thread, and return the thread."""
         thread = threading.Thread(target=self.run, args=(seed,), name="episodes", daemon=True)
         thread.start()
         return thread

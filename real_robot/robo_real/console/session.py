@@ -1,8 +1,8 @@
-"""Page of the console, and one session per browser over a websocket.
+"""Page of the console, and one session per open page, over a websocket.
 
 Page and websocket share a port. Without the token a client sees and commands nothing.
-
-Pictures are not queued: at most MOST_UNSEEN are on their way; after each acknowledgement the newest one follows.
+Pictures are not queued: at most MOST_UNSEEN pictures are on their way to a page, and each acknowledgement lets the newest
+follow.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from robo_rl.system.pages.server import ADDRESS, PageServer, read
 from robo_rl.types import Array
 
 MOST_UNSEEN = 2
-"""unacknowledged pictures per camera, and reports, per page"""
+"""largest number of unacknowledged pictures of a camera, and of unacknowledged reports, per page"""
 TOKEN_TIMEOUT = 2.0
 """[s] within which a page must send its token"""
 MOST_LAG = 0.2
-"""[s] from a report to the first message that knows it; older messages command nothing"""
+"""[s] from a report to the first message that knows this report; messages that do not know it by then command nothing"""
 MOST_INVALID = 20
-"""invalid messages after which a connection is closed"""
+"""number of invalid messages after which a connection is closed"""
 STATUS = 0.1
 """[s] between two reports"""
 REPORT = "report"
-"""Name of reports among the cameras' names: reports are acknowledged, too."""
+"""name of the reports among the names of the cameras, since pages acknowledge reports, too"""
 PACE = 0.01
 """[s] period of the check for new pictures"""
 TURN = 0.05
-"""[s] period at which this process shows itself to be awake"""
+"""[s] period of `OperatorState.awake`"""
 SOCKET = "/socket"
 REFUSED = 4401
-"""close code: wrong token or none"""
+"""close code of a websocket whose token is wrong or missing"""
 
 
 class InvalidMessage(Exception):
-    """Malformed message of a page."""
+    """A message of a page is malformed."""
 
 
 @dataclass(frozen=True)
 class Console:
-    """State shared by all sessions."""
+    """What all sessions of a console share."""
 
     operator_state: OperatorState
     monitor: RobotMonitor
@@ -69,18 +69,24 @@ class Console:
     action: ActionSpec
     hold_action: HoldAction
     stop: Callable[[str], None]
-    """Stops the robot; argument: origin of the stop. Raises nothing."""
+    """stops the robot; its argument is the origin of the stop; must raise nothing"""
     rearm: Callable[[int], None]
-    """Re-arms the robot; argument: number of stops seen. Raises RobotError."""
+    """re-arms the robot; its argument is the number of stops that the operator has seen; raises RobotError"""
     links: Mapping[str, str]
-    """related pages: title -> address"""
+    """title -> address of related pages"""
 
 
 class Session:
-    """Serves one connection until it ends."""
+    """Session of one page, over one websocket, until the connection ends."""
 
     def __init__(self, socket: WebSocket, console: Console, trust: Callable[[WebSocket], None] = lambda _: None) -> None:
-        """trust: called once the token was shown; keeps the connection, whoever else connects."""
+        """Create the session; `serve` runs it.
+
+        Args:
+            socket: Websocket of the page.
+            console: What all sessions share.
+            trust: Called with the websocket once it has shown the token; a flood of other connections must not close it then.
+        """
         self._socket, self._console, self._trust = socket, console, trust
         self._sent: dict[str, dict[int, float]] = {name: {} for name in (*console.monitor.names, REPORT)}
         self._shown: dict[str, int] = {}
@@ -181,7 +187,7 @@ class Session:
         self._console.operator_state.update(self, held, action, episode, seen)
 
     def _is_old(self, answers: Any) -> bool:
-        """Return whether a page that answers this report should know a later one by now."""
+        """Return whether a page that answers the report number `answers` should know a later report by now."""
         sent = [when for number, when in self._report_times if isinstance(answers, int) and number > answers]
         return bool(sent) and time.monotonic() - sent[0] > MOST_LAG
 
@@ -209,7 +215,12 @@ class Session:
             self._rearming = asyncio.create_task(self._request_rearm(*found[0]))
 
     async def _request_rearm(self, of_operator: int, of_robot: int) -> None:
-        """Re-arm in a task: a robot may take seconds, and stops must be handled meanwhile."""
+        """Re-arm the robot. This runs in a task of its own, since it may take seconds, and stops must be handled meanwhile.
+
+        Args:
+            of_operator: Number of stops of the operator that the page showed.
+            of_robot: Number of stops of the robot that the page showed.
+        """
         try:
             await run_in_threadpool(self._console.rearm, of_robot)
             self._console.operator_state.rearm(self, of_operator)
@@ -293,7 +304,7 @@ class Session:
 
 
 def parse_message(message: str | bytes) -> dict[str, Any]:
-    """Return the JSON object of a message; raises InvalidMessage."""
+    """Return the JSON object of a message, which has a text `kind`; raises InvalidMessage for anything else."""
     try:
         found = json.loads(message) if isinstance(message, str) else None
     except (ValueError, RecursionError):
@@ -313,7 +324,16 @@ def _action(found: Any, size: int) -> Array:
 
 
 def console_server(console: Console, *, address: str = ADDRESS, port: int = 0) -> PageServer:
-    """Return the page server of a console; port: 0 for any free one. Raises InvalidSetting if the port is in use."""
+    """Serve the page of a console, and return the server.
+
+    Args:
+        console: What all sessions share.
+        address: Address of the page.
+        port: Port of the page; 0 chooses a free one.
+
+    Raises:
+        InvalidSetting: The port is in use.
+    """
 
     async def serve(socket: WebSocket) -> None:
         await Session(socket, console, server.trust).serve(server.token)

@@ -16,13 +16,13 @@ from robo_real.rotations import DOWN, between, turned
 from robo_rl.errors import RobotUnavailable
 
 START = (0.46, 0.0, 0.24)
-"""[m]"""
+"""(3,) [m] position of the hand at the start"""
 LAG = 0.04
-"""[s] time constant of the hand"""
+"""[s] time constant of the hand's position"""
 TICK = 0.01
 """[s] period of the set points"""
 MOST_BEHIND = 2.0
-"""[s] most time that the simulated hand makes up for after a pause; it has arrived by then"""
+"""[s] largest time that the simulation makes up for after a pause; the hand has arrived by then"""
 JOINTS = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, math.pi / 4])
 """[rad] measured joint positions at the start"""
 
@@ -32,11 +32,14 @@ class FakeOptions:
     """Options of the fake arm."""
 
     speed: float = 1.0
-    """Speed of simulated time, as a multiple of real time."""
+    """speed of simulated time, as a multiple of real time"""
 
 
 class FakeArm(ArmDriver):
-    """Simulated arm without physics, for tests. Its seven joints turn as the hand moves, so that it never looks frozen."""
+    """Simulated arm without physics: the hand follows its target with a lag. For tests and first experiments.
+
+    Its seven joints turn as the hand moves, so that the checks of the guard do not take it for frozen.
+    """
 
     name = "robot/Fake"
     options = FakeOptions
@@ -48,18 +51,18 @@ class FakeArm(ArmDriver):
     def __init__(self, options: FakeOptions | None = None, clock: Clock | None = None) -> None:
         self.clock = clock or MonotonicClock((options or FakeOptions()).speed)
         self.force = np.zeros(3)
-        """[N] on the hand; set by tests"""
+        """(3,) [N] force on the hand; set by tests"""
         self._zero = np.zeros(3)
         self.fault: str | None = None
         self.sent: list[ArmTarget] = []
-        """all targets, for tests"""
+        """all targets that were followed, for tests"""
         self._lock = threading.Lock()
         self._is_open = False
         self._set_points: SetPoints | None = None
         self.reset()
 
     def attach(self, set_points: SetPoints) -> None:
-        """Follow a set point, read every 10 ms, from now on."""
+        """Follow these set points from now on; one is read every TICK."""
         self._set_points = set_points
 
     def reset(self) -> None:
@@ -84,7 +87,7 @@ class FakeArm(ArmDriver):
 
     @override
     def move(self, target: ArmTarget) -> None:
-        """Set the target, unless the arm has a fault."""
+        """Set the target of the hand; does nothing if the arm has a fault."""
         self._require_open()
         with self._lock:
             self._advance()

@@ -1,7 +1,7 @@
-"""Driver of an arm behind HIL-SERL's Franka server: a real one, or the twin, which has the same routes.
+"""Driver of an arm behind HIL-SERL's Franka server. The arm may be real, or the twin, whose server has the same routes.
 
-Unlike their client it clears errors only at the request of a person, since an arm must not restart on its own; every call has a
-timeout, and every status is checked.
+Unlike HIL-SERL's client, this driver clears errors only at the request of a person, since an arm must not restart on its own.
+Every call has a timeout, and every status is checked.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from robo_real.rotations import from_xyzw, rotate, to_xyzw
 from robo_rl.errors import RobotUnavailable
 
 POSITIONS_PER_METRE = 2550
-"""of /move_gripper"""
+"""[1/m] units of /move_gripper, whose positions are 0 (closed) to 255"""
 GRIPPER_PAUSE, GRIPPER_PATIENCE = 0.3, 1.0
-"""[s] between two calls to a gripper that does not answer or move, and until its silence stops the arm"""
+"""[s] between two calls to a gripper that does not answer or move; [s] without an answer until the arm is stopped"""
 GRIPPER_MOVES = 0.002
-"""[m] change of the opening that shows that the gripper has heard its command"""
+"""[m] least change of the opening that shows that the gripper follows its command"""
 SHAPES = {"pose": (7,), "vel": (6,), "force": (3,), "torque": (3,), "q": (7,), "dq": (7,), "jacobian": (6, 7)}
 
 
 @dataclass(frozen=True)
 class FrankaHttpOptions:
-    """Options of the driver: address and kind of gripper."""
+    """Options of the driver: address of the server, and its gripper."""
 
     url: str = "http://127.0.0.1:5000"
+    """address of the Franka server"""
     width: float = 0.08
-    """[m] opening at which the gripper reads 1"""
+    """[m] opening of the gripper that the server reports as 1"""
     timeout: float = 0.2
-    """[s] of an ordinary call"""
+    """[s] longest time of a call, except for a joint reset"""
 
 
 class FrankaHttp(ArmDriver):
@@ -64,7 +65,7 @@ class FrankaHttp(ArmDriver):
 
     @override
     def read(self) -> ArmState:
-        """Return the state; raises RobotUnavailable if the answer is late or malformed."""
+        """Request the newest measurement; raises RobotUnavailable if the answer is late or malformed."""
         requested = self.clock.now()  # the measurement is at least as new as this
         numbers = self._numbers(self._client.post("/getstate"))
         quaternion = numbers["pose"][3:]
@@ -87,7 +88,10 @@ class FrankaHttp(ArmDriver):
 
     @override
     def move(self, target: ArmTarget) -> None:
-        """Send the pose, and the gripper position if it has changed or was lost; a silent gripper is tolerated for a while."""
+        """Send the pose. Send the gripper's position, too, if the position has changed or its last command was lost.
+
+        Raises RobotUnavailable if the server does not answer, or its gripper has not answered for GRIPPER_PATIENCE.
+        """
         if target.opening is not None:
             self._grip(round(float(np.clip(target.opening * POSITIONS_PER_METRE, 0, 255))))
         self._client.post("/pose", {"arr": [*target.position.tolist(), *to_xyzw(target.quaternion)]})
@@ -108,7 +112,7 @@ class FrankaHttp(ArmDriver):
                 ) from None
 
     def _was_lost(self, position: int) -> bool:
-        """Return whether the gripper stands away from a position sent a while ago, and has not moved since."""
+        """Return whether the gripper is not at a position that was sent GRIPPER_PAUSE ago, and has not moved since then."""
         is_there = abs(position / POSITIONS_PER_METRE - self._opening) < GRIPPER_MOVES
         has_moved = abs(self._opening - self._opening_then) >= GRIPPER_MOVES
         return not is_there and not has_moved and self.clock.now() >= self._again_at
@@ -123,11 +127,14 @@ class FrankaHttp(ArmDriver):
         self._client.post("/clearerr")
 
     def joint_reset(self, timeout: float) -> None:
-        """Let the server move the joints to its own posture; blocks, ignores the limits, and no hold ends it."""
+        """Let the server move the joints to a posture of its own, and wait. No limit and no hold of ours ends this motion.
+
+        timeout: [s] half of the longest wait. Raises RobotUnavailable if the server does not answer within this wait.
+        """
         self._client.post("/jointreset", timeout=2 * timeout)
 
     def update_param(self, parameters: dict[str, float]) -> None:
-        """Set parameters of the impedance controller."""
+        """Set parameters of the server's impedance controller, name -> value."""
         self._client.post("/update_param", parameters)
 
     @override

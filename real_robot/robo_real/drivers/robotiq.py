@@ -1,7 +1,7 @@
 """Two-finger Robotiq grippers at a Universal Robot, through the socket server of Robotiq's URCap (port 63352).
 
 The server takes lines of ASCII: `SET POS 128 SPE 255 FOR 0 GTO 1` is answered by `ack`, `GET POS` by `POS 128`. Positions are 0
-(open) to 255 (closed). A thread of its own does all input and output, so that no call keeps the control loop waiting.
+(open) to 255 (closed). One thread does all input and output, so that the control loop never waits for the gripper.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ PORT = 63352
 PERIOD = 0.02
 """[s] between two exchanges with the gripper."""
 ACTIVATION = 10.0
-"""[s] that the activation of the gripper may take; the fingers open and close once."""
+"""[s] longest time of an activation, in which the fingers open and close once"""
 RESET, ACTIVE = 0, 3
-"""Values of the gripper's status STA."""
+"""values of the gripper's status STA"""
 FAULTS = {
     5: "gripper: action delayed, it is being activated",
     7: "gripper: not activated",
@@ -34,21 +34,21 @@ FAULTS = {
     14: "gripper: overcurrent",
     15: "gripper: automatic release completed",
 }
-"""Names of the fault codes FLT; those from 8 on need a new activation."""
+"""fault code FLT -> name; faults with codes from 8 on need a new activation"""
 
 
 @dataclass(frozen=True)
 class RobotiqOptions:
-    """Options of a two-finger gripper."""
+    """Options of a two-finger Robotiq gripper."""
 
     stroke: float = 0.085
-    """[m] opening when fully open: 0.085 of the 2F-85, 0.14 of the 2F-140, 0.05 of the Hand-E."""
+    """[m] opening when fully open, above 0, to 0.5: 0.085 for a 2F-85, 0.14 for a 2F-140, 0.05 for a Hand-E"""
     speed: float = 1.0
-    """[1] share of the fastest motion."""
+    """speed of the fingers as a share of the gripper's range, 0 to 1; 0 is the lowest speed, not none"""
     force: float = 0.0
-    """[1] share of the largest force; 0 is the smallest."""
+    """force of the grip as a share of the gripper's range, 0 to 1; 0 is the least force, not none"""
     timeout: float = 1.0
-    """[s] for an answer."""
+    """[s] longest wait for an answer, above 0, to 20"""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -61,7 +61,7 @@ class RobotiqOptions:
 
 
 class Robotiq:
-    """Gripper that moves to the newest target; `connect` opens the link to it."""
+    """Gripper that moves to its newest target; `connect` opens the link and starts the thread."""
 
     def __init__(self, address: str, options: RobotiqOptions | None = None, port: int = PORT) -> None:
         self._address, self._options = (address, port), options or RobotiqOptions()
@@ -88,17 +88,17 @@ class Robotiq:
 
     @property
     def opening(self) -> float:
-        """Distance [m] between the fingers at the newest reading; raises RobotUnavailable if the link is lost."""
+        """Newest measured distance [m] between the fingers; raises RobotUnavailable if the link is lost."""
         self._require_link()
         return self._options.stroke * (1.0 - self._position / 255)
 
     @property
     def fault(self) -> str | None:
-        """Fault that the gripper itself reports, in words; None while it works."""
+        """Fault that the gripper itself reports, in words; None while the gripper works."""
         return FAULTS.get(self._fault, f"gripper: fault {self._fault}") if self._fault else None
 
     def go(self, opening: float) -> None:
-        """Move the fingers to an opening [m], clipped to the stroke; returns at once. Raises RobotUnavailable."""
+        """Start to move the fingers to an opening [m], clipped to the stroke. Raises RobotUnavailable if the link is lost."""
         self._require_link()
         share = min(max(opening / self._options.stroke, 0.0), 1.0)
         self._target = round(255 * (1.0 - share))
@@ -161,7 +161,7 @@ class Robotiq:
         return int(answer[1])
 
     def _ask(self, request: str) -> str:
-        """Return the line that answers a request; raises OSError, ValueError."""
+        """Send a request and return the line that answers it; raises OSError, ValueError."""
         if self._socket is None:
             raise OSError("the link is closed")
         self._socket.sendall(f"{request}\n".encode())

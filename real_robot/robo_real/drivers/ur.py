@@ -1,11 +1,12 @@
 """Driver of a Universal Robot through ur_rtde: measurements by Real-Time Data Exchange, targets by servoL.
 
-Poses are (x, y, z, rotation vector) of the tool set at the pendant, in the base frame; so are its speed and the external force
-on it. Its z axis must point out of the hand. Without the option `gripper` the opening is always 0. There is no Jacobian:
-commands are not shortened for joint limits or joint speeds; measured ones slow and stop the arm.
+Poses are (x, y, z, rotation vector) of the tool that is set at the pendant, in the frame of the base. Speed and external force
+are those of this tool, too. The z axis of the tool must point out of the hand. Without the option `gripper` the opening is
+always 0. There is no Jacobian, so commands are not shortened for joint limits or joint speeds: fast measured joints slow the
+arm, and a measured joint beyond its limit stops it.
 
-The controller's watchdog ends the control program after 1 / `watchdog` s without a message. While the arm moves, only set
-points feed it, and they end with the commands; while the arm stands, this driver feeds it.
+The controller's watchdog ends the control program after 1 / `watchdog` seconds without a message. While the arm moves, only the
+set points are such messages, and they end with the commands. While the arm stands, this driver sends a message regularly.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from robo_real.rotations import from_rotation_vector, rotation_vector
 from robo_rl.errors import MissingExtra, RobotUnavailable, require_allowed
 
 MOST_READS = 50
-"""Attempts to read values that are all of one package"""
+"""number of attempts to read values that are all of one package of measurements"""
 VARIABLES = (
     *("timestamp", "actual_q", "actual_qd", "actual_TCP_pose", "actual_TCP_speed", "actual_TCP_force"),
     *("robot_mode", "robot_status_bits", "safety_status_bits"),
 )
 EXCHANGE = 30004
-"""port"""
+"""port of the Real-Time Data Exchange"""
 RUNNING = 7
 """robot mode that allows motion"""
 PROGRAM_RUNS = 1 << 1
-"""bit of the robot status"""
+"""bit of the robot status that is set while the control program runs"""
 SAFETY = {
     7: "emergency stop",
     2: "protective stop",
@@ -51,34 +52,35 @@ SAFETY = {
 }
 """bit of the safety status -> name, most severe first"""
 SERVO_TIME = 0.008
-"""[s] of one servo step, as on the slower controllers"""
+"""[s] duration of one servo step, as on the slower controllers"""
 KEEP_ALIVE = 0.05
 """[s] between two messages to the program while the arm stands"""
 UNUSED = 0.1
-"""speed and acceleration of servoL, documented by ur_rtde as not used"""
+"""speed and acceleration in a call of servoL, which ur_rtde documents as not used"""
 
 
 @dataclass(frozen=True)
 class UROptions:
-    """Options of the driver: address and servo parameters."""
+    """Options of the driver: address, servo parameters and gripper."""
 
     address: str = "192.168.1.10"
+    """IP address or host name of the robot's controller"""
     rate: float = 125.0
-    """[1/s] of measurements"""
+    """[1/s] rate of the measurements, 10 to 500"""
     lookahead: float = 0.1
-    """[s] over which servoL smooths, 0.03 to 0.2"""
+    """[s] time over which servoL smooths the motion, 0.03 to 0.2"""
     gain: float = 300.0
-    """of servoL, 100 to 2000"""
+    """gain of servoL, 100 to 2000; a higher one follows the set points more stiffly"""
     deceleration: float = 10.0
-    """[m/s^2] of a stop"""
+    """[m/s^2] deceleration of a stop, above 0, to 40"""
     watchdog: float = 5.0
-    """[1/s] minimum message rate; below it the controller ends the program"""
+    """[1/s] least rate of messages, 2 to 50; at a lower rate the controller ends the control program"""
     timeout: float = 0.3
-    """[s] of a call"""
+    """[s] longest time of a call, above 0, to 20"""
     gripper: Literal["none", "robotiq"] = "none"
-    """Gripper at the tool: robotiq for a two-finger gripper of Robotiq with its URCap."""
+    """gripper at the tool: none, or robotiq for a two-finger gripper of Robotiq with its URCap"""
     gripper_stroke: float = 0.085
-    """[m] opening of the gripper when fully open"""
+    """[m] opening of the gripper when fully open, above 0, to 0.5"""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -115,7 +117,12 @@ class UR(ArmDriver):
 
     @override
     def connect(self) -> None:
-        """Open both connections and start the control program. Raises MissingExtra, RobotUnavailable."""
+        """Open the connections for measurements and commands, and start the control program.
+
+        Raises:
+            MissingExtra: ur_rtde is not installed.
+            RobotUnavailable: The robot or its gripper does not answer.
+        """
         if self._receive is not None:
             return
         try:
@@ -135,7 +142,7 @@ class UR(ArmDriver):
     def read(self) -> ArmState:
         """Return the newest measurement; raises RobotUnavailable if the connection is lost.
 
-        Its stamp is the time of the first read, so that an unchanging measurement ages.
+        Its stamp is the time at which it was read first. So the age of a measurement grows if no new one comes.
         """
         receive = self._receive
         if receive is None:
@@ -180,18 +187,18 @@ class UR(ArmDriver):
             self._program.stop()
 
     def tare(self) -> None:
-        """Zero the sensor in the robot (zeroFtSensor); the robot's own offset outlasts this process."""
+        """Zero the force sensor in the robot (zeroFtSensor). The robot keeps this offset after the end of this process."""
         self._running().zero()
 
     def freedrive(self, is_on: bool) -> None:
-        """Let a person move the arm by hand, or hold it again; it ends with this process, as the controller's watchdog does."""
+        """Let a person move the arm by hand, or hold the arm again. Freedrive ends when this process ends."""
         self._running().teach(is_on)
 
     @override
     def recover(self) -> None:
-        """Unlock a protective stop and restart the control program if it has ended; only after a person has looked.
+        """Unlock a protective stop, and restart the control program if it has ended; called only after a person has looked.
 
-        An emergency stop is released only at the robot; until then its measurements report it.
+        An emergency stop can be released only at the robot. Until then the measurements report it as a fault.
         """
         import dashboard_client
 
@@ -226,7 +233,7 @@ class UR(ArmDriver):
 
 
 class _Program:
-    """Control program of the robot; a thread makes the calls, so that a blocking one never blocks the driver's threads."""
+    """Control program of the robot. One thread makes all calls, so that a call that hangs never blocks the driver's threads."""
 
     def __init__(self, options: UROptions) -> None:
         import rtde_control
@@ -256,11 +263,11 @@ class _Program:
 
     @property
     def runs(self) -> bool:
-        """True while the controller runs the script."""
+        """True while the controller runs the control program."""
         return bool(self._control.isProgramRunning())
 
     def close(self) -> None:
-        """End the program; a lost connection is neither closed nor freed."""
+        """End the program and close the connection. A connection that is lost is neither closed nor freed (`_abandon`)."""
         answers = self._control.isConnected()
         if answers and self.runs:
             try:
@@ -307,13 +314,13 @@ class _Program:
 
 
 def _abandon(link: Any) -> None:
-    """Leak a lost connection: ur_rtde keeps reconnecting it, and freeing it meanwhile crashes the process."""
+    """Keep a lost connection in memory for ever: ur_rtde reconnects it, and freeing it meanwhile crashes the process."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(link))
 
 
 @contextlib.contextmanager
 def _translate_errors(failure: str) -> Iterator[None]:
-    """Raise RobotUnavailable for the errors of ur_rtde and sockets; failure: predicate of the message."""
+    """Turn errors of ur_rtde and sockets inside the context into RobotUnavailable, "The arm {failure}."."""
     try:
         yield
     except (RuntimeError, OSError) as error:

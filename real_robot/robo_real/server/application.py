@@ -28,7 +28,7 @@ CAMERA = "/robo/camera/"
 NEEDS_BODY = ("/pose", "/move_gripper", "/update_param", "/set_load")
 STATUS: Mapping[type[RoboRLError], int] = {RobotBusy: 409, RobotStopped: 423, RobotError: 503, RoboRLError: 400}
 READS = ("/robo/observe", "/robo/judge")
-"""POST routes that only read."""
+"""POST routes that only read, and are not logged as commands"""
 ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
 NOT_FOUND = (
     "The requested URL was not found on the server. If you entered the URL manually please check your spelling and try again."
@@ -53,7 +53,7 @@ class HttpError(Exception):
 
 
 class Application:
-    """Answers requests to one robot. Requests are well-formed and bounded in size."""
+    """Application that answers the HTTP requests to one robot. Its requests are already well-formed and bounded in size."""
 
     def __init__(
         self,
@@ -64,14 +64,22 @@ class Application:
         auto_clear: bool = False,
         allow_joint_reset: bool = False,
     ) -> None:
-        """plain_clients: allow Franka clients, which have no lease, to move the robot while the lease is free."""
+        """Create the application.
+
+        Args:
+            robot: Robot that the requests read and move.
+            cameras: Name -> camera; none by default.
+            plain_clients: True to let Franka clients, which have no lease, move the robot while the lease is free.
+            auto_clear: As for FrankaRoutes.
+            allow_joint_reset: As for FrankaRoutes.
+        """
         self.robot, self.cameras = robot, cameras or {}
         self.robo_routes = RoboRoutes(robot, cameras or {})
         self.franka_routes = FrankaRoutes(robot, auto_clear=auto_clear, allow_joint_reset=allow_joint_reset)
         self._plain_clients = plain_clients
 
     def answer(self, request: Request) -> Answer:
-        """Return the answer to a request. Raises nothing."""
+        """Return the answer to a request. Errors become answers, so that this raises nothing."""
         try:
             methods = self._methods(request.path)
             if not methods:
@@ -148,10 +156,19 @@ class Application:
 
 
 class RobotServer:
-    """Server of an application: a separate process speaks HTTP, threads of this one answer its requests."""
+    """Server of an application. A separate process speaks HTTP, and threads of this process answer the requests."""
 
     def __init__(self, application: Application, *, address: str = ADDRESS, port: int = 5000) -> None:
-        """port: 0 chooses a free one. Raises InvalidSetting if the port is in use, or the token of the environment is weak."""
+        """Open the port; `start` starts to answer.
+
+        Args:
+            application: Application that answers the requests.
+            address: Address at which the server listens; by default only this machine can reach it.
+            port: Port of the server; 0 chooses a free one.
+
+        Raises:
+            InvalidSetting: The port is in use, or the token of the environment is too weak.
+        """
         self.application = application
         self.asks_token = bool(robot_token())
         """True if clients must show the token of this process's environment"""
@@ -163,11 +180,11 @@ class RobotServer:
         """Called with a message if the HTTP process dies or hangs."""
 
     def start(self) -> None:
-        """Start to serve."""
+        """Start to answer requests."""
         self.http.start()
 
     def close(self) -> None:
-        """Hold the robot, stop the HTTP process, close cameras and robot."""
+        """Hold the arm, stop the HTTP process, and close the cameras and the robot."""
         robot = self.application.robot
         robot.pause()
         self.http.close()
@@ -177,7 +194,7 @@ class RobotServer:
         robot.close()
 
     def _lost(self, why: str) -> None:
-        """Stop an armed robot: the HTTP process died or hangs, and with it every client's connection."""
+        """Stop an armed robot because the HTTP process, and with it every client's connection, is lost; why: in words."""
         robot = self.application.robot
         robot.log.add("http_lost", why=why)
         is_armed = robot.guard.mode in (Mode.ARMED, Mode.RUNNING)

@@ -1,9 +1,9 @@
 """Routes of HIL-SERL's Franka server: all POST, with its keys, units, texts and quaternion order (x, y, z, w).
 
 Jianlan Luo, Charles Xu, Jeffrey Wu and Sergey Levine, "Precise and Dexterous Robotic Manipulation via Human-in-the-Loop
-Reinforcement Learning", 2024; serl_robot_infra/robot_servers of their repository. Differences: poses pass the guard, the answer
-to a pose comes when the hand is near it, and /clearerr, which their client sends before each pose, clears nothing unless
-`auto_clear` is set: an arm that stopped itself starts again when a person says so.
+Reinforcement Learning", 2024; serl_robot_infra/robot_servers of their repository. Differences: poses pass the guard; the answer
+to a pose comes when the hand is near the pose; /clearerr, which their client sends before each pose, clears nothing unless
+`auto_clear` is set, since an arm that stopped itself must start again only if a person says so.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from robo_real.rotations import inverse, rotate, to_xyzw
 from robo_rl.errors import RobotStopped
 
 WIDTH = 0.08
-"""[m] opening at which the gripper reads 1"""
+"""[m] opening that these routes report as 1"""
 POSITIONS_PER_METRE = 2550
-"""of /move_gripper, which counts from 0 to 255"""
+"""[1/m] units of /move_gripper, whose positions are 0 (closed) to 255"""
 JOINT_RESET = 30.0
 """[s] timeout of /jointreset"""
 KINDS = ("translational", "rotational")
@@ -41,7 +41,7 @@ PARAMETERS: Mapping[str, tuple[float, float]] = {
 """Name -> (lowest, highest) of the impedance controller. The robot's limits bound the parameters that set the contact force,
 see `allowed_parameters`; an integral gain would raise that force during a contact."""
 MOST_CLIP = 0.1
-"""[m] and [rad], the controller's own maximum"""
+"""largest clip of the controller itself: [m] of a translation, [rad] of a rotation"""
 
 Body = Mapping[str, Any]
 Answer = dict[str, Any] | str
@@ -49,19 +49,23 @@ Answer = dict[str, Any] | str
 
 @dataclass(frozen=True)
 class Changed:
-    """Answer to a command that was changed before execution."""
+    """Answer to a command that was changed before its execution."""
 
     text: str
+    """text of the answer, as of a command that was not changed"""
     reasons: tuple[str, ...]
-    """changes"""
+    """what was changed, in words; sent as the header X-Robo-Reason"""
 
 
 class Refused(Exception):
-    """Command refused by the guard; Franka clients only know the answer of a failure (500)."""
+    """Refusal of a command, answered with the status 500, the only failure that Franka clients know."""
 
 
 def allowed_parameters(limits: Limits) -> Mapping[str, tuple[float, float]]:
-    """Return name -> (lowest, highest) of settable parameters, so that stiffness times reach stays within the limits."""
+    """Return name -> (lowest, highest) of the parameters that a client may set under these limits.
+
+    Clips are bounded by the reach, and stiffnesses by those of the limits, so that stiffness times reach stays within them.
+    """
     clips = (min(MOST_CLIP, limits.reach), min(MOST_CLIP, limits.reach_turn))
     return {
         **PARAMETERS,
@@ -80,12 +84,16 @@ def allowed_parameters(limits: Limits) -> Mapping[str, tuple[float, float]]:
 
 
 class FrankaRoutes:
-    """Answers the routes for one robot."""
+    """Handlers of the routes of HIL-SERL's Franka server, for one robot. `Application` calls them."""
 
     def __init__(self, robot: GuardedArm, *, auto_clear: bool = False, allow_joint_reset: bool = False) -> None:
-        """auto_clear: /clearerr also clears a stop caused by the robot's own error, as Franka clients expect.
+        """Create the handlers.
 
-        allow_joint_reset: forward /jointreset to a robot whose server moves the joints outside the limits.
+        Args:
+            robot: Robot that the requests read and move.
+            auto_clear: True to let /clearerr also clear a stop that the robot's own error has caused, as Franka clients expect.
+            allow_joint_reset: True to forward /jointreset to a robot whose own server moves the joints. No limit of the guard
+                holds for that motion. It has no effect on a driver with a `home`, whose joints move within the limits.
         """
         self._robot, self._auto_clear, self._allow_joint_reset = robot, auto_clear, allow_joint_reset
         self._parameters = allowed_parameters(robot.limits)
@@ -119,9 +127,9 @@ class FrankaRoutes:
         }
 
     def _pose(self, body: Body) -> Answer | Changed:
-        """Move the hand to a pose; return when it is near.
+        """Move the hand to a pose, and answer when the hand is near it.
 
-        So a client that streams poses and reads no answer, as HIL-SERL's in its reset, is as slow as the limits of the arm.
+        The late answer slows a client that sends a stream of poses, as HIL-SERL's in its reset, to the speed of the limits.
         """
         pose = plain_numbers(body["arr"])
         if pose.shape != (7,):
@@ -208,14 +216,18 @@ class FrankaRoutes:
             raise Refused(self._robot.guard.reason)
 
     def _is_ready(self) -> bool:
-        """Arm an idle robot; return False if the robot's own error makes it ignore commands, as a Franka does."""
+        """Arm an idle robot. Return False if commands are ignored, as a Franka ignores them after an error of its own."""
         guard = self._robot.guard
         if guard.mode is Mode.IDLE:
             self._robot.arm()
         return self._impedance and not guard.reason.startswith("robot: ")
 
     def _verdict(self, command: Callable[[], Verdict]) -> Verdict | None:
-        """Return the verdict on a command that was accepted, None if the robot's own error makes it ignore commands."""
+        """Run a command; raises Refused if the guard refuses it.
+
+        Returns:
+            The verdict; None if the command is ignored because of the robot's own error.
+        """
         try:
             verdict = command()
         except RobotStopped as error:
@@ -228,7 +240,7 @@ class FrankaRoutes:
 
 
 def state_of(state: ArmState) -> dict[str, Any]:
-    """Return all readings at once."""
+    """Return the answer of /getstate: all measurements at once."""
     return {
         "pose": pose_of(state),
         "vel": state.velocity.tolist(),
@@ -253,10 +265,10 @@ def euler_of(state: ArmState) -> list[float]:
 
 
 def in_hand(state: ArmState, vector: Any) -> list[float]:
-    """Return a vector of the base frame in the hand frame, which these routes use for forces."""
+    """Return a vector (3,), given in the frame of the base, in the frame of the hand, which these routes use for forces."""
     return list(rotate(inverse(state.quaternion), vector))
 
 
 def reading_of(state: ArmState) -> float:
-    """Return the gripper's reading: 1 open, 0 closed."""
+    """Return the opening of the gripper as these routes report it: 0 closed, 1 open by WIDTH."""
     return state.opening / WIDTH

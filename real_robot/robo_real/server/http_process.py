@@ -1,7 +1,7 @@
-"""HTTP process of a served robot: sockets, HTTP and JSON of untrusted bytes, in one thread and bounded memory.
+"""HTTP process of a served robot: reads HTTP and JSON from untrusted clients, in one thread and bounded memory.
 
-It shares no interpreter lock with guard and watchdog. uvicorn speaks HTTP, as for the pages; accepted requests go to the arm's
-process as small messages. It exits when the arm's process does.
+It is a process of its own, so that it shares no interpreter lock with guard and watchdog. uvicorn speaks HTTP, as for the
+pages. Accepted requests go to the arm's process as small messages. This process exits when the arm's process does.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from robo_rl.system.pages.hosts import is_own_host
 from robo_rl.system.pages.protocol import BadRequest, Connection, Rules
 
 READING, WRITING, IDLE, QUEUED = 5.0, 5.0, 60.0, 5.0
-"""[s] timeouts: the head and the body of a request, an answer, between two requests, for a free channel"""
+"""[s] timeouts: for head and body of a request each, for an answer, between two requests, and for a free channel"""
 STOP = "/robo/stop"
-"""Needs no token: who reaches the robot may stop it."""
+"""path of a stop, which needs no token: every client that reaches the robot may stop it"""
 TOKEN_VARIABLE, TOKEN_HEADER = "ROBO_RL_ROBOT_TOKEN", "x-robo-token"
 SAFE = {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
-"""Headers of every answer: other sites cannot embed the robot's pictures, and browsers do not guess types."""
+"""Headers of every answer, so that other sites cannot embed the robot's pictures, and browsers do not guess types"""
 BEHIND = 5
-"""Difference in real-time priority to the arm's process, which runs first."""
+"""difference by which this process's real-time priority is below that of the arm's process"""
 
 Channel = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Channels:
-    """Channels to the arm's process, for one request each; the first is kept for stops."""
+    """Channels to the arm's process. Each carries one request at a time; the first one is reserved for stops."""
 
     def __init__(self, channels: list[Channel]) -> None:
         self._all = channels
@@ -52,10 +52,16 @@ class Channels:
         """Set when the arm's process has ended"""
 
     async def ask(self, request: Request, is_wanted: Callable[[], bool]) -> Answer:
-        """Return the answer to a request; raises BadRequest if it is too large, or no channel becomes free in time.
+        """Pass a request on to the arm's process, and return the answer.
 
-        is_wanted: says, when a channel is free, whether the client still waits; raises ClientGone if not.
-        A stop is always passed on.
+        Args:
+            request: The request.
+            is_wanted: Called when a channel is free; returns True if the client still waits for the answer. A stop is passed
+                on in any case.
+
+        Raises:
+            BadRequest: The request is too large, no channel becomes free in time, or the arm's process has ended.
+            ClientGone: The client waits no longer.
         """
         message = encode_request(request)
         if message is None:
@@ -80,7 +86,7 @@ class Channels:
 
     @asynccontextmanager
     async def _channel(self, *, is_stop: bool) -> AsyncIterator[Channel]:
-        """Give a free channel."""
+        """Reserve a free channel inside the context; raises BadRequest if none becomes free in time."""
         if is_stop and self._others.locked():
             async with self._stops:
                 yield self._kept
@@ -99,16 +105,24 @@ class Channels:
 
 
 class ClientGone(Exception):
-    """Client that closed its connection before its request was passed on."""
+    """The client closed its connection before its request was passed on."""
 
 
 class HttpProcess:
-    """Serves connections until the arm's process ends."""
+    """HTTP server over a listening socket; it serves connections until the arm's process ends."""
 
     def __init__(
         self, listener: socket.socket, control: socket.socket, links: list[socket.socket], address: str, token: str = ""
     ) -> None:
-        """links: sockets to the arm's process; the first is reserved for stops. token: "" if none is asked for."""
+        """Create the server; `run` starts it.
+
+        Args:
+            listener: Listening socket.
+            control: Socket of the pings of the arm's process.
+            links: Sockets to the arm's process, for one request each; the first one is reserved for stops.
+            address: Address of the server, which requests must name.
+            token: Token that requests must have; "" for no token.
+        """
         self._listener, self._control, self._links, self._address, self._token = listener, control, links, address, token
         self.connections = Connections()
         self._channels: Channels
@@ -156,7 +170,7 @@ class HttpProcess:
             self._channels.are_lost.set()
 
     def _check(self, request: h11.Request) -> None:
-        """Raise BadRequest if a request is malformed or foreign, or lacks the token."""
+        """Raise BadRequest if a request is malformed, comes from a web page, names another host, or lacks the token."""
         headers = checked_headers(request)
         if "origin" in headers:
             raise BadRequest(403, "Pages in a browser may not speak with a robot.")
@@ -185,7 +199,7 @@ class HttpProcess:
 
 
 def refusal(status: int, words: str) -> Answer:
-    """Return the answer to a refused request; the connection is then closed."""
+    """Return the answer to a refused request, which closes the connection; words: reason, for the client."""
     body = (json.dumps({"error": "BadRequest", "message": words}, separators=(",", ":")) + "\n").encode()
     headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close", **SAFE}
     return Answer(status, headers, body)
@@ -201,7 +215,7 @@ def _rank(path: str) -> Rank:
 
 
 async def _body(receive: Any) -> bytes:
-    """Return the body of a request; raises BadRequest if it does not come in time, ClientGone if the connection ends before."""
+    """Return the body of a request; raises BadRequest if it is not complete in time, ClientGone if the connection ends."""
     body, is_whole = bytearray(), False
     try:
         async with asyncio.timeout(READING):
@@ -217,7 +231,11 @@ async def _body(receive: Any) -> bytes:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the process. arguments: address, then descriptors of listening socket, channels and control socket."""
+    """Run the process.
+
+    Args:
+        arguments: Address, then the descriptors of the listening socket, of the channels and of the control socket.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the arm's process, which ends this one
     _run_behind()
     address, *descriptors = arguments

@@ -18,27 +18,34 @@ from robo_real.server.messages import Answer, Request, receive_request, send_ans
 from robo_rl.system.supervised_process import SupervisedProcess
 
 CHANNELS = 9
-"""Concurrent requests; one channel is reserved for stops."""
+"""number of concurrent requests; one channel is reserved for stops"""
 PING_PERIOD = 0.5
 """[s] between two pings"""
 STUCK = 5.0
-"""[s] without a reply after which the process is restarted"""
+"""[s] without a reply to a ping after which the process is restarted"""
 EXIT_TIMEOUT = 2.0
-"""[s] to exit before it is killed"""
+"""[s] for the process to exit before it is killed"""
 MOST_RESTARTS, WITHIN = 5, 60.0
-"""Restarts allowed within that many seconds; after that the supervisor gives up."""
+"""number of restarts that are allowed within WITHIN [s]; at one more the supervisor gives up"""
 ROOTS = [str(Path(__file__).parents[2]), *(str(Path(place).parent) for place in robo_rl.__path__)]
 PROGRAM = f"import sys; sys.path[:0] = {ROOTS!r}; from robo_real.server.http_process import main; main(sys.argv[1:])"
-"""Neither the folder in which the server was started nor variables of its environment choose what is imported."""
+"""Program of the process. With its own import path, neither the present folder nor the environment chooses what is imported"""
 
 
 class HttpSupervisor:
-    """Supervisor of successive HTTP processes over one listening socket."""
+    """Supervisor of the HTTP process; all processes that it starts, one after the other, share one listening socket."""
 
     def __init__(
         self, listener: socket.socket, address: str, answer: Callable[[Request], Answer], on_lost: Callable[[str], None]
     ) -> None:
-        """answer: called from several threads. on_lost: called with the reason before each restart."""
+        """Create the supervisor; `start` starts the process.
+
+        Args:
+            listener: Listening socket.
+            address: Address of the server, which requests must name.
+            answer: Returns the answer to a request; called from several threads.
+            on_lost: Called with the reason before each restart.
+        """
         self._listener, self._address, self._answer, self._on_lost = listener, address, answer, on_lost
         self._ends = threading.Event()
         self._began: deque[float] = deque(maxlen=MOST_RESTARTS + 1)
@@ -50,7 +57,7 @@ class HttpSupervisor:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the present HTTP process, None before `start`."""
+        """Process id of the present HTTP process; None before `start`."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Lease of a robot: one owner at a time, renewed by each request with its token."""
+"""Lease of a robot: only one client at a time may move it. Each request with the lease's token renews the lease."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ LASTS = 5.0
 
 
 class Lease:
-    """Exclusive lease. Only the process that holds it may take it again, which invalidates the older token.
+    """Exclusive lease of one robot.
 
-    The owner's name is public. The secret key, chosen by the owner, identifies it.
+    The owner's name is public. A secret key, which the owner chooses, identifies the owner: only with the same key may a lease
+    that is held be taken again, and the older token is then invalid.
     """
 
     def __init__(self) -> None:
@@ -26,11 +27,19 @@ class Lease:
 
     @property
     def owner(self) -> str:
-        """Name of the owner, "" if the lease is free."""
+        """Name of the owner; "" if the lease is free."""
         return self._owner if time.monotonic() < self._until else ""
 
     def take(self, owner: str, key: str = "") -> str:
-        """Return a new token; raises RobotBusy, with owner and expiry, if the lease is held under another key or none."""
+        """Take the lease and return its token.
+
+        Args:
+            owner: Name of the owner, which others are shown.
+            key: Secret of the owner; without one the lease can be taken again only once it has expired.
+
+        Raises:
+            RobotBusy: The lease is held under another key, or under none.
+        """
         with self._lock:
             if self._is_held and not (key and _is_same(key, self._key)):
                 raise RobotBusy(
@@ -44,14 +53,14 @@ class Lease:
             return self._token
 
     def require(self, token: str) -> None:
-        """Renew the lease of a token; raises RobotBusy if the token is invalid or expired."""
+        """Check a token and renew its lease; raises RobotBusy if the token is invalid or expired."""
         with self._lock:
             if not self._is_held or not _is_same(token, self._token):
                 raise RobotBusy("The lease of the robot is over.", got=self.owner or "no owner", fix="take it again: connect()")
             self._until = time.monotonic() + LASTS
 
     def release(self, token: str) -> None:
-        """End the lease of a token, if it is valid."""
+        """End the lease if the token is valid; else do nothing."""
         with self._lock:
             if _is_same(token, self._token):
                 self._token, self._until = "", 0.0

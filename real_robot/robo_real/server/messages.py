@@ -1,6 +1,6 @@
-"""Messages between the HTTP process and the arm's process: length in four bytes, then the content; no pickle.
+"""Messages between the HTTP process and the arm's process: the length in four bytes, then the content. No pickle is used.
 
-Requests are JSON of method, path and body, at most LARGEST_REQUEST bytes. Answers are JSON of status and headers, a line
+A request is JSON of method, path and body, at most LARGEST_REQUEST bytes. An answer is JSON of status and headers, a line
 break, and the body.
 """
 
@@ -20,7 +20,7 @@ LENGTH = struct.Struct("!I")
 
 
 class Request(NamedTuple):
-    """Well-formed request of bounded size."""
+    """HTTP request that is well-formed and bounded in size."""
 
     method: str
     path: str
@@ -29,9 +29,10 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Answer to a request."""
+    """Answer to an HTTP request."""
 
     status: int
+    """HTTP status"""
     headers: Mapping[str, str]
     body: bytes
 

@@ -1,6 +1,6 @@
-"""What a robot's server takes of a request, beyond HTTP itself.
+"""Checks of a request to a robot's server, in addition to the syntax of HTTP.
 
-It refuses bodies without a length, repeated headers, and JSON that is deep, long or not an object.
+Bodies without a length, repeated headers, and JSON that is deeply nested, long or not an object are refused.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import h11
 from robo_rl.system.pages.protocol import BadRequest
 
 LARGEST_HEAD = 1 << 14
-"""bytes of request line and headers"""
+"""[byte] largest request line with headers"""
 LARGEST_BODY = 1 << 16
-"""bytes"""
+"""[byte] largest body"""
 MOST_VALUES, MOST_LETTERS, DEEPEST = 1000, 1000, 6
-"""Limits of a JSON body: number of values, characters of a text, nesting."""
+"""Limits of a JSON body: number of values, characters of a text, depth of nesting"""
 MOST_HEADERS = 64
+"""largest number of headers"""
 ONCE = ("host", "content-length", "content-type", "origin", "expect", "connection", "x-robo-token")
-"""Headers with an effect; a request that repeats one is refused."""
+"""headers with an effect; a request that repeats one of them is refused"""
 _PATH = re.compile(r"/[\w\-./~]{0,300}", re.ASCII)
 
 
 def checked_headers(request: h11.Request) -> dict[str, str]:
-    """Return lower-case name -> value of a request's headers; raises BadRequest for a request line or headers beyond bounds."""
+    """Return lower-case name -> value of a request's headers; raises BadRequest if headers or request line are not allowed."""
     path = path_of(request)
     if not path.startswith("/") or request.http_version not in (b"1.0", b"1.1"):
         raise BadRequest(400, "A request names an address of this server, in HTTP/1.1.")
@@ -52,7 +53,7 @@ def path_of(request: h11.Request) -> str:
 
 
 def is_json(content_type: str) -> bool:
-    """Return whether a content type is JSON."""
+    """Return whether a content type, such as "application/json; charset=utf-8", means JSON."""
     kind = content_type.partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 

@@ -15,15 +15,18 @@ from robo_real.server.lease import Lease
 from robo_rl.errors import InvalidSetting, UnknownName
 
 PROTOCOL = 1
-"""Version number, raised by incompatible changes."""
+"""Version of these routes, which every incompatible change increases"""
 SEEDS = 1 << 63
-"""Exclusive upper bound of scene seeds."""
+"""exclusive upper bound of the seeds of a scene"""
 Body = Mapping[str, Any]
 Answer = dict[str, Any]
 
 
 class RoboRoutes:
-    """Answers the routes for one robot. Only motion needs the lease; reading and stopping never do."""
+    """Handlers of the routes under /robo/, for one robot. `Application` calls them.
+
+    Motions, tares and judging an action need the lease. Reading, stopping and re-arming need none.
+    """
 
     def __init__(self, robot: GuardedArm, cameras: Mapping[str, Camera]) -> None:
         self._robot, self._cameras = robot, cameras
@@ -52,7 +55,7 @@ class RoboRoutes:
         }
 
     def frame(self, name: str) -> Frame:
-        """Return a camera's newest picture; raises UnknownName."""
+        """Return the newest picture of a camera; raises UnknownName, or CameraFault if the camera fails."""
         if name not in self._cameras:
             raise UnknownName("camera of this robot", name, self._cameras)
         return self._cameras[name].newest()
@@ -80,7 +83,7 @@ class RoboRoutes:
         }
 
     def _state(self) -> Answer:
-        """Return pose, force, torque and gripper opening for display; None for values that are not finite."""
+        """Return pose, force, torque and gripper opening for display; a value that is not finite is None."""
         state = self._robot.read()
         vectors = {name: getattr(state, name) for name in ("position", "quaternion", "force", "torque")}
         shown: Answer = {name: [_number(value) for value in vector] for name, vector in vectors.items()}

@@ -13,7 +13,7 @@ _ALLOWED = re.compile(r"[!-~]{16,200}")
 
 
 def robot_token() -> str:
-    """Return the token of this process's environment, "" if there is none; raises InvalidSetting for one that is too weak."""
+    """Return the token in this process's environment, "" if there is none; raises InvalidSetting if the token is too weak."""
     token = os.environ.get(VARIABLE, "")
     if token and not _ALLOWED.fullmatch(token):
         raise InvalidSetting(

@@ -1,7 +1,7 @@
 """Gamepad through evdev, the kernel's own interface on Linux; it needs no display.
 
-Codes are those of the kernel's gamepad specification (Documentation/input/gamepad.rst). A pad whose driver has another layout,
-such as the generic one of some Bluetooth pads, is refused: SDL knows those by name.
+Codes are those of the kernel's gamepad specification (Documentation/input/gamepad.rst). A gamepad whose driver has another
+layout, such as the generic driver of some Bluetooth gamepads, is refused; use `gamepad-sdl` for it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from robo_rl.errors import TeleoperatorUnavailable, optional
 SYNCHRONISATION, KEYS, AXES = 0, 1, 3
 """event types EV_SYN, EV_KEY, EV_ABS"""
 DROPPED = 3
-"""SYN_DROPPED: the kernel's queue overflowed, and events are missing"""
+"""code SYN_DROPPED: the kernel's queue overflowed, and events are missing"""
 STICKS = (0, 1, 3, 4)
-"""ABS_X, ABS_Y, ABS_RX, ABS_RY"""
+"""codes ABS_X, ABS_Y, ABS_RX, ABS_RY of the two sticks"""
 CROSS = (0x10, 0x11)
-"""ABS_HAT0X, ABS_HAT0Y"""
+"""codes ABS_HAT0X, ABS_HAT0Y of the directional pad"""
 BUTTONS = {0x130: "a", 0x131: "b", 0x137: SWITCH, 0x13B: "start", 0x220: "up", 0x221: "down", 0x222: "left"}
 """BTN_SOUTH, BTN_EAST, BTN_TR, BTN_START, BTN_DPAD_UP, ... -> button"""
 NEEDED = {0x130, 0x131, 0x137}
+"""codes of the buttons without which a device is no gamepad: a, b and the dead-man switch"""
 MOST_BATCHES = 8
-"""batches of events taken by one reading"""
+"""largest number of batches of events that one call of `read` takes"""
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class EvdevGamepadSettings(GamepadSettings):
     """Settings of a gamepad through evdev."""
 
     device: str = ""
-    """Path (/dev/input/by-id/...), name or unique number; needed if there are several."""
+    """path (/dev/input/by-id/...), name or unique number of the gamepad; required if there are several"""
 
 
 class EvdevGamepad(Gamepad):
-    """Gamepad of Linux."""
+    """Gamepad on Linux, read through evdev."""
 
     options = EvdevGamepadSettings
 
@@ -98,7 +99,7 @@ class EvdevGamepad(Gamepad):
             self._device = None
 
     def _opened(self, path: str) -> Any:
-        """Return the open device at a path, None if it is no gamepad or cannot be read."""
+        """Open the device at a path; return None if it is no gamepad or cannot be read."""
         try:
             device = self._evdev.InputDevice(path)
         except OSError:
@@ -137,7 +138,7 @@ class EvdevGamepad(Gamepad):
         self._down = {code for code in self._device.active_keys() if code in BUTTONS}
 
     def _position(self, axis: int) -> float:
-        """Return the position of an axis in [-1, 1], 0 if the pad has none."""
+        """Return the position of an axis in [-1, 1]; 0 if the gamepad has no such axis."""
         if axis not in self._ranges:
             return 0.0
         middle, half = self._ranges[axis]

@@ -1,6 +1,6 @@
-"""Layout of a gamepad, the same for every way to read one: the standard layout of browsers, and of the console's page.
+"""Layout of a gamepad, the same for every driver: the standard layout of browsers, which the console's page has, too.
 
-Labels are on the cross, whose directions all drivers agree on; on X and Y they do not.
+The labels of an episode are on the directional pad, because drivers disagree about the buttons X and Y.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ PRESSES: dict[str, Press] = {
     "down": "failure",
     "left": "discard",
 }
-"""button -> press"""
+"""name of a button -> what its press means"""
 
 
 @dataclass(frozen=True)
 class GamepadSettings(MotionSettings):
-    """Settings of a gamepad."""
+    """Settings of a gamepad through any driver."""
 
     dead_band: float = 0.15
-    """Share of the full deflection that counts as rest; the remainder starts from zero."""
+    """share of the full deflection that counts as rest, 0 to 0.9; the command grows from zero at its edge"""
 
 
 @dataclass(frozen=True)
 class PadState:
-    """State of a gamepad."""
+    """State of the sticks and buttons of a gamepad."""
 
     left: tuple[float, float]
-    """Left stick, right and down, in [-1, 1]."""
+    """deflection of the left stick to the right and down, each in [-1, 1]"""
     right: tuple[float, float]
-    """Right stick."""
+    """deflection of the right stick to the right and down, each in [-1, 1]"""
     pressed: frozenset[str]
-    """Buttons that are down: SWITCH, and those of PRESSES."""
+    """names of the buttons that are down: SWITCH, and keys of PRESSES"""
 
 
 class Gamepad(Teleoperator):
-    """Gamepad in the standard layout; a driver reads its `PadState`."""
+    """Gamepad in the standard layout. A subclass for each driver reads the `PadState`."""
 
     options: ClassVar[type[MotionSettings]] = GamepadSettings
     keys = (
@@ -53,7 +53,7 @@ class Gamepad(Teleoperator):
     _pressed: frozenset[str] | None = None  # of the last reading, None before the first: what is down then was not pressed
 
     def reading(self, pad: PadState) -> Reading:
-        """Return the reading of a state."""
+        """Return the deflections, the dead-man switch and the new presses of a state; each press is returned once."""
         new = frozenset() if self._pressed is None else pad.pressed - self._pressed
         self._pressed = pad.pressed
         axes = {"x": -pad.left[1], "y": -pad.left[0], "z": -pad.right[1], "yaw": -pad.right[0]}

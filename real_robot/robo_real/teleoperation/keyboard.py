@@ -1,7 +1,7 @@
 """Keyboard of the terminal.
 
-A terminal sends letters and no releases: a key drives for PULSE after each letter, and the keyboard repeats a held one. A
-terminal that is gone, as by a lost SSH connection, sends nothing, and the arm holds.
+A terminal sends letters, but not the release of a key. So a key drives for PULSE after each letter, and a held key repeats its
+letter. If the terminal is gone, as by a lost SSH connection, no letter comes, and the arm holds.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MOVES = {
     "w": ("x", 1.0), "s": ("x", -1.0), "a": ("y", 1.0), "d": ("y", -1.0),
     "r": ("z", 1.0), "f": ("z", -1.0), "q": ("yaw", 1.0), "e": ("yaw", -1.0),
 }  # fmt: skip
-"""letter -> axis, direction; the keys of the console's page"""
+"""letter -> axis and direction; the same keys as on the console's page"""
 PRESSES: dict[str, Press] = {
     " ": "stop", "g": "toggle_gripper", "\n": "start", "\r": "start",
     "1": "success", "2": "failure", "3": "discard", "l": "rearm",
 }  # fmt: skip
 PULSE = 0.12
-"""[s] that a letter drives for; keyboards repeat 25 to 40 times a second"""
+"""[s] for which one letter drives; keyboards repeat a held key 25 to 40 times a second"""
 SEQUENCE, BEGINNING = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z~]|O[A-Za-z])"), re.compile(r"\x1b(\[[0-9;?]*|O)?$")
-"""Arrow and function keys, whose last letter is none; and the beginning of one"""
+"""Sequences that arrow and function keys send, whose letters are no keys; and the beginning of such a sequence"""
 MOST = 256
-"""[byte] of one reading; what else was typed meanwhile is dropped"""
+"""[byte] largest number of letters that one call of `read` takes"""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,12 @@ class KeyboardSettings(MotionSettings):
     """Settings of the keyboard."""
 
     release: float = 0.8
-    """[s] The same; longer than a keyboard waits before it repeats a key."""
+    """[s] time for which the keyboard still commands, at rest, after the last key, 0 to 5; longer than the time after which a
+    keyboard begins to repeat a held key"""
 
 
 class Keyboard(Teleoperator):
-    """Keyboard of the terminal, which also starts, labels and stops."""
+    """Keyboard of the terminal. It also starts and labels episodes, stops the arm and re-arms it."""
 
     options = KeyboardSettings
     keys = (
@@ -64,7 +65,13 @@ class Keyboard(Teleoperator):
         *,
         terminal: int | None = None,
     ) -> None:
-        """terminal: file descriptor; standard input by default."""
+        """Create the keyboard; `connect` takes the terminal.
+
+        Args:
+            options: Settings of the keyboard.
+            clock: Monotonic time [s].
+            terminal: File descriptor of the terminal; None for standard input.
+        """
         super().__init__(options)
         self._clock, self._terminal = clock, terminal
         self._before: list[Any] | None = None  # modes of the terminal, to be restored

@@ -1,7 +1,8 @@
 """Leader arm: a teleoperator of LeRobot, such as the SO-101 leader, whose hand the robot's hand follows.
 
-It drives by the velocity of its hand, so that leader and robot need neither the same joints nor the same posture: lift it,
-move, let go, and begin again from anywhere. A model of the leader turns its motors into a hand, as for a LeRobot robot.
+The velocity of the leader's hand commands the velocity of the robot's hand. So both arms need neither the same joints nor the
+same posture: you may let the leader go, and begin again in any posture. A model of the leader converts its motor positions to
+the pose of its hand, as for a LeRobot robot.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy as np
 from typing_extensions import override
 
 from robo_real.arm import Array
-from robo_real.lerobot.arm_mapping import ArmFile, ArmMapping
-from robo_real.lerobot.device_process import Reading as DeviceReading
+from robo_real.bridged.arm_mapping import ArmMapping
+from robo_real.bridged.device_process import Reading as DeviceReading
+from robo_real.bridged.lerobot_process import LeRobotFile, lerobot_process
 from robo_real.rotations import Quaternion, between
 from robo_real.teleoperation.teleoperator import POLL, MotionSettings, Press, Reading, Teleoperator
 from robo_rl.errors import InvalidSetting, RoboRLError, RobotUnavailable, TeleoperatorUnavailable, require_allowed
@@ -26,9 +28,9 @@ from robo_rl.settings import settings_as
 from robo_rl.system.plain_files import read_yaml
 
 SILENT = 0.1
-"""[s] without a reading after which the leader counts as lost"""
+"""[s] without a new reading of the motors after which the leader counts as lost"""
 CLOSES, OPENS = 0.4, 0.6
-"""shares of the trigger's travel at which the gripper is closed and opened"""
+"""share of the trigger's travel below which the gripper is closed; share above which it is opened"""
 
 
 @dataclass(frozen=True)
@@ -36,18 +38,19 @@ class LeaderArmOptions(MotionSettings):
     """Settings of a leader arm."""
 
     config: Path | None = None
-    """YAML file that maps the leader to a model of it; needed"""
+    """required: YAML file that maps the leader's motors to a model of the leader"""
     python: str = "python"
-    """Interpreter of the environment with lerobot"""
+    """Python interpreter of the environment in which lerobot is installed"""
     linear_speed: float | None = 0.25
-    """[m/s] of the robot's hand, and beyond it the leader is too fast to follow"""
+    """[m/s] largest speed of the robot's hand; the robot falls behind a leader that is faster"""
     angular_speed: float | None = 2.0
-    """[rad/s] the same for rotations"""
+    """[rad/s] largest rotation speed of the robot's hand"""
     ratio: float = 1.0
-    """motion of the robot per motion of the leader"""
+    """motion of the robot's hand per motion of the leader's hand, 0.05 to 5"""
     dead_band: float = 0.02
+    """share of the largest speed that counts as rest, 0 to 0.9; the command grows from zero at its edge"""
     window: float = 0.06
-    """[s] over which velocities are measured"""
+    """[s] time over which the leader's velocity is measured, 0.02 to 0.5"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,11 +66,11 @@ class LeaderArmOptions(MotionSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaderConfig(ArmFile):
+class LeaderConfig(LeRobotFile):
     """Content of the YAML file."""
 
     teleoperator: Mapping[str, Any]
-    """LeRobot's config of the teleoperator, with `type`"""
+    """LeRobot's config of the teleoperator, with its `type`"""
 
 
 class LeaderArm(Teleoperator):
@@ -77,21 +80,26 @@ class LeaderArm(Teleoperator):
     keys = "move the leader arm to drive; its trigger closes and opens the gripper"
 
     def __init__(self, options: LeaderArmOptions | None = None) -> None:
-        """Raise InvalidSetting or UnknownName if the config contradicts itself."""
+        """Read the YAML file, if there is one. Raises InvalidSetting or UnknownName if it contradicts itself."""
         super().__init__(options)
         self._mapping: ArmMapping | None = None
         if self.settings.config is not None:
             path = self.settings.config
             config: LeaderConfig = settings_as(LeaderConfig, read_yaml(path), source=str(path))
             self._mapping = ArmMapping(config, path)
-            self._process = self._mapping.process(self.settings.python, "teleoperator", config.teleoperator)
+            self._process = lerobot_process(self.settings.python, "teleoperator", config.teleoperator, config, path.parent)
             self._name = f"leader arm {config.teleoperator.get('type')}"
         self._poses: deque[tuple[float, Array, Quaternion]] = deque()
         self._is_open: bool | None = None  # None before the first reading
 
     @override
     def connect(self) -> str:
-        """Start LeRobot's process; takes seconds. Raises InvalidSetting without a config."""
+        """Start LeRobot's process, which takes seconds, and return the name of the leader.
+
+        Raises:
+            InvalidSetting: There is no YAML file.
+            TeleoperatorUnavailable: The leader does not connect, or lacks a motor of the file.
+        """
         if self._mapping is None:
             raise InvalidSetting(
                 "A leader arm needs a file that maps it to a model.",
@@ -130,7 +138,7 @@ class LeaderArm(Teleoperator):
             self._process.close()
 
     def _deflections(self, mapping: ArmMapping, found: DeviceReading) -> dict[str, float]:
-        """Return the velocity of the hand as shares of the full speeds."""
+        """Return axis -> velocity of the leader's hand, times `ratio`, as a share of the largest speed, in [-1, 1]."""
         position, direction, _ = mapping.kinematics.hand(mapping.joints(found.values))
         if not self._poses or found.stamp > self._poses[-1][0]:
             self._poses.append((found.stamp, position, direction))

@@ -1,4 +1,4 @@
-"""Commands in units of the robot's action for readings of any device: the one place with dead-band, speeds and directions."""
+"""Conversion of the state of any device to actions of the robot: the one place with dead band, speeds and directions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from robo_rl.spec.environment import ActionSpec
 from robo_rl.types import Array
 
 SHARE = 0.4
-"""of the action's limit at full deflection, as on the console's page"""
+"""share of the action's limit at full deflection, as on the console's page"""
 SPEEDS = {"m": "linear_speed", "rad": "angular_speed"}
-"""unit of a displacement -> setting"""
+"""unit of a displacement -> name of the setting of its speed"""
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,21 @@ class Command:
     """Command of a device for one control period."""
 
     held: bool
+    """True if the person commands: the dead-man switch is held, or a device without one was deflected recently"""
     action: Array
-    """(A,) in [-1, 1]; the gripper's element is 0"""
+    """(A,) action in [-1, 1]; the gripper's element is always 0"""
 
 
 class MotionCommand:
-    """Conversion from deflections to an action of displacements."""
+    """Conversion from the deflections of a device to actions that displace the hand."""
 
     def __init__(self, settings: MotionSettings, action: ActionSpec) -> None:
-        """Raise InvalidSetting for a part that the action lacks, another kind of action, and a speed above its limit."""
+        """Create the conversion for the settings of a device and the spec of the robot's actions.
+
+        Raises:
+            InvalidSetting: The actions do not displace the hand, lack an element of `settings.axes`, or have a limit below
+                the speed that is set.
+        """
         self._spec, self._settings = action, settings
         period = action.control_period
         if not action.mode.startswith("end_effector_delta") or period is None:
@@ -49,9 +55,14 @@ class MotionCommand:
         self._moved = -np.inf
 
     def of(self, reading: Reading, now: float) -> Command:
-        """Return the command of a reading; now: monotonic time [s].
+        """Return the command for the state of a device.
 
-        Raises TeleoperatorUnavailable if a deflection is not finite.
+        Args:
+            reading: State of the device.
+            now: [s] Monotonic time of the state.
+
+        Raises:
+            TeleoperatorUnavailable: A deflection is not finite.
         """
         deflections = {axis: self._beyond_dead_band(axis, reading.axes.get(axis, 0.0)) for axis in self._axes}
         if reading.is_held is None and (any(deflections.values()) or any("gripper" in press for press in reading.presses)):
@@ -73,7 +84,10 @@ class MotionCommand:
 
 
 def _step(name: str, unit: str, limit: float, period: float, settings: MotionSettings) -> float:
-    """Return the displacement at full deflection in one control period, in the unit of a part of the action."""
+    """Return the displacement of the element `name` in one control period at full deflection, in its unit.
+
+    Raises InvalidSetting if the element is no displacement, or the speed that is set is above its limit.
+    """
     if unit not in SPEEDS:
         raise InvalidSetting(f"A device cannot drive {name!r}.", got=f"unit {unit}", allowed=" or ".join(SPEEDS))
     speed: float | None = getattr(settings, SPEEDS[unit])

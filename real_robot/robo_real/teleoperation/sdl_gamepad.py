@@ -15,7 +15,7 @@ from robo_rl.errors import MissingExtra, TeleoperatorUnavailable
 
 FULL = 32767
 STICKS = (0, 1, 2, 3)
-"""SDL_CONTROLLER_AXIS_LEFTX, LEFTY, RIGHTX, RIGHTY"""
+"""numbers of SDL_CONTROLLER_AXIS_LEFTX, LEFTY, RIGHTX, RIGHTY"""
 BUTTONS = {0: "a", 1: "b", 6: "start", 10: SWITCH, 11: "up", 12: "down", 13: "left"}
 """SDL_CONTROLLER_BUTTON_A, B, START, RIGHTSHOULDER, DPAD_UP, ... -> button"""
 ENVIRONMENT = {
@@ -30,11 +30,11 @@ class SDLGamepadSettings(GamepadSettings):
     """Settings of a gamepad through SDL."""
 
     index: int = 0
-    """Number of the gamepad, in the order of SDL."""
+    """number of the gamepad in SDL's order, from 0"""
 
 
 class SDLGamepad(Gamepad):
-    """Gamepad of any system."""
+    """Gamepad on any operating system, read through SDL."""
 
     options = SDLGamepadSettings
 

@@ -1,4 +1,4 @@
-"""A device's thread: reads it, speaks for it to the operator's state, and opens it again after it was lost."""
+"""Thread of a device: reads the device, reports its commands to the state of the operator, and opens it again after a loss."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ RETRY = 0.5
 
 
 class TeleoperatorSession:
-    """Session of a device beside the operator's page, or as the operator. It runs until `close`."""
+    """Session in which a person commands the robot with a device, until `close`.
+
+    The device is either the operator itself, or a further device of the operator who has the page open.
+    """
 
     def __init__(
         self,
@@ -39,11 +42,21 @@ class TeleoperatorSession:
         notify: Callable[[str], None],
         is_operator: bool = False,
     ) -> None:
-        """Open the device.
+        """Open the device and start its thread.
 
-        action: spec of the commands. stop: stops the robot; argument: origin of the stop; raises nothing.
-        rearm: re-arms the robot; raises RobotError. notify: shows a message to the operator.
-        is_operator: False if a page is the operator. Raises TeleoperatorUnavailable, InvalidSetting.
+        Args:
+            device: The device.
+            operator_state: State of the operator, to which commands and presses are reported.
+            hold_action: Action that holds the arm; it knows the last command of the gripper.
+            action: Spec of the robot's actions.
+            stop: Stops the robot; its argument is the origin of the stop. Must raise nothing.
+            rearm: Re-arms the robot; raises RobotError.
+            notify: Shows a message to the operator.
+            is_operator: True to make the device the operator; False if a page is the operator.
+
+        Raises:
+            TeleoperatorUnavailable: The device cannot be opened.
+            InvalidSetting: The device cannot command the robot's actions.
         """
         self._device, self._state, self._hold_action, self._action = device, operator_state, hold_action, action
         self._motion = MotionCommand(device.settings, action)
@@ -57,7 +70,7 @@ class TeleoperatorSession:
         opened.result()
 
     def close(self) -> None:
-        """Close the device; within an episode that is a loss if it is the operator."""
+        """Close the device. Within an episode this is a loss of contact if the device is the operator."""
         self._done.set()
         self._thread.join()
 
@@ -86,7 +99,7 @@ class TeleoperatorSession:
         self._tell(f"{self._name}: ready")
 
     def _join(self) -> None:
-        """Become the operator, or a device beside the page that is."""
+        """Become the operator, if that was asked for and there is none; else a device beside the operator's page."""
         self._is_operator = self._is_operator and self._state.acquire(self)
         if not self._is_operator:
             self._state.attach(self)
@@ -161,5 +174,5 @@ class TeleoperatorSession:
 
 
 def _in_thread(request: Callable[[], None]) -> None:
-    """Ask the robot for something in a thread: it may take seconds, and stops must be handled meanwhile."""
+    """Send a request to the robot in a thread, since it may take seconds, and stops must be handled meanwhile."""
     threading.Thread(target=request, name="request of a device", daemon=True).start()

@@ -1,8 +1,8 @@
 """3Dconnexion SpaceMouse, read as raw HID reports.
 
-Reports are numbered: 1 translation and 2 rotation of three 16-bit integers each, little-endian, in -350..350; newer models
-send all six in report 1; 3 is a bit mask of the buttons. The device's own axes are x right, y towards the operator, z down.
-While its cap is deflected a device reports every 8 to 16 ms; in the middle it is silent.
+Each report has a number. Report 1 has the translation and report 2 the rotation, as three little-endian 16-bit integers in
+-350..350; newer models send all six in report 1. Report 3 is a bit mask of the buttons. The device's own axes are x right, y
+towards the operator, z down. A device sends a report every 8 to 16 ms while its cap is deflected, and none while the cap rests.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ PRODUCTS = {
     (0x256F, 0xC641): "SpaceMouse Module",
     (0x256F, 0xC652): "Universal Receiver",
 }
-"""(vendor, product) -> name. The keyboard and mouse of the same makers are none."""
+"""(USB vendor, USB product) -> name of a SpaceMouse; the same vendors also make keyboards and mice"""
 MULTI_AXIS = (1, 8)
 """HID usage page and usage of a multi-axis controller"""
 TRANSLATION, ROTATION, BUTTONS = 1, 2, 3
 FULL = 350
-"""deflection in a report"""
+"""number in a report at full deflection"""
 MOST = 64
-"""[byte] of a report"""
+"""[byte] largest report"""
 MOST_REPORTS = 32
-"""taken by one reading"""
+"""largest number of reports that one call of `read` takes"""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class SpaceMouseOptions(MotionSettings):
     """Settings of a SpaceMouse."""
 
     serial: str = ""
-    """Serial number; needed if there are several."""
+    """serial number of the device; required if there are several"""
     silence: float = 0.1
-    """[s] without a report of a deflected cap that counts as loss (out of reach, or an empty battery); 0 for a model that
-    reports changes alone."""
+    """[s] without a report while the cap is deflected, after which the device counts as lost (out of range, or an empty
+    battery); 0 for a model that reports only changes"""
 
 
 class SpaceMouse(Teleoperator):
@@ -128,7 +128,7 @@ class SpaceMouse(Teleoperator):
             self._device = None
 
     def _report(self, timeout: int) -> list[int]:
-        """Return the next report, empty after `timeout` [ms]."""
+        """Return the bytes of the next report; an empty list if none comes within `timeout` [ms]."""
         try:
             found: list[int] = self._device.read(MOST, timeout)
         except (OSError, ValueError) as error:  # unplugged
@@ -136,7 +136,7 @@ class SpaceMouse(Teleoperator):
         return found
 
     def _take(self, report: bytes) -> list[Press]:
-        """Take a report into the state and return its presses; other reports, as of the battery, are ignored."""
+        """Update deflections and buttons by a report, and return its presses. Other reports, as of the battery, are ignored."""
         number, values = report[0], report[1:]
         if number in (TRANSLATION, ROTATION) and len(values) >= 6:
             self._heard = self._clock()
@@ -163,7 +163,7 @@ def _hid() -> ModuleType:
 
 
 def _is_spacemouse(info: dict[str, Any]) -> bool:
-    """Return whether an entry of `enumerate` is a cap; usage 0: not known to hidapi there."""
+    """Return whether an entry of hidapi's `enumerate` is the cap of a SpaceMouse; its usage is 0 if hidapi does not know it."""
     return (info["vendor_id"], info["product_id"]) in PRODUCTS and (info["usage_page"], info["usage"]) in (MULTI_AXIS, (0, 0))
 
 

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_rl import fitting
+from robo_rl.ensemble import Ensemble
 from robo_rl.errors import InvalidSetting, SpecMismatch, require_allowed
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.replay.rows import columns_of
-from robo_rl.rewards.ensemble import Ensemble
 from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
 from robo_rl.spec.environment import EnvironmentSpec

@@ -1,0 +1,55 @@
+"""Verdicts whether to train with something, by rules that are reported with their thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from robo_rl.evaluation.figures import Figure
+
+Grade = Literal["good", "middling", "bad", "not known", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Outcome of one rule."""
+
+    rule: str
+    """the rule, with its thresholds"""
+    outcome: Grade
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether to train with a reward or a world, and why."""
+
+    color: Literal["good", "middling", "bad", ""]
+    headline: str
+    findings: Sequence[Finding]
+
+    @property
+    def reasons(self) -> list[str]:
+        """The findings against it, worst first, or for it if there are none; then remarks."""
+        texts = {
+            outcome: [each.text for each in self.findings if each.outcome == outcome]
+            for outcome in ("bad", "not known", "middling", "note")
+        }
+        against = texts["bad"] or texts["middling"] + texts["not known"]
+        return (against or [each.text for each in self.findings if each.outcome == "good"]) + texts["note"]
+
+
+def graded(figure: Figure, good: float, useless: float) -> Grade:
+    """Return the grade of a figure, given a good and a useless value, by its interval.
+
+    - "good": the estimate is at or above `good`, the lower bound above `useless`
+    - "bad": the lower bound is at or below `useless`, the upper bound below `good`
+    - "not known": no data, or the interval contains both values
+    - "middling": otherwise
+    """
+    if not figure.is_measured or (figure.low <= useless and figure.high >= good):
+        return "not known"
+    if figure.low <= useless:
+        return "bad"
+    return "good" if figure.interval.estimate >= good else "middling"

@@ -1,4 +1,4 @@
-"""Measured numbers with their intervals, and the agreement of scores' order with the truth."""
+"""Measured numbers with confidence intervals, and rank agreement of scores and truth."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy.typing as npt
 from robo_rl.evaluation.statistics import Interval, percentile_interval
 
 RESAMPLES = 500
-"""Resamples of each bootstrap: enough for bounds at 2.5 %."""
+"""Number of bootstrap resamples: enough for bounds at 2.5 %."""
 Floats = npt.NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
-"""Maps counts of the episodes, (R, episodes), to one number for each of R resamples; NaN if it is undefined."""
+"""Returns one number for each of R resamples from the counts (R, episodes) of the episodes in them; NaN: undefined."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of an audit."""
+    """One measured number, with its interval."""
 
     interval: Interval
     n: int
@@ -29,17 +29,17 @@ class Figure:
 
     @property
     def is_measured(self) -> bool:
-        """True if there was data to measure it on."""
+        """True if there was data to compute it."""
         return bool(np.isfinite(self.interval.estimate))
 
     @property
     def low(self) -> float:
-        """The lower bound; the estimate itself if every resample gives the same."""
+        """Lower bound; the estimate if there is none."""
         return self.interval.low if np.isfinite(self.interval.low) else self.interval.estimate
 
     @property
     def high(self) -> float:
-        """The upper bound; the estimate itself if every resample gives the same."""
+        """Upper bound; the estimate if there is none."""
         return self.interval.high if np.isfinite(self.interval.high) else self.interval.estimate
 
     def to_json(self) -> dict[str, Any]:
@@ -52,20 +52,20 @@ class Figure:
 
 
 def unknown(of: str) -> Figure:
-    """Return the figure of a measure without data."""
+    """Return the figure of a number without data."""
     return Figure(Interval(np.nan, np.nan, np.nan), 0, of)
 
 
 def resampled(episodes: int, seed: int = 0) -> Floats:
-    """Return the counts of the episodes in each resample, (RESAMPLES, episodes)."""
+    """Return the counts of each episode in bootstrap resamples, (RESAMPLES, episodes)."""
     drawn = np.random.default_rng(seed).multinomial(episodes, np.full(episodes, 1 / episodes), size=RESAMPLES)
     return drawn.astype(np.float64)
 
 
 def by_episode(statistic: Statistic, episodes: int, *, n: int, of: str) -> Figure:
-    """Return a statistic of the counts of episodes, with its bootstrap interval over episodes.
+    """Return a statistic with its bootstrap interval over episodes.
 
-    Resamples on which it is undefined are left out.
+    Resamples with an undefined statistic are left out.
     """
     estimate = float(statistic(np.ones((1, episodes)))[0]) if episodes else np.nan
     if not np.isfinite(estimate):
@@ -76,14 +76,17 @@ def by_episode(statistic: Statistic, episodes: int, *, n: int, of: str) -> Figur
 
 
 def mean_of(values: npt.ArrayLike, of: str) -> Figure:
-    """Return the mean of the known values among (n,), one of each episode or clip."""
+    """Return the mean of the finite values among (n,), one for each episode or clip."""
     known = np.asarray(values, np.float64)
     known = known[np.isfinite(known)]
     return by_episode(lambda counts: counts @ known / counts.sum(1), len(known), n=len(known), of=of)
 
 
 def ratio_of(first: npt.ArrayLike, second: npt.ArrayLike, of: str) -> Figure:
-    """Return the mean of some values (n,) divided by that of others of the same episodes; unknown unless that is above 0."""
+    """Return the mean of some values (n,) divided by that of others of the same episodes.
+
+    Unknown unless the latter is above 0.
+    """
     pairs = np.stack([np.asarray(side, np.float64) for side in (first, second)])
     pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
 
@@ -103,21 +106,21 @@ NEAR = (0.5, 2.0)  # differences of close pairs, in units of the usual change of
 
 
 class PooledSteps(NamedTuple):
-    """Steps of all episodes one after the other, of which both numbers are known."""
+    """Steps of all episodes in a row for which score and truth are known."""
 
     scores: Floats
     """(N,)"""
     truth: Floats
     """(N,)"""
     episode: npt.NDArray[np.int64]
-    """(N,) number of the episode, from 0"""
+    """(N,) index of the episode"""
     episodes: int
     usual: float
-    """usual change of the truth in one step: the median of all nonzero changes; NaN without any"""
+    """usual change of the truth in a step: the median of all nonzero changes; NaN if there are none"""
 
 
 def pooled(scores: Sequence[Floats], truth: Sequence[Floats]) -> PooledSteps:
-    """Return the steps of episodes, each with scores (T,) and truth (T,), that are finite in both; evenly thinned if many."""
+    """Return the steps in which the episodes' scores (T,) and truth (T,) are finite; of too many steps, every n-th."""
     pairs = [(a, b, np.flatnonzero(np.isfinite(a) & np.isfinite(b))) for a, b in zip(scores, truth, strict=True)]
     pairs = [pair for pair in pairs if len(pair[2])]
     if not pairs:
@@ -133,7 +136,7 @@ def pooled(scores: Sequence[Floats], truth: Sequence[Floats]) -> PooledSteps:
 
 
 def step_correlation(steps: PooledSteps) -> Figure:
-    """Return Spearman's correlation over steps."""
+    """Return Spearman's correlation of scores and truth over steps."""
 
     def statistic(counts: Floats) -> Floats:
         pieces = np.array_split(counts, -(-len(counts) * len(steps.episode) // MOST_AT_ONCE))
@@ -143,14 +146,14 @@ def step_correlation(steps: PooledSteps) -> Figure:
 
 
 def episode_correlation(scores: Floats, truth: Floats) -> Figure:
-    """Return Spearman's correlation of two numbers of each episode (n,), over those that have both."""
+    """Return Spearman's correlation of two numbers of episodes (n,), over those for which both are finite."""
     known = np.isfinite(scores) & np.isfinite(truth)
     count = int(known.sum())
     return by_episode(lambda counts: rank_correlations(scores[known], truth[known], counts), count, n=count, of="episodes")
 
 
 def rank_correlations(first: Floats, second: Floats, counts: Floats) -> Floats:
-    """Return Spearman's correlations (R,) of two series (n,) whose members are counted `counts` (R, n) times."""
+    """Return Spearman's correlations (R,) of two series (n,) whose members occur `counts` (R, n) times."""
     middle = (counts.sum(1, keepdims=True) + 1) / 2
     ranks = [_ranks(side, counts) - middle for side in (first, second)]
     products = [np.einsum("rn,rn,rn->r", counts, ranks[a], ranks[b]) for a, b in ((0, 1), (0, 0), (1, 1))]
@@ -159,7 +162,7 @@ def rank_correlations(first: Floats, second: Floats, counts: Floats) -> Floats:
 
 
 def _ranks(values: Floats, counts: Floats) -> Floats:
-    """Return the mean rank (R, n) of each of some values (n,) among all that occur."""
+    """Return the mean ranks (R, n) of values (n,) that occur `counts` (R, n) times."""
     _, group = np.unique(values, return_inverse=True)
     order = np.argsort(group, kind="stable")
     sizes = np.add.reduceat(counts[:, order], np.flatnonzero(np.diff(group[order], prepend=-1)), axis=1)
@@ -168,7 +171,7 @@ def _ranks(values: Floats, counts: Floats) -> Floats:
 
 
 def pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
-    """Return the share of pairs of steps with different truth whose better step scores higher; equal scores count half."""
+    """Return the share of random pairs of steps that the scores order like the truth; equal scores count half."""
     random = np.random.default_rng(seed)
     if not len(steps.truth):
         return unknown("pairs")
@@ -178,7 +181,7 @@ def pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
 
 
 def close_pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
-    """Return the same for pairs whose truth differs by about one step's change; unknown if truth has few values."""
+    """Return pair_accuracy for pairs that differ in truth by about one step's change; unknown if truth varies too little."""
     if not np.isfinite(steps.usual):
         return unknown("close pairs")
     order = np.argsort(steps.truth, kind="stable")
@@ -194,7 +197,7 @@ def close_pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
 
 
 def _accuracy(steps: PooledSteps, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], of: str = "pairs") -> Figure:
-    """Return the accuracy over pairs; in a resample a pair occurs as often as its steps meet there."""
+    """Return the accuracy over given pairs; a pair's weight in a resample is the product of its episodes' counts."""
     if not len(first):
         return unknown(of)
     found = np.sign(steps.scores[second] - steps.scores[first]) * np.sign(steps.truth[second] - steps.truth[first])

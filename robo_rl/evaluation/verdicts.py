@@ -1,4 +1,4 @@
-"""Verdicts on what a person may train with: findings of rules that are stated with their thresholds."""
+"""Verdicts whether to train with something, by rules that are reported with their thresholds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Grade = Literal["good", "middling", "bad", "not known", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Finding of one rule."""
+    """Outcome of one rule."""
 
     rule: str
     """the rule, with its thresholds"""
@@ -23,7 +23,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on a reward or a world: train with it or not."""
+    """Whether to train with a reward or a world, and why."""
 
     color: Literal["good", "middling", "bad", ""]
     headline: str
@@ -31,7 +31,7 @@ class Verdict:
 
     @property
     def reasons(self) -> list[str]:
-        """Reasons against it, the worst first, or for it if there are none; then remarks."""
+        """The findings against it, worst first, or for it if there are none; then remarks."""
         texts = {
             outcome: [each.text for each in self.findings if each.outcome == outcome]
             for outcome in ("bad", "not known", "middling", "note")
@@ -41,10 +41,12 @@ class Verdict:
 
 
 def graded(figure: Figure, good: float, useless: float) -> Grade:
-    """Return the grade of a figure between a useless and a good value, its interval considered.
+    """Return the grade of a figure, given a good and a useless value, by its interval.
 
-    "good" at or above `good` and above `useless`; "bad" if it may be useless and is clearly below `good`; "not known"
-    if it may be either; "middling" in between.
+    - "good": the estimate is at or above `good`, the lower bound above `useless`
+    - "bad": the lower bound is at or below `useless`, the upper bound below `good`
+    - "not known": no data, or the interval contains both values
+    - "middling": otherwise
     """
     if not figure.is_measured or (figure.low <= useless and figure.high >= good):
         return "not known"

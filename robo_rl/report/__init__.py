@@ -1,4 +1,4 @@
-"""Write one HTML page about one or several runs: it needs no network, and suits phones and desktops."""
+"""Write an HTML page about one or more runs; it works offline, on phones and desktops."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from robo_rl.runs.run import write_text
 
 __all__ = ["ROBUSTNESS", "template", "write_report"]
 ROBUSTNESS = "robustness.html"
-"""Page of `robo-rl evaluate RUN --perturb PLAN`, in the run's folder."""
+"""Name of the page that `robo-rl evaluate RUN --perturb PLAN` writes into the run folder."""
 
 
 def write_report(runs: Sequence[Path], out: Path) -> Path:
-    """Write the report of run folders to `out` and return it; raises RunNotFound.
+    """Write the report on run folders to `out` and return `out`; raises RunNotFound.
 
-    Missing or damaged parts of a run are left out, with a note on the page.
+    Parts of a run that are missing or damaged are left out, with a warning on the page.
     """
     recorded = read_runs(runs)
     curves = Curves(recorded)
@@ -61,7 +61,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
 
 
 def template(name: str, package: str = __name__) -> jinja2.Template:
-    """Return the page `name`.html.jinja of a package, with the style of all pages."""
+    """Return the page template `name`.html.jinja of a package, with the common style."""
     environment = jinja2.Environment(
         autoescape=True,  # every text of a run is foreign: a recipe may say <script>
         undefined=jinja2.StrictUndefined,
@@ -74,7 +74,7 @@ def template(name: str, package: str = __name__) -> jinja2.Template:
 
 
 def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, list[tuple[str, Interval, Interval | None]]]]:
-    """Return each measure of the environment with its figures, and the share above its limit, by evaluation."""
+    """Return each of the environment's measures with its values, and shares above its limit, by evaluation."""
     known = dict.fromkeys(measure for _, each in judged for measure in each.measures)
     return [
         (
@@ -90,7 +90,7 @@ def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, l
 
 
 def _times(runs: Sequence[RecordedRun]) -> dict[str, Any]:
-    """Return a bar per run and the legend that they share: (activity, seconds, share of all time, colour)."""
+    """Return a bar for each run, and the common legend: (activity, seconds, share of the total, color)."""
     timed = [run for run in runs if run.time_split and run.seconds > 0]
     named = [name for name in dict.fromkeys(ACTIVITIES.values()) if name != OTHER]
     colors = dict(zip(named, (color for color in range(len(named) + 1) if color != GREY), strict=True)) | {OTHER: GREY}

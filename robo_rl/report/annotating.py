@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 MOST_MISSING = 0.5
-"""Share of missing answers, rewards or subgoals from which it is reported."""
+"""Share of missing answers, rewards or subgoals above which a warning is given."""
 
 
 def annotation_warnings(newest: Mapping[str, Any]) -> list[str]:
-    """Return warnings about a run, from the newest value of every tag."""
+    """Return warnings about a run, given the newest value of each log tag."""
     found, labels = [], f"{newest.get('annotation/labels', 0.0):.0f} labels"
     if "annotation/captions" in newest:
         labels += f" of {newest['annotation/captions']:.0f} captions"
@@ -34,7 +34,7 @@ def annotation_warnings(newest: Mapping[str, Any]) -> list[str]:
 
 
 def _ends(newest: Mapping[str, Any], part: str) -> str:
-    """Return ": 3 cut, 1 refused", from the counts of a part of the tags; empty without any."""
+    """Return the status counts of one part of the log, such as ": 3 cut, 1 refused"; empty if there are none."""
     start = f"{part}/status_"
     counts = {tag.removeprefix(start).replace("_", " "): value for tag, value in newest.items() if tag.startswith(start)}
     ends = ", ".join(f"{value:.0f} {status}" for status, value in sorted(counts.items(), key=lambda each: -each[1]) if value)

@@ -1,4 +1,4 @@
-"""Small line charts and bars as inline SVG; colours come from the page's light or dark style."""
+"""Small line charts and bars as inline SVG, with the colors of the page's light or dark style."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 16.0, 10.0, 38.0
 MOST_POINTS = 240  # of one line; more cannot be distinguished
 LARGEST = 1e300
-"""Values from here on, infinity and NaN are not drawn: the difference of two of them may be infinite."""
+"""Values of this size and above, infinity and NaN are not drawn: the difference of two of them could be infinite."""
 COLORS = 8
 GREY = 8
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line; y values are NaN-free."""
+    """One line; its values are not NaN."""
 
     label: str
     color: int
@@ -28,24 +28,24 @@ class Series:
     band: Sequence[tuple[float, float, float]] = ()
     """(x, low, high) of a confidence interval"""
     faint: bool = False
-    """A thin line without markers, for background."""
+    """True for a thin background line without markers."""
     marked: bool = True
-    """Whether each point has a marker; of many points they would hide the line."""
+    """True if each point has a marker; many markers would hide the line."""
 
 
 @dataclass(frozen=True)
 class Across:
-    """Horizontal axis, from 0 on."""
+    """Horizontal axis, starting at 0."""
 
     title: str = "training steps"
     place: str = "step"
-    """one place on it"""
+    """name of one value on it"""
     whole: bool = False
-    """True if only whole numbers are places, such as those of trials."""
+    """True if ticks are at whole numbers only, as for trials"""
 
 
 class Axes:
-    """Maps values to places on the drawing."""
+    """Converts values to coordinates in the drawing."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class Axes:
         self.y_ticks = ticks(self.y_low, self.y_high)
 
     def x(self, value: float) -> float:
-        """Return the place from the left."""
+        """Return the coordinate from the left."""
         return round(LEFT + value / self.x_high * (WIDTH - LEFT - RIGHT), 1)
 
     def y(self, value: float) -> float:
-        """Return the place from the top."""
+        """Return the coordinate from the top."""
         share = (value - self.y_low) / (self.y_high - self.y_low)
         return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
 
@@ -83,9 +83,9 @@ def line_chart(
     across: Across = Across(),
     limit: float | None = None,
 ) -> Markup:
-    """Return an SVG of lines, over training steps by default, or an empty one if there is nothing to draw.
+    """Return lines as SVG, over training steps by default; empty if there is nothing to draw.
 
-    limit: value that is drawn as a dashed horizontal line.
+    limit: value drawn as a dashed horizontal line.
     """
     series = [one for one in series if one.points]
     if not series:
@@ -101,7 +101,7 @@ def line_chart(
 
 
 def bar_chart(counts: Sequence[int], edges: Sequence[float], *, title: str, across: str) -> Markup:
-    """Return an SVG of a histogram: counts (n,) between edges (n+1,), or an empty one if there is nothing to draw."""
+    """Return a histogram as SVG: counts (n,) between edges (n+1,); empty if all counts are 0."""
     if not any(counts):
         return Markup("")
     low, high, most = edges[0], edges[-1], max(counts)
@@ -134,7 +134,7 @@ def _axis_title(text: str) -> Markup:
 
 
 def share_bar(shares: Mapping[str, float], colors: Mapping[str, int], *, title: str) -> Markup:
-    """Return one horizontal bar cut into shares."""
+    """Return a horizontal bar divided into shares, as SVG."""
     total = sum(shares.values()) or 1.0
     left, parts = 0.0, []
     for name, value in shares.items():
@@ -151,7 +151,7 @@ def share_bar(shares: Mapping[str, float], colors: Mapping[str, int], *, title: 
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Return about `count` round numbers (1, 2, 2.5 or 5 times a power of ten) within [low, high]; low < high."""
+    """Return about `count` round numbers (1, 2, 2.5 or 5 times a power of ten) in [low, high]; low < high."""
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
@@ -160,7 +160,7 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
 
 
 def short(value: float) -> str:
-    """Return 20000 as "20k" and 1500000 as "1.5M"."""
+    """Return a number as short text, such as "20k" for 20000 and "1.5M" for 1500000."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
@@ -168,7 +168,7 @@ def short(value: float) -> str:
 
 
 def thinned(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most MOST_POINTS of the finite points, the last one included."""
+    """Return at most MOST_POINTS of the finite points, including the last."""
     kept = [point for point in points if abs(point[1]) < LARGEST]
     stride = max(1, math.ceil(len(kept) / MOST_POINTS))
     return kept[::-1][::stride][::-1]

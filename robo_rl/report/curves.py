@@ -1,4 +1,4 @@
-"""Curves of runs as charts: evaluations with their intervals, and every metric of the log."""
+"""Curves of runs as charts: evaluations with confidence intervals, and all metrics of the log."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from robo_rl.report.hacking import MODEL
 from robo_rl.report.reading import RecordedRun
 
 Charts = list[tuple[str, Markup]]
-"""(title, drawing) of charts that show something."""
+"""(title, drawing) of the charts that are not empty."""
 MEAN = 5
-"""Colour of the mean over seeds if each seed has its own colour."""
+"""Color of the mean over seeds if each seed has its own color."""
 
 
 class Curves:
-    """Curves of several runs; a colour stands for a recipe, or for a seed if there is one recipe alone."""
+    """Curves of several runs; each recipe has a color, or each seed if there is only one recipe."""
 
     def __init__(self, runs: Sequence[RecordedRun]) -> None:
         self.runs = runs
@@ -36,12 +36,12 @@ class Curves:
 
     @property
     def groups(self) -> list[list[RecordedRun]]:
-        """Runs by recipe: those of a group differ in their training seed only."""
+        """The runs by recipe: those in a group differ only in their training seed."""
         return [[self.runs[index] for index in group] for group in self._groups]
 
     @cached_property
     def legend(self) -> list[tuple[str, int]]:
-        """(name, colour) of each line."""
+        """(name, color) of each line."""
         if len(self._groups) == 1:
             return [(run.label, color) for run, color in zip(self.runs, self.colors, strict=True)]
         names = [group[0].name for group in self.groups]
@@ -50,7 +50,7 @@ class Curves:
         return [(label, color) for color, label in enumerate(labels)]
 
     def evaluations(self, *, means: bool = False) -> Charts:
-        """Return success, return and costs over steps; means: also draw the mean over seeds of a recipe, with their range."""
+        """Return success, return and costs over steps; means: also draw each recipe's mean over seeds, with its range."""
         success, returns, models = list[Series](), list[Series](), list[Series]()
         for run, color in zip(self.runs, self.colors, strict=True):
             rates = [(step, e.success_rate) for step, e in run.curve if e.success_rate is not None]
@@ -69,7 +69,7 @@ class Curves:
         return [(title, chart) for title, chart in charts if chart]
 
     def _costs(self) -> Charts:
-        """Return a chart of each measure that has a limit."""
+        """Return a chart for each measure with a limit."""
         evaluations = [evaluation for run in self.runs for _, evaluation in run.curve]
         measures = dict.fromkeys(each for e in evaluations for each in e.measures if each.limit is not None)
         charts = []
@@ -84,7 +84,7 @@ class Curves:
         return charts
 
     def metrics(self, wanted: Callable[[str], bool]) -> Charts:
-        """Return a chart of each tag of the log that is wanted."""
+        """Return a chart for each log tag for which `wanted` is True."""
         tags = dict.fromkeys(tag for run in self.runs for line in run.metrics for tag in line if wanted(tag))
         charts = []
         for tag in tags:
@@ -93,9 +93,9 @@ class Curves:
         return [(tag, chart) for tag, chart in charts if chart]
 
     def _with_means(self, series: Sequence[Series]) -> list[Series]:
-        """Replace the evaluations of several seeds by a faint line each, and add their mean with the range as band.
+        """Make the evaluations of a recipe's seeds faint, and add their mean, with their range as band.
 
-        series: training and evaluations of each run in turn.
+        series: for each run, training and then evaluations.
         """
         found = list(series)
         for number, group in enumerate(self._groups):

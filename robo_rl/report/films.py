@@ -1,4 +1,4 @@
-"""Embed films in the page: the mp4 itself while there is room, then a strip of pictures."""
+"""Embed films in the page: the mp4 while there is room, after that a row of pictures."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ STRIP_WIDTH = 240  # [pixels] of one of them
 
 @dataclass(frozen=True)
 class Film:
-    """One film as the page shows it."""
+    """A film as shown on the page."""
 
     caption: str
     outcome: str
     """"success", "failure" or ""."""
     poster: str
-    """Data address of a picture."""
+    """Data URL of a picture."""
     source: str | None
-    """Data address of the mp4, or None if it would not fit."""
+    """Data URL of the mp4; None if it is too large for the page."""
     strip: list[str]
-    """Data addresses of pictures, in place of a film."""
+    """Data URLs of pictures that replace the film."""
 
 
 def embed_films(runs: Sequence[RecordedRun]) -> list[Film]:

@@ -14,11 +14,11 @@ import numpy as np
 
 MODEL = "reward/model_return"
 TRUTHS = ("rollout/success_rate", "rollout/ep_rew_mean")
-"""Tags of what the environment itself says; the first one that a run has logged is used."""
+"""Tags of the environment's own success rate and return; the first one logged by a run is used."""
 FEWEST = 8
-"""Fewest log lines in the last half of training; with fewer there is no probe."""
+"""Smallest number of log lines in the last half of training for the test."""
 SMALLEST_FALL = 0.05
-"""Smallest fall of a success rate that counts: 0.05 is the standard error of a mean over 100 episodes."""
+"""A success rate must fall by more than this: 0.05 is the standard error of a mean over 100 episodes."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class HackingProbe:
     truth: str
     """Log tag of the environment's value, one of `TRUTHS`."""
     correlation: float | None
-    """Correlation of the two over the log lines; None if one of them did not change."""
+    """Correlation of the two over the log lines; None if one of them is constant."""
     model_change: float
-    """Change of the model's return along a fitted line, from the beginning of the half to its end."""
+    """Change of the model's return on a fitted line, from the start of the half to its end."""
     truth_change: float
     """The same for the environment's value."""
 
@@ -57,9 +57,9 @@ class HackingProbe:
 
 
 def probe(metrics: Sequence[Mapping[str, Any]]) -> HackingProbe | None:
-    """Return the probe of a run's log; None if no reward model gave rewards, or too little was logged.
+    """Return the test of a run's log; None without rewards from a model, or with too few log lines.
 
-    metrics: the lines of the log, each a mapping tag -> value.
+    metrics: lines of the log, each a mapping tag -> value.
     """
     truth = next((tag for tag in TRUTHS if any(_is_number(line.get(tag)) for line in metrics)), None)
     rows = [
@@ -77,7 +77,7 @@ def probe(metrics: Sequence[Mapping[str, Any]]) -> HackingProbe | None:
 
 
 def _change(steps: Any, values: Any) -> float:
-    """Return how far the fitted line rises over all steps."""
+    """Return the change of a fitted line over all steps."""
     centred = steps - steps.mean()
     return float((centred @ (values - values.mean())) / (centred @ centred) * np.ptp(steps))
 

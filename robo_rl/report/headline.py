@@ -1,4 +1,4 @@
-"""Headline of a report: one sentence and one number."""
+"""Headline of a report: a sentence and a number."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from robo_rl.evaluation.statistics import Interval
 from robo_rl.report.reading import RecordedRun
 
 FAILED = 0.1
-"""Success rate below which a task counts as not learned, if the whole interval lies below."""
+"""Success rate below which a task counts as not learned, if the whole interval is below it."""
 UNDECIDED = 0.5
-"""Width of an interval from which nothing can be said: fewer than about 13 episodes at a rate of one half."""
+"""Width of an interval above which there are too few episodes to tell: about 13 at a rate of 0.5."""
 VERDICTS = (
     ((0.0, FAILED), "It has not learned the task.", "bad"),
     ((0.9, 2.0), "It solves the task reliably.", "good"),
@@ -22,19 +22,19 @@ VERDICTS = (
     ((0.3, 2.0), "It solves the task often, but not reliably.", "middling"),
     ((0.0, 2.0), "It solves the task now and then; more training, or another recipe, is needed.", "middling"),
 )
-"""((least lower end, upper end below), sentence, colour) of an interval; the first that fits counts."""
+"""((smallest lower bound, limit of the upper bound), sentence, color); the first that fits an interval is used."""
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The result of the runs of one recipe."""
+    """Result of the runs of one recipe."""
 
     task: str
     recipe: str
     number: str
     """Success rate, mean return, or a dash."""
     meaning: str
-    """Meaning of the number, with its interval and n."""
+    """Meaning of the number, with its interval and number of episodes."""
     verdict: str
     caveat: str
     color: str
@@ -43,7 +43,7 @@ class Headline:
 
 
 def headline(runs: Sequence[RecordedRun]) -> Headline:
-    """Return the headline of runs that differ in their training seed only."""
+    """Return the headline for runs that differ only in their training seed."""
     finals = [run.final for run in runs if run.final is not None]
     first = runs[0]
     number, meaning, verdict, color = _result(runs, finals)
@@ -68,7 +68,7 @@ def headline(runs: Sequence[RecordedRun]) -> Headline:
 
 
 def _judged_policy(runs: Sequence[RecordedRun]) -> dict[str, str]:
-    """Return which policy the number is of, if a run has kept a better one of the evaluations during its training."""
+    """Return which policy the number belongs to, if a run kept a better one from an evaluation during training."""
     better = [(run, found) for run in runs if (found := run.best) is not None and found[0] != run.steps]
     if not better:
         return {}
@@ -82,7 +82,7 @@ def _judged_policy(runs: Sequence[RecordedRun]) -> dict[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """Return 292.4 as "4 min 52 s"."""
+    """Return seconds as text, such as "4 min 52 s" for 292.4."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -90,7 +90,7 @@ def duration(seconds: float) -> str:
 
 
 def verdict(rate: Interval, successes: int, episodes: int) -> tuple[str, str]:
-    """Return a sentence and a colour for a success rate, judged by its interval rather than by its estimate.
+    """Return a sentence and a color for a success rate, mainly from its interval, not its estimate.
 
     rate: of `successes` in `episodes`.
     """
@@ -132,7 +132,7 @@ def _verdict_of(final: Evaluation, rate: Interval) -> tuple[str, str]:
 
 
 def _reward_source(run: RecordedRun) -> dict[str, str]:
-    """Return the source of the training rewards unless it is the environment."""
+    """Return the source of the training rewards; empty if it is the environment."""
     reward = run.facts.get("reward")
     if not isinstance(reward, dict) or "model" not in reward:
         return {}

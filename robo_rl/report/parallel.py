@@ -19,7 +19,7 @@ LETTER = 7.5  # width of one, about
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting, from low to high or over choices."""
+    """A setting: a number from low to high, or one of some choices."""
 
     title: str
     low: float = 0.0
@@ -28,7 +28,7 @@ class Axis:
     choices: Sequence[Any] = ()
 
     def share(self, value: Any) -> float:
-        """Return the place of a value, 0 at the lower end and 1 at the upper."""
+        """Return the position of a value: 0 at the lower end, 1 at the upper."""
         if self.choices:
             return self.choices.index(value) / max(len(self.choices) - 1, 1)
         low, high, found = (math.log(each) if self.log else each for each in (self.low, self.high, value))
@@ -36,14 +36,14 @@ class Axis:
 
     @property
     def ends(self) -> list[tuple[float, str]]:
-        """Places and their words."""
+        """Positions and texts of the labels."""
         if self.choices:
             return [(self.share(choice), json.dumps(choice)) for choice in self.choices]
         return [(0.0, short(self.low)), (1.0, short(self.high))]
 
 
 def parallel_chart(axes: Sequence[Axis], lines: Sequence[tuple[str, str, Mapping[str, Any]]], *, title: str) -> Markup:
-    """Return an SVG, an empty one without lines; `lines` are (class of the style, label, value by title of an axis)."""
+    """Return the drawing as SVG, empty without lines; lines: (style class, label, value by axis title)."""
     if not lines:
         return Markup("")
     spacing = max(SPACING, (WIDTH - 2 * SIDE) / max(len(axes) - 1, 1))

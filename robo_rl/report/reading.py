@@ -1,4 +1,7 @@
-"""Read a run folder for its report, also an unfinished one: missing or damaged files give warnings, except for the recipe."""
+"""Read a run folder for its report, even of an unfinished run.
+
+Missing or damaged files give warnings; only the recipe is required.
+"""
 
 from __future__ import annotations
 
@@ -37,20 +40,20 @@ OTHER = ACTIVITIES["time/other_s"]
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """Contents of one run's folder."""
+    """Contents of a run folder."""
 
     path: Path
     recipe_text: str
     recipe: dict[str, Any]
     facts: dict[str, Any]
-    """Content of run.json."""
+    """Contents of run.json."""
     spec: EnvironmentSpec | None
     metrics: list[dict[str, Any]]
     evaluations: list[tuple[int, Evaluation]]
-    """(step, outcome) during training, in order"""
+    """(step, evaluation) during training, in order"""
     final: Evaluation | None
     elsewhere: dict[str, Evaluation] = field(default_factory=dict)
-    """Name -> evaluation of the finished policy outside of its training, such as in another environment."""
+    """Name -> evaluation of the finished policy apart from its training, such as in another environment."""
     warnings: list[str] = field(default_factory=list)
     label: str = ""
     """Short name, unique within a report."""
@@ -62,7 +65,7 @@ class RecordedRun:
 
     @property
     def group(self) -> str:
-        """The recipe without its seed, as JSON: equal for runs that differ in their training seed only."""
+        """The recipe without its seed, as JSON: equal for runs that differ only in their training seed."""
         return json.dumps({key: value for key, value in self.recipe.items() if key != "seed"}, sort_keys=True, default=str)
 
     @property
@@ -77,7 +80,7 @@ class RecordedRun:
 
     @cached_property
     def newest(self) -> dict[str, Any]:
-        """Tag -> its newest logged value."""
+        """Newest logged value of each tag."""
         merged: dict[str, Any] = {}
         for line in self.metrics:
             merged |= line
@@ -85,7 +88,7 @@ class RecordedRun:
 
     @property
     def steps(self) -> int:
-        """Environment steps taken, as far as they were logged."""
+        """Number of environment steps, according to the log."""
         return int(self.newest.get("step", 0))
 
     @property
@@ -95,44 +98,44 @@ class RecordedRun:
 
     @cached_property
     def time_split(self) -> dict[str, float]:
-        """Activity -> [s] spent on it; untimed seconds are under OTHER. The values add up to the seconds of the run."""
+        """[s] time for each activity, the rest under OTHER; the values add up to the run's duration."""
         split = {text: float(self.newest[tag]) for tag, text in ACTIVITIES.items() if tag in self.newest}
         rest = self.seconds - sum(split.values())
         return split | ({OTHER: split.get(OTHER, 0.0) + rest} if split and rest > 0 else {})
 
     @property
     def best(self) -> tuple[int, Evaluation] | None:
-        """(step, outcome) of the best policy in the evaluations of the training, if the run has kept it."""
+        """(step, evaluation) of the best policy in the evaluations during training; None if the run did not keep it."""
         step = best_step(self.path)
         return next(((at, found) for at, found in self.evaluations if at == step), None)
 
     @property
     def judged(self) -> list[tuple[str, Evaluation]]:
-        """The final evaluation and those of elsewhere, each with a short name."""
+        """The final evaluation and those in `elsewhere`, each with a short name."""
         final = [] if self.final is None else [(self.label, self.final)]
         return final + [(f"{self.label}, {name}", evaluation) for name, evaluation in self.elsewhere.items()]
 
     @property
     def curve(self) -> list[tuple[int, Evaluation]]:
-        """(step, evaluation), in order; at the last step only the final evaluation, which has more episodes."""
+        """(step, evaluation) in order; the last step has only the final evaluation, which has more episodes."""
         if self.final is None:
             return self.evaluations
         return [(step, evaluation) for step, evaluation in self.evaluations if step < self.steps] + [(self.steps, self.final)]
 
 
 class RunFiles:
-    """Files of a run folder. Each is parsed again only if it has changed, so that a running training may be read often."""
+    """The files of a run folder; each is parsed again only after a change, so that a running training can be read often."""
 
     def __init__(self, path: Path, metrics: Callable[[], list[dict[str, Any]]] | None = None) -> None:
-        """metrics: reads metrics.jsonl; by default it is read as a whole."""
+        """metrics: reads metrics.jsonl; by default the whole file is read."""
         self.path = path
         self._metrics = metrics or Run(path).metrics
         self._parsed: dict[str, tuple[tuple[int, ...], Any, str]] = {}
 
     def recorded(self, *, is_over: bool = True) -> RecordedRun:
-        """Return the folder's present content; is_over: warn of missing parts.
+        """Return the present contents of the folder; is_over: warn of missing parts.
 
-        Raises RunNotFound, RunError or InvalidSetting for a bad recipe.
+        Raises RunNotFound, or RunError or InvalidSetting for a bad recipe.
         """
         path, run = self.path, Run(self.path)
         if not (path / "recipe.yaml").is_file():
@@ -160,7 +163,7 @@ class RunFiles:
         return replace(recorded, warnings=warnings + _warnings(recorded, is_over=is_over))
 
     def _attempt(self, file: str, read: Callable[[], Any], otherwise: Any) -> tuple[Any, str]:
-        """Return the content of a file, or `otherwise`, and a warning."""
+        """Return the contents of a file, or `otherwise`, and a warning."""
         try:
             now = (self.path / file).stat()
         except OSError:
@@ -172,12 +175,12 @@ class RunFiles:
 
 
 def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
-    """Return the runs with labels that tell them apart; raises RunNotFound, or RunError or InvalidSetting for a bad recipe."""
+    """Return the runs with unique labels; raises RunNotFound, or RunError or InvalidSetting for a bad recipe."""
     return labelled([RunFiles(Path(path)).recorded() for path in paths])
 
 
 def labelled(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
-    """Return runs with labels that tell them apart."""
+    """Return the runs with unique labels."""
     names = {run.group: run.name for run in runs}
     one_name = len(set(names.values())) == 1
     labels = [f"seed {run.seed}" if one_name else f"{run.name}, seed {run.seed}" for run in runs]

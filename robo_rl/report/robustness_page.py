@@ -1,4 +1,4 @@
-"""Write the robustness of a policy as one HTML page of heat maps."""
+"""Write the robustness of a policy as an HTML page with heat maps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from robo_rl.report.charts import LEFT, WIDTH
 from robo_rl.runs.run import write_text
 
 ROW, TOP = 34.0, 8.0
-"""Height of a row of a heat map, and space above the first, in units of the drawing."""
+"""Height of a heat map's row, and space above the first row, in units of the drawing."""
 
 
 def write_robustness(found: Robustness, out: Path, *, policy: str) -> Path:
-    """Write the page to `out` and return it; policy: its name, such as that of its run."""
+    """Write the page to `out` and return `out`; policy: its name, such as that of its run."""
     number = ".0%" if found.is_rate else ".4g"
     figures = [found.figure(cell).estimate for cell in found.plan.cells]
     low, high = (0.0, 1.0) if found.is_rate else (min(figures), max(figures))
@@ -45,7 +45,7 @@ def write_robustness(found: Robustness, out: Path, *, policy: str) -> Path:
 
 
 def heat_map(found: Robustness, grid: Grid, limits: tuple[float, float]) -> Markup:
-    """Return the cells of a grid as an SVG, the better the darker; limits: lowest and highest figure of the scale."""
+    """Return a grid as SVG, darker for better; limits: smallest and largest value of the scale."""
     rows, columns = grid.rows.values, grid.columns.values
     width = (WIDTH - LEFT) / len(columns)
     parts = []

@@ -1,4 +1,4 @@
-"""Write a sweep as one HTML page: the best trial with its uncertainty, the importance of settings, every trial."""
+"""Write a sweep as an HTML page: the best trial with its uncertainty, the importance of settings, all trials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Facts = Mapping[str, Any]
 
 
 def write_sweep(facts: Facts, out: Path) -> Path:
-    """Write the page of a sweep.json of `robo-rl sweep` to `out` and return it."""
+    """Write the page for the contents of a sweep.json of `robo-rl sweep` to `out` and return `out`."""
     page = template("sweep").render(
         facts=facts,
         states=Counter(each["state"] for each in facts["trials"]),
@@ -34,7 +34,7 @@ def write_sweep(facts: Facts, out: Path) -> Path:
 
 
 def _history(facts: Facts) -> Markup:
-    """Return the objective of each complete trial, and the best until then."""
+    """Return a chart of the objective of complete trials, and of the best so far."""
     complete = [(float(each["number"]), float(each["value"])) for each in facts["trials"] if each["value"] is not None]
     best = [(number, max(value for _, value in complete[: index + 1])) for index, (number, _) in enumerate(complete)]
     bands = [(float(e["number"]), *e["interval"][1:]) for e in facts["trials"] if e["interval"] and None not in e["interval"]]
@@ -45,7 +45,7 @@ def _history(facts: Facts) -> Markup:
 
 
 def _parallel(facts: Facts) -> Markup:
-    """Return all trials as lines over the settings; those that were not trained to their end have no objective."""
+    """Return all trials as lines over the settings; the unfinished ones have no objective."""
     axes = [Axis(path, **{key: value for key, value in each.items() if key != "step"}) for path, each in facts["space"].items()]
     values = [each["value"] for each in facts["trials"] if each["value"] is not None]
     if values:

@@ -1,1 +1,1 @@
-"""The audit of a reward: its agreement with the recorded truth, its scores of spoilt clips, and the verdict."""
+"""Audit of a reward: its agreement with the recorded truth, its scores of spoilt clips, and a verdict."""

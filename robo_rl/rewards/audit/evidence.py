@@ -1,7 +1,7 @@
-"""Gather a reward's labels of every episode and of spoilt copies of some, with the recorded progress.
+"""Collect a reward's labels of all episodes and of spoilt copies of some, and the recorded progress.
 
-A sound reward labels a spoilt clip differently, or the same, depending on the control. A control returns another episode of
-as many steps and never changes the one it is given. A reward is compared with the true progress, and never sees it.
+A spoilt copy is made by a control; some controls must change the labels of a sound reward, others must not. A control returns
+an episode with as many steps and never changes its argument. The true progress is only compared with; the reward never sees it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Floats = npt.NDArray[np.float64]
 
 
 class Progress(NamedTuple):
-    """A measure of true progress."""
+    """A measure of the true progress."""
 
     words: str
     of: Callable[[Episode], Floats]
-    """Returns the progress (T,) after each step of an episode; NaN if it is not known."""
+    """Returns the progress (T,) after each step of an episode; NaN where it is unknown."""
 
     def __str__(self) -> str:
         return self.words
 
 
 def _time_to_success(rest: str) -> Progress:
-    """Minus the steps left until an episode succeeds; unknown for episodes that do not succeed."""
+    """Return the progress "minus the number of steps until the episode succeeds"; unknown for other episodes."""
     del rest
 
     def of(episode: Episode) -> Floats:
@@ -47,7 +47,7 @@ def _time_to_success(rest: str) -> Progress:
 
 
 def _reward(term: str) -> Progress:
-    """The recorded reward, or one of its terms; raises UnknownName for a term that was not recorded."""
+    """Return the progress "recorded reward", or one of its terms; its function raises UnknownName for a term not recorded."""
 
     def of(episode: Episode) -> Floats:
         if term and term not in episode.reward_terms:
@@ -58,13 +58,13 @@ def _reward(term: str) -> Progress:
 
 
 def _running_sum(term: str) -> Progress:
-    """The sum so far of the recorded reward or one of its terms, for rewards that pay differences."""
+    """Return the progress "sum so far of the recorded reward, or of a term", for rewards that pay differences."""
     reward = _reward(term)
     return Progress(f"the sum so far of {reward}", lambda episode: np.cumsum(reward.of(episode)))
 
 
 def _nearness(rest: str) -> Progress:
-    """Minus the distance of two observations, or the length of one, such as that from gripper to goal."""
+    """Return the progress "minus the distance of two observations, or length of one", such as that from gripper to goal."""
     names = tuple(rest.split(","))
     if not all(names) or len(names) > 2:
         raise InvalidSetting("near: takes one observation or two.", got=rest, allowed="near:NAME or near:NAME,NAME")
@@ -97,7 +97,7 @@ def progress_of(text: str) -> Progress:
 
 
 class Control(NamedTuple):
-    """A kind of spoilt clips."""
+    """A way to spoil an episode."""
 
     name: str
     apply: Callable[[Episode, np.random.Generator], Episode]
@@ -126,30 +126,30 @@ def _unrewarded(episode: Episode, _: np.random.Generator) -> Episode:
 
 
 BLANK_PICTURES = Control("blank pictures", _blackened)
-"""Every picture is black: rewards that remain do not come from the pictures."""
+"""All pictures are black: labels that stay the same do not depend on pictures."""
 SHUFFLED_TIME = Control("time-shuffled clips", _shuffled)
-"""All but the first observation in an order by chance: values that still rise are read from the clock."""
+"""All observations except the first are in random order: scores that still rise follow the clock."""
 REVERSED = Control("reversed clips", _reversed)
-"""Backwards in time: progress is undone."""
+"""Time runs backwards: progress is undone."""
 LOITERING = Control("loitering clips", _held)
-"""From the middle on nothing moves any more."""
+"""Nothing moves in the second half."""
 HIDDEN_REWARDS = Control("recorded rewards hidden", _unrewarded)
-"""Without recorded rewards and success: labels that change were read from them."""
+"""Without recorded rewards and success: labels that change were computed from them."""
 WRONG_TEXT = "wrong text"
 
 
 def wrong_text(text: str) -> Control:
-    """Return the control with another instruction; text: empty if the reward gets the wrong words in another way."""
+    """Return the control with another instruction; text: empty if the reward gets its wrong words in another way."""
     return Control(WRONG_TEXT, lambda episode, _: replace(episode, instruction=text or episode.instruction))
 
 
 def held_from(steps: int) -> int:
-    """Return the step from which LOITERING holds an episode of that many steps still: its first half is real."""
+    """Return the step from which LOITERING holds an episode of so many steps still; the steps before are real."""
     return (steps + 1) // 2
 
 
 def pictures_in(episode: Episode) -> Mapping[str, Array]:
-    """Return the observations that are pictures."""
+    """Return the observations that are pictures, by name."""
     return {name: array for name, array in episode.observations.items() if array.dtype == np.uint8 and array.ndim == 4}
 
 
@@ -158,34 +158,34 @@ def _with_rows(episode: Episode, rows: npt.NDArray[np.int64]) -> Episode:
 
 
 class ClipScores(NamedTuple):
-    """Scores of one episode or clip; NaN if a label is missing."""
+    """Scores of an episode or clip; NaN where a label is missing."""
 
     rewards: Floats
     """(T,) as paid to a learner"""
     scores: Floats
-    """(T,) progress as the reward sees it: the level behind the rewards"""
+    """(T,) progress according to the reward: the level that the rewards are computed from"""
 
 
 Shape = Callable[[Floats], Floats]
-"""Makes scores (T,) of rewards (T,)."""
+"""Returns scores (T,) computed from rewards (T,)."""
 
 
 def level(rewards: Floats) -> Floats:
-    """Return the rewards themselves, each of which is a level of progress."""
+    """Return the rewards unchanged, for rewards that are levels of progress."""
     return rewards
 
 
 def gain(rewards: Floats) -> Floats:
-    """Return the sum so far, for rewards that are differences; unknown after a missing one."""
+    """Return the running sum, for rewards that are differences; NaN after a missing one."""
     return np.cumsum(rewards)
 
 
 Subject = Callable[[Episode], ClipScores]
-"""Scores an episode: the reward under audit."""
+"""The reward under audit: returns the scores of an episode."""
 
 
 def scored_by(model: RewardModel, shape: Shape = level) -> Subject:
-    """Return the scoring by a model; of one that pays differences, scores are its level."""
+    """Return the function that scores with a model; if it pays differences, the scores are its levels."""
     level_of = _with(model, mode="level") if getattr(model, "mode", "level") != "level" else None
 
     def score(episode: Episode) -> ClipScores:  # of a copy, so that nothing can be written into the episode
@@ -196,7 +196,7 @@ def scored_by(model: RewardModel, shape: Shape = level) -> Subject:
 
 
 def stored_scores(labels: RewardLabels | None, shape: Shape = level) -> Subject:
-    """Return the stored labels of an episode, all missing if there are none; of no use for spoilt clips."""
+    """Return the function that returns an episode's stored labels (None: all missing), useless for spoilt clips."""
 
     def score(episode: Episode) -> ClipScores:
         rewards = np.full(len(episode), np.nan) if labels is None else labels.or_nan
@@ -206,7 +206,7 @@ def stored_scores(labels: RewardLabels | None, shape: Shape = level) -> Subject:
 
 
 def _scores_of(spoilt: Episode, subject: Subject, control: Control) -> ClipScores:
-    """Return the scores of a spoilt clip, all missing if the reward rejects it, as some do with another scene."""
+    """Return the scores of a spoilt clip; all NaN if the reward rejects it, as some rewards do with another scene."""
     try:
         return subject(spoilt)
     except RoboRLError:
@@ -217,33 +217,33 @@ def _scores_of(spoilt: Episode, subject: Subject, control: Control) -> ClipScore
 
 @dataclass(frozen=True)
 class Seen:
-    """One episode, without its observations."""
+    """Data of one episode, without its observations."""
 
     clip: ClipScores
     recorded: Floats
     """(T,) recorded rewards"""
     progress: Floats
-    """(T,) true progress, NaN if it is not known"""
+    """(T,) true progress; NaN where it is unknown"""
     success: bool | None
 
 
 @dataclass
 class Evidence:
-    """All data that a verdict rests on."""
+    """All data for a verdict."""
 
     episodes: list[Seen] = field(default_factory=list)
     spoilt: list[int] = field(default_factory=list)
-    """numbers of the episodes that spoilt copies were made of"""
+    """indices in `episodes` of those with spoilt copies"""
     controls: dict[str, list[ClipScores]] = field(default_factory=dict)
-    """scores of the spoilt copies of these, by the name of the control"""
+    """scores of the spoilt copies, by name of the control"""
     repeated: list[ClipScores] = field(default_factory=list)
-    """scores of the same clips, computed again"""
+    """scores of the same episodes without a control, computed a second time"""
     seconds: float = 0.0
-    """spent on the timed steps"""
+    """[s] time for scoring the `timed` steps"""
     fitted_to: int = 0
-    """episodes that the reward was fitted to, as far as it knows"""
+    """number of episodes that the reward was fitted to, if it knows"""
     timed: int = 0
-    """steps of `episodes`, without the first episode, because a model loads its weights then"""
+    """number of steps of all episodes except the first, in which a model loads its weights"""
 
 
 def gather(
@@ -255,9 +255,9 @@ def gather(
     clips: int = 10,
     seed: int = 0,
 ) -> Evidence:
-    """Score every episode, and spoilt copies of the first `clips` episodes that did not fail.
+    """Score each episode, and spoilt copies of the first `clips` episodes that did not fail.
 
-    controls: each with the model that scores its clips; another model than `subject` if that has words as settings.
+    controls: each with the model that scores its clips, which is not `subject` if that has words in its settings.
     """
     evidence = Evidence(controls={control.name: [] for control, _ in controls})
     for number, episode in enumerate(episodes):
@@ -278,7 +278,7 @@ def gather(
 
 
 def reads_pictures(model: RewardModel, episode: Episode) -> bool:
-    """Return True if a model looks at pictures: it declares so, or its labels change when they are blackened."""
+    """Return True if a model uses pictures: it declares it, or its labels change when they are black."""
     if isinstance(model, PictureReward):
         return model.looks_at_pictures
     subject, black = scored_by(model), BLANK_PICTURES.apply(episode, np.random.default_rng(0))
@@ -286,19 +286,19 @@ def reads_pictures(model: RewardModel, episode: Episode) -> bool:
 
 
 def controls_of(subject: Subject, *, sees: bool) -> list[tuple[Control, Subject]]:
-    """Return the controls of a reward with the model that scores them; pictures are spoilt if it `sees` them."""
+    """Return the controls for a reward, each with the model that scores it; sees: include those that spoil pictures."""
     of_pictures = (BLANK_PICTURES, SHUFFLED_TIME, REVERSED, LOITERING) if sees else ()
     return [(control, subject) for control in (HIDDEN_REWARDS, *of_pictures)]
 
 
 def wrong_instruction(model: RewardModel, text: str, shape: Shape) -> tuple[Control, Subject]:
-    """Return the control with the wrong text, and the model without an instruction among its settings."""
+    """Return the control with the wrong text, and the model without the instruction of its settings, which would win."""
     uninstructed = _with(model, instruction="") if getattr(model, "instruction", "") else model
     return wrong_text(text), scored_by(uninstructed, shape)
 
 
 def _with(model: RewardModel, **settings: Any) -> RewardModel:
-    """Return a model with other settings; the model itself if it has none of that name."""
+    """Return a model with changed settings; the same model if it lacks one of them."""
     if not dataclasses.is_dataclass(model) or isinstance(model, type):
         return model
     names = {field.name for field in dataclasses.fields(model)}
@@ -307,5 +307,5 @@ def _with(model: RewardModel, **settings: Any) -> RewardModel:
 
 
 def agreeing(first: ClipScores, second: ClipScores) -> float:
-    """Return the share of steps with the very same reward, missing or not."""
+    """Return the share of steps with exactly equal rewards, or both missing."""
     return float(np.mean((first.rewards == second.rewards) | (np.isnan(first.rewards) & np.isnan(second.rewards))))

@@ -1,4 +1,4 @@
-"""The figures of an audit: agreement of a reward with the recorded truth, and its scores of spoilt clips."""
+"""Numbers of an audit: agreement of a reward with the recorded truth, and its scores of spoilt clips."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ControlFigures:
-    """Scores of one kind of clips."""
+    """Numbers of one kind of clips."""
 
     name: str
     order: Figure
-    """value-order correlation in time, as the clips were shown"""
+    """correlation of scores with time, in the order shown to the reward"""
     gain: Figure
-    """last score minus first"""
+    """last score minus first score"""
     last: Figure
     """last score"""
     paid: Figure
-    """mean reward of a step"""
+    """mean reward per step"""
 
 
 def agreement(evidence: Evidence) -> dict[str, Figure]:
-    """Return the agreement of the reward with the recorded truth, by name."""
+    """Return the numbers for the agreement of a reward with the recorded truth, by name."""
     seen = evidence.episodes
     rewards, scores = [each.clip.rewards for each in seen], [each.clip.scores for each in seen]
     recorded, progress = [each.recorded for each in seen], [each.progress for each in seen]
@@ -67,7 +67,7 @@ def agreement(evidence: Evidence) -> dict[str, Figure]:
 
 
 def scale(evidence: Evidence) -> dict[str, Figure]:
-    """Return scale, gaps and steadiness of the labels, by name."""
+    """Return the numbers for scale, missing labels and noise, by name."""
     seen = [each.clip for each in evidence.episodes]
     lengths = np.array([len(each.rewards) for each in seen])
     gaps = np.array([np.isnan(each.rewards).sum() for each in seen])
@@ -86,7 +86,7 @@ def scale(evidence: Evidence) -> dict[str, Figure]:
 
 
 def controls(evidence: Evidence) -> list[ControlFigures]:
-    """Return the figures of real clips and of each kind of spoilt ones."""
+    """Return the numbers of real clips and of each kind of spoilt clips."""
     kinds = {"as recorded": originals(evidence)} | evidence.controls
     return [
         ControlFigures(
@@ -101,7 +101,7 @@ def controls(evidence: Evidence) -> list[ControlFigures]:
 
 
 def comparisons(evidence: Evidence) -> dict[str, Figure]:
-    """Return figures of spoilt clips against the real ones, by name; shares are of the gain of the same real clips."""
+    """Return the numbers that compare spoilt with real clips, by name; shares refer to the gain of the same real clips."""
     real = originals(evidence)
     gained = [ends(clip.scores) for clip in real]
     wrong, still = (evidence.controls.get(name, []) for name in (WRONG_TEXT, LOITERING.name))
@@ -118,35 +118,35 @@ def comparisons(evidence: Evidence) -> dict[str, Figure]:
 
 
 def originals(evidence: Evidence) -> list[ClipScores]:
-    """Return the scores of the real clips that were also spoilt."""
+    """Return the scores of the real episodes that have spoilt copies."""
     return [evidence.episodes[number].clip for number in evidence.spoilt]
 
 
 def order(clip: ClipScores) -> float:
-    """Return the value-order correlation of a clip."""
+    """Return the value-order correlation of a clip's scores with time."""
     return value_order_correlation(clip.scores, np.isfinite(clip.scores))
 
 
 def ends(scores: Floats) -> float:
-    """Return the last known score minus the first; NaN if fewer than two are known."""
+    """Return the last finite score minus the first; NaN if fewer than two are finite."""
     known = scores[np.isfinite(scores)]
     return float(known[-1] - known[0]) if len(known) > 1 else np.nan
 
 
 def last(scores: Floats) -> float:
-    """Return the last known score."""
+    """Return the last finite score; NaN if there is none."""
     known = scores[np.isfinite(scores)]
     return float(known[-1]) if len(known) else np.nan
 
 
 def mean(values: Floats) -> float:
-    """Return the mean of the known values."""
+    """Return the mean of the finite values; NaN if there are none."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else np.nan
 
 
 def decided_episodes(evidence: Evidence, scores: Sequence[float]) -> tuple[Array, Array]:
-    """Return scores (n,) and successes (n,) of the episodes that have both."""
+    """Return scores (n,) and successes (n,) of the episodes for which both are known."""
     known = [(score, each.success) for score, each in zip(scores, evidence.episodes, strict=True) if each.success is not None]
     kept = [(score, success) for score, success in known if np.isfinite(score)]
     return np.array([score for score, _ in kept], np.float64), np.array([success for _, success in kept], np.bool_)
@@ -167,7 +167,7 @@ def _missing(evidence: Evidence, success: bool) -> Figure:
 
 
 def _moments(sums: Floats) -> tuple[Floats, Floats]:
-    """Return means and standard deviations (R,) from sums of values and squares, and their number (R, 3)."""
+    """Return means and standard deviations (R,) for sums of values, sums of squares and counts (R, 3)."""
     total, squares, count = sums.T
     known, least = count > 0, np.maximum(count, 1)
     variance = np.maximum(squares / least - (total / least) ** 2, 0)
@@ -175,14 +175,14 @@ def _moments(sums: Floats) -> tuple[Floats, Floats]:
 
 
 def _roughness(scores: Floats) -> float:
-    """Return the distance of neighbouring scores: 0 for a smooth curve, 1 for noise; NaN if nothing varies."""
+    """Return the root mean square change between neighbouring scores: 0 if smooth, 1 for noise; NaN if they do not vary."""
     known = scores[np.isfinite(scores)]
     deviation = float(known.std()) if len(known) > 2 else 0.0
     return float(np.sqrt(np.mean(np.diff(known) ** 2) / 2)) / deviation if deviation > 0 else np.nan
 
 
 def _unlike(evidence: Evidence) -> Figure:
-    """Return the difference between two labellings of the same clip, in deviations of all labels."""
+    """Return the difference of two labellings of the same clip, divided by the standard deviation of all labels."""
     known = np.concatenate([part for each in evidence.episodes for part in [each.clip.rewards] if len(part)] or [np.empty(0)])
     deviation = float(known[np.isfinite(known)].std()) if np.isfinite(known).any() else 0.0
     pairs = zip(originals(evidence), evidence.repeated, strict=True)

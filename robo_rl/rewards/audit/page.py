@@ -1,4 +1,4 @@
-"""Write the audit of a reward as one HTML page that needs no network."""
+"""Write the audit of a reward as an HTML page that works offline."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MEANINGS = {
 
 
 def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
-    """Write the page to `out` and return it; facts: the reward and its data."""
+    """Write the page to `out` and return `out`; facts: about the reward and its data."""
     page = template("page", __package__).render(
         audit=audit,
         facts=facts,
@@ -71,7 +71,7 @@ def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
 
 
 def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
-    """Return a figure's estimate, and its interval in words."""
+    """Return a figure's estimate and its interval as text."""
     if not figure.is_measured:
         return "–", "not measured"
     number = "{:.1%}".format if rate else "{:.3g}".format
@@ -82,14 +82,14 @@ def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
 
 
 def _rows(figures: Mapping[str, Figure]) -> list[tuple[str, Figure, tuple[str, str]]]:
-    """Return meaning, figure and text of each figure, also of those without data."""
+    """Return the meaning, the figure and its text for all figures, also those without data."""
     return [
         (MEANINGS[name], figure, shown(figure, rate=any(word in name for word in RATES))) for name, figure in figures.items()
     ]
 
 
 def _charts(audit: Audit) -> list[tuple[str, str, Markup]]:
-    """Return title, explanation and drawing of the charts with data."""
+    """Return title, explanation and drawing of the charts that have data."""
     curves = [_over_time(curve, color) for color, curve in enumerate(audit.curves)]
     over_time = line_chart(curves, title="Score over time", across=Across("share of the clip", "share"))
     failures = Across("share of failures", "share")

@@ -1,4 +1,4 @@
-"""An audit as a whole: figures, curves, verdict."""
+"""The result of an audit: numbers, curves and verdict."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Audit:
-    """Contents of the page."""
+    """All contents of the page."""
 
     verdict: Verdict
     agreement: Mapping[str, Figure]
@@ -51,19 +51,19 @@ class Audit:
     controls: Sequence[ControlFigures]
     comparisons: Mapping[str, Figure]
     curves: Sequence[Curve]
-    """of scores, by outcome and by control"""
+    """of the scores, by outcome and by control"""
     roc: Sequence[tuple[float, float]]
-    """(share of failures, share of successes) at or above falling last scores; empty without both"""
+    """(share of failures, share of successes) at or above a falling threshold of the last score; empty unless both occur"""
     calibration: Sequence[Bin]
     """success rates by last score"""
     calibration_error: float | None
-    """expected calibration error; None if the scores are no probabilities"""
+    """expected calibration error; None if the scores are not probabilities"""
     histogram: tuple[Sequence[int], Sequence[float]]
-    """counts and edges of the rewards"""
+    """counts and bin edges of the rewards"""
     seconds_per_1000: float | None
-    """[s] for 1,000 steps, the first episode left out; None if the labels were read from a file"""
+    """[s] for 1,000 steps, without the first episode; None if the labels were read from a file"""
     tokens_per_1000: float | None
-    """of questions and answers, if the model counts them"""
+    """of questions and answers, for 1,000 steps; None if the model does not count them"""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -95,7 +95,7 @@ class Audit:
 def concluded(
     evidence: Evidence, *, reads_pictures: bool, reads_words: bool, was_asked: bool, tokens: int | None = None
 ) -> Audit:
-    """Return the audit of the evidence; tokens: used for all of it."""
+    """Return the audit computed from evidence; tokens: number used in total."""
     agrees, numbers, clips, beside = agreement(evidence), scale(evidence), controls(evidence), comparisons(evidence)
     scores, successes = decided_episodes(evidence, [last(each.clip.scores) for each in evidence.episodes])
     is_mixed = bool(successes.any()) and not successes.all()
@@ -140,7 +140,7 @@ def _curve(name: str, clips: Sequence[ClipScores]) -> Curve:
 
 
 def _over_time(scores: Floats) -> Floats:
-    """Return the scores (T,) at POINTS moments of the clip, between known ones on a line; NaN unless two are known."""
+    """Return scores (T,) at POINTS moments of the clip, interpolated linearly; NaN if fewer than two are finite."""
     known = np.flatnonzero(np.isfinite(scores))
     if len(known) < 2:
         return np.full(POINTS, np.nan)
@@ -148,7 +148,7 @@ def _over_time(scores: Floats) -> Floats:
 
 
 def _known_mean(counts: Floats, rows: Floats) -> Floats:
-    """Return means (R, POINTS) of the known rows (E, POINTS), each counted `counts` (R, E) times."""
+    """Return means (R, POINTS) of the finite values of rows (E, POINTS) that occur `counts` (R, E) times."""
     known = np.isfinite(rows)
     weights = counts @ known.astype(np.float64)
     return np.where(weights > 0, counts @ np.where(known, rows, 0) / np.maximum(weights, 1), np.nan)
@@ -176,7 +176,7 @@ def _plain(figures: Mapping[str, Figure]) -> dict[str, Any]:
 
 
 def _finite(node: Any) -> Any:
-    """Return JSON values with None in place of numbers that are not finite."""
+    """Return JSON values with None in place of non-finite numbers."""
     if isinstance(node, dict):
         return {name: _finite(value) for name, value in node.items()}
     if isinstance(node, list | tuple):

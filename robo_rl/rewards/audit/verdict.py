@@ -1,4 +1,4 @@
-"""Verdict on a reward, train on it or not, by rules that are stated with their outcome."""
+"""Verdict whether to train on a reward, by rules that are reported with their outcome."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from robo_rl.rewards.audit.evidence import BLANK_PICTURES, HIDDEN_REWARDS, REVER
 from robo_rl.rewards.audit.measures import ControlFigures, originals
 
 ENOUGH = 10
-"""Episodes below which there is no verdict."""
+"""Smallest number of episodes for a verdict."""
 AGREES, USELESS, COINS = 0.9, 0.55, 0.5
-"""Shares of right orders: a reward agrees with the truth from the first on; the second is useless, the third is chance."""
+"""Shares of correct orders: from AGREES on a reward agrees with the truth; USELESS is useless; COINS is chance."""
 RANKS, RANKS_USELESS = 0.8, 0.1
-"""The same of Spearman's correlation over episodes, which counts if there is no notion of success."""
+"""The same for Spearman's correlation over episodes, which counts if success and failure are not both recorded."""
 SOME, MOST = 0.3, 0.7
-"""Shares of the gain of right clips: below the first a spoilt clip gains little, from the second on about as much."""
+"""Shares of real clips' gain: up to SOME a spoilt clip gains little, from MOST on about as much."""
 CLOCK = 0.3
-"""Value-order correlation of clips without order above which values follow the clock."""
+"""Correlation with time above which the scores of clips without an order follow the clock."""
 NOTHING = 0.05
-"""Share of the gain of real clips below which a rise of spoilt ones is ignored: a rank correlation ignores size."""
+"""Share of real clips' gain below which a rise of spoilt clips is ignored, since a rank correlation ignores size."""
 FEW_GAPS, MANY_GAPS = 0.05, 0.5
-"""Shares of missing labels."""
+"""Shares of missing labels that are few and too many."""
 UNSTEADY = 0.1
-"""Deviation between two labels of the same clip, in deviations of all labels, above which labels are unsteady."""
+"""Difference of two labellings of a clip, in standard deviations of all labels, from which labels are unsteady."""
 
 
 def verdict(
@@ -39,7 +39,7 @@ def verdict(
     reads_pictures: bool,
     reads_words: bool,
 ) -> Verdict:
-    """Return the verdict on figures of `measures`.
+    """Return the verdict on the numbers of `measures`.
 
     reads_pictures, reads_words: True if the reward declares it, so that a control that was not tried is reported.
     """
@@ -97,7 +97,7 @@ def _best(figures: Sequence[Figure]) -> Figure:
 
 
 def _tells_steps_apart(agreement: Mapping[str, Figure]) -> Finding:
-    """The better of two truths counts: a reward may follow the recorded one or the progress."""
+    """Return the finding for the better of two truths, since a reward may follow recorded reward or progress."""
     rule = f"of two steps the better has the higher value in {AGREES:.0%} of pairs, by recorded reward or true progress"
     names = {"reward, pairs": "recorded reward", "progress, pairs": "true progress"}
     best = _best([agreement[name] for name in names])

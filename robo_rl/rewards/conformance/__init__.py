@@ -1,4 +1,4 @@
-"""Checks that every reward and every image-text model must pass: ours and third parties'.
+"""Checks that all rewards and image-text models must pass, in this package and in others'.
 
 from robo_rl.rewards.conformance import check_image_text_model, check_online_reward, check_reward
 

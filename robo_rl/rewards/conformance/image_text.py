@@ -16,17 +16,20 @@ from robo_rl.rewards.images.picture_reward import Pictures
 ImageTextCheck = Callable[[ImageTextModel, Pictures, Sequence[str]], None]
 Vectors = npt.NDArray[np.float32]
 CLOSE = 1e-4
-"""Most by which a number may differ between batches: float32 is added up in another order there."""
+"""Largest difference of a number between batches, which add float32 values in different order."""
 
 
 def check_image_text_model(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Run every check on eight or more different pictures and two or more different texts; raise ConformanceFailure."""
+    """Run all checks; raise ConformanceFailure if one fails.
+
+    pictures: eight or more different ones; texts: two or more different ones.
+    """
     for check in IMAGE_TEXT_CHECKS:
         check(model, pictures.copy(), list(texts))
 
 
 def vectors_are_unit_vectors(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Float32 of length 1, one per input, in one space; also for empty inputs."""
+    """Vectors are float32 of length 1, one for each input, with the same size for pictures and texts; also for empty inputs."""
     found = [model.embed_pictures(pictures), model.embed_pictures(pictures[:0])]
     found += [model.embed_texts(texts), model.embed_texts([])]
     size = found[0].shape[-1]
@@ -38,7 +41,7 @@ def vectors_are_unit_vectors(model: ImageTextModel, pictures: Pictures, texts: S
 
 
 def inputs_are_told_apart(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Different pictures lie in different places, and so do different texts: weights that were not loaded show here."""
+    """Different pictures have different vectors, and so do different texts; fails if weights were not loaded."""
     for kind, vectors in (("pictures", model.embed_pictures(pictures)), ("texts", model.embed_texts(texts))):
         distance = np.linalg.norm(vectors[:, None] - vectors[None], axis=-1) + 2 * np.eye(len(vectors))
         failure = "two lie in one place"
@@ -46,7 +49,7 @@ def inputs_are_told_apart(model: ImageTextModel, pictures: Pictures, texts: Sequ
 
 
 def the_batch_does_not_matter(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """A picture has the same vector alone, among seven, and in another order; a text too."""
+    """A picture has the same vector alone, in batches of seven and in another order; a text has the same vector alone."""
     whole = model.embed_pictures(pictures)
     order = np.arange(len(pictures))[::-1]
     again = {
@@ -64,7 +67,7 @@ def the_batch_does_not_matter(model: ImageTextModel, pictures: Pictures, texts: 
 
 
 def pictures_need_not_be_square(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Wide and high pictures have finite vectors, too, or raise SpecMismatch if a model is made for one camera."""
+    """Wide and high pictures have finite vectors, or raise SpecMismatch if a model is for one camera only."""
     half = pictures.shape[1] // 2
     for name, cut in (("wide", pictures[:, :half]), ("high", pictures[:, :, :half])):
         try:
@@ -75,7 +78,7 @@ def pictures_need_not_be_square(model: ImageTextModel, pictures: Pictures, texts
 
 
 def answers_repeat(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """The same input has the same bytes as output, another copy of the model agrees, and its identity does not change."""
+    """Equal inputs give exactly equal vectors, also from a copy of the model; identity and pictures do not change."""
     identity, before = model.identity, pictures.copy()
     first = model.embed_pictures(pictures).tobytes(), model.embed_texts(texts).tobytes()
     for again in (model, copy.deepcopy(model)):

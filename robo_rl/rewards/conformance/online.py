@@ -1,4 +1,4 @@
-"""Checks of rewards that a policy learns from while it acts."""
+"""Checks of rewards that are computed while a policy acts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from robo_rl.types import Array, Episode, Labels, StepRewards
 
 OnlineCheck = Callable[[OnlineRewards, Sequence[Episode]], None]
 ROOM = 1000
-"""Capacity in steps for a reward that is learned from returns."""
+"""Capacity in steps for rewards that are changed later."""
 
 
 def check_online_reward(model: RewardModel, spec: EnvironmentSpec, episodes: Sequence[Episode]) -> None:
-    """Run every check in the environment of `spec`, on two episodes or more that might be of it; raise ConformanceFailure."""
+    """Run all checks; raise ConformanceFailure if one fails.
+
+    spec: of the environment; episodes: two or more that could come from it.
+    """
     for check in ONLINE_CHECKS:
         check(model.online(spec, weight=0.5, discount=0.9), copy.deepcopy(episodes))
 
 
 def each_step_has_one_label(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """As many float32 labels as steps, for any split into calls, and none without a step."""
+    """There are as many float32 labels as steps, however the steps are divided into calls, and none without steps."""
     running, steps = _running(reward, 1), 0
     _require(len(running.score().labels) == 0, reward, "each step has one label", "there is a label without a step")
     for episode in episodes:
@@ -42,7 +45,7 @@ def each_step_has_one_label(reward: OnlineRewards, episodes: Sequence[Episode]) 
 
 
 def ends_have_labels_and_what_follows_has_none(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """A task ends with a valid step, once in an episode, and no step after it is valid."""
+    """The step that ends a task has a valid label, and no later step of the episode has one."""
     for episode in episodes:
         found = _played(_running(reward, 1), [episode])
         ends = np.flatnonzero(found.ends)
@@ -51,7 +54,7 @@ def ends_have_labels_and_what_follows_has_none(reward: OnlineRewards, episodes: 
 
 
 def environments_are_apart(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """Episodes of several environments at once get the labels of each alone, shown one by one or all at once."""
+    """Episodes of several environments get the labels that each gets alone, whether steps are added one by one or together."""
     if not _may_be_several(reward):
         return
     length = min(map(len, episodes))
@@ -65,7 +68,7 @@ def environments_are_apart(reward: OnlineRewards, episodes: Sequence[Episode]) -
 
 
 def observations_may_be_written_over(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """Observations are copied: an environment may draw the next observation into the same arrays."""
+    """Observations are copied: an environment may write the next observation into the same arrays."""
     if _may_be_several(reward):
         kept, spoilt = (_played(_running(reward, 1), episodes[:1], spoils=spoils) for spoils in (False, True))
         same = _are_equal(kept, spoilt)
@@ -73,7 +76,7 @@ def observations_may_be_written_over(reward: OnlineRewards, episodes: Sequence[E
 
 
 def restored_rewards_go_on(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """Saved in the middle of an episode and restored, the same steps get the same labels, to the bit if rewards repeat."""
+    """Saved in an episode and restored, rewards label the remaining steps the same, exactly if they are repeatable."""
     for after in (1, len(episodes[0]) - 1):
         whole, cut, resumed = (_running(reward, 1) for _ in range(3))
         expected = _played(whole, episodes)
@@ -92,7 +95,7 @@ def restored_rewards_go_on(reward: OnlineRewards, episodes: Sequence[Episode]) -
 
 
 def a_restart_forgets_what_waits(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """After `restart` the queue is empty, and the next episode gets the labels of new rewards."""
+    """After `restart` no steps are waiting, and the next episode gets the labels that new rewards give."""
     running, fresh = _running(reward, 1), _running(reward, 1)
     next(_steps(running, episodes, 0))
     running.restart()
@@ -102,7 +105,7 @@ def a_restart_forgets_what_waits(reward: OnlineRewards, episodes: Sequence[Episo
 
 
 def what_is_not_finite_is_missing(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """Own rewards of the environment that are NaN make no label NaN: it is missing, or does not depend on them."""
+    """NaN as the environment's own reward makes no label NaN: the label is missing, or does not depend on it."""
     for episode in episodes:
         own, episode.rewards[:] = episode.rewards.copy(), np.nan
         poisoned = _played(_running(reward, 1), [episode]).labels
@@ -131,7 +134,7 @@ def _running(reward: OnlineRewards, environments: int) -> DelayedRewards:
 
 
 def _may_be_several(reward: OnlineRewards) -> bool:
-    """Return False for rewards that are learned or annotated in the run: they depend on earlier steps."""
+    """Return False for rewards that are learned or annotated in the run, since they depend on earlier steps."""
     running = reward.running(1)
     return running.relabelling is None and running.repeats_itself
 
@@ -139,7 +142,7 @@ def _may_be_several(reward: OnlineRewards) -> bool:
 def _played(
     running: DelayedRewards, episodes: Sequence[Episode], *, at_once: bool | None = None, spoils: bool = False
 ) -> StepRewards:
-    """Return the rewards of episodes: one after the other, or in as many environments if `at_once` is given."""
+    """Return the rewards of episodes, one after the other, or, if `at_once` is given, each in its own environment."""
     if at_once is None:
         for _ in _steps(running, episodes, 0, spoils=spoils):
             pass
@@ -160,7 +163,7 @@ def _played(
 def _steps(
     running: DelayedRewards, episodes: Sequence[Episode], index: int, behind: int = 0, *, spoils: bool = False
 ) -> Iterator[None]:
-    """Show the steps of episodes behind the first few, one at a time."""
+    """Add the steps of episodes one at a time, without the first `behind` steps of the first episode."""
     for episode in episodes:
         if not behind:
             running.begin(index, _at(episode, 0), episode.instruction)
@@ -202,7 +205,7 @@ def _are_equal(one: StepRewards, other: StepRewards) -> bool:
 
 
 def _reads_no_rewards(poisoned: Labels, clean: Labels) -> bool:
-    """Return True if labels that are valid with NaN rewards are the same with other rewards."""
+    """Return True if the labels that are valid in both are equal."""
     valid = poisoned.valid & clean.valid
     return bool((poisoned.values[valid] == clean.values[valid]).all())
 

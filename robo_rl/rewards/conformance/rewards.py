@@ -16,21 +16,21 @@ RewardCheck = Callable[[RewardModel, Sequence[Episode]], None]
 
 
 def check_reward(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Run every check of a reward model that labels recorded episodes.
+    """Run all checks of a reward model that labels recorded episodes.
 
     Args:
         model: The reward model under test.
-        episodes: Two recorded episodes or more, with the entries that the model reads.
+        episodes: Two or more recorded episodes, with the entries that the model reads.
 
     Raises:
-        ConformanceFailure: At the first broken rule, which the message names.
+        ConformanceFailure: A check failed; the message names its rule.
     """
     for check in REWARD_CHECKS:
         check(model, copy.deepcopy(episodes))
 
 
 def labels_fit_the_episode(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Require one float32 value for each step, and none for an episode without steps."""
+    """Labels are float32, one for each step, and none for an episode without steps."""
     for episode in [*episodes, _without_steps(episodes[0])]:
         labels, steps = model.label(episode), len(episode)
         found, wanted = (len(labels), labels.values.dtype), (steps, np.dtype(np.float32))
@@ -38,7 +38,7 @@ def labels_fit_the_episode(model: RewardModel, episodes: Sequence[Episode]) -> N
 
 
 def labels_say_whose_they_are(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Require labels that carry the model's name and hash as in `identity`, which stays the same while it labels."""
+    """Labels have the model's name and hash as in `identity`, which labelling does not change."""
     before = model.identity
     for episode in episodes:
         labels = model.label(episode)
@@ -48,7 +48,7 @@ def labels_say_whose_they_are(model: RewardModel, episodes: Sequence[Episode]) -
 
 
 def labels_repeat(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Require the same labels for the same episode, in any order of episodes, and from a copy of the model."""
+    """An episode gets the same labels again, in another order of episodes, and from a copy of the model."""
     first = [model.label(episode) for episode in episodes]
     for again in (model, copy.deepcopy(model)):
         for labels, episode in reversed([*zip(first, episodes, strict=True)]):
@@ -57,7 +57,7 @@ def labels_repeat(model: RewardModel, episodes: Sequence[Episode]) -> None:
 
 
 def episodes_stay_as_they_are(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Require that labelling leaves the arrays of the episode unchanged."""
+    """Labelling does not change the arrays of the episode."""
     for episode in episodes:
         before = copy.deepcopy(episode)
         model.label(episode)

@@ -1,4 +1,4 @@
-"""Error of a check that fails."""
+"""The error of a failed check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from robo_rl.errors import ConformanceFailure
 
 
 def require_rule(holds: bool, model: object, rule: str, failure: str, got: object = None, allowed: object = None) -> None:
-    """Raise ConformanceFailure of a model, named by its class or by a text, unless the rule holds."""
+    """Raise ConformanceFailure if a rule does not hold; model: named by its class, or a text that names it."""
     if not holds:
         name = model if isinstance(model, str) else type(model).__name__
         raise ConformanceFailure(name, rule, failure, got=got, allowed=allowed)

@@ -1,1 +1,1 @@
-"""A small image-text model that is trained here, on pictures a simulator drew with sentences known to be true of them."""
+"""A small image-text model that is trained here, on simulated pictures with sentences that are known to be true of them."""

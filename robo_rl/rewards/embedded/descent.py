@@ -1,4 +1,4 @@
-"""Settings of a fit of the embedded model, and the training by AdamW with one cycle of the learning rate."""
+"""Settings for fitting the embedded model, and its training by AdamW with a one-cycle learning rate."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ Sees = Literal["pixels", "efficientnet-lite0"]
 
 @dataclass(frozen=True)
 class EmbeddedConfig:
-    """Settings of the embedded model's fit, measured on the arm tasks."""
+    """Settings for fitting the embedded model, measured on the arm tasks."""
 
     see_steps: int = 1600
     """Updates of the picture encoder."""
     see_lr: float = 5e-3
-    """Largest learning rate of Adam for it, one cycle."""
+    """Largest learning rate of AdamW for the picture encoder, in one cycle."""
     see_batch: int = 32
-    """Pictures of one of these updates."""
+    """Pictures per update of the picture encoder."""
     read_steps: int = 2000
-    """Updates of the heads, which read sentences; picture encoder frozen."""
+    """Updates of the heads, which read sentences; the picture encoder is frozen."""
     lr: float = 2e-3
-    """Largest learning rate of AdamW for both, one cycle."""
+    """Largest learning rate of AdamW for the heads, in one cycle."""
     batch: int = 256
-    """Pictures of one of these updates."""
+    """Pictures per update of the heads."""
     check_every: int = 200
-    """Updates between measurements of the heads; those that order held-out pictures best are kept."""
+    """Updates between two measurements of the heads; the heads that order held-out pictures best are kept."""
     held_out: float = 0.15
-    """Share of the pictures that is measured on, whole scenes."""
+    """Share of the pictures that is held out for measurements, in whole scenes; between 0 and 1."""
     seed: int = 0
     """Seed of weights and batches."""
     reads: Reads = "words"
-    """Reader of sentences: "words" learns those of the captions and refuses others; "minilm" is the frozen text tower
-    all-MiniLM-L6-v2 (extra `towers`), which reads any."""
+    """Reader of sentences: "words" learns the words of the captions and refuses others; "minilm" is the frozen text encoder
+    all-MiniLM-L6-v2 (extra `towers`), which reads any words."""
     sees: Sees = "pixels"
-    """First look at a picture: "pixels" learns convolutions; "efficientnet-lite0" reads maps of that frozen picture tower
-    (extra `towers`)."""
+    """First stage of the picture encoder: "pixels" learns convolutions; "efficientnet-lite0" uses feature maps of that frozen
+    picture encoder (extra `towers`)."""
 
     def __post_init__(self) -> None:
         counts = ("see_steps", "see_batch", "read_steps", "batch", "check_every")
@@ -53,19 +53,20 @@ class EmbeddedConfig:
 
 
 Watch = Callable[[Sequence[int], str], Iterable[int]]
-"""Passes steps on one by one, and may show progress."""
+"""Function (steps, title) -> the same steps, which may show progress."""
 
 
 class Descent(NamedTuple):
-    """A training by AdamW with one cycle of the learning rate."""
+    """Training by AdamW with a one-cycle learning rate."""
 
     title: str
+    """Name for progress and errors."""
     steps: int
     batch: int
     lr: float
-    """The largest."""
+    """Largest learning rate."""
     rows: int
-    """Number of rows to draw from."""
+    """Number of rows from which batches are drawn."""
     chance: torch.Generator
 
 
@@ -76,7 +77,10 @@ def descend(
     watch: Watch,
     check: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Take steps on the loss of rows drawn at random; call `check` after each."""
+    """Minimise the loss over randomly drawn rows; `check` is called with the number of each step, after it.
+
+    loss: returns the loss of rows, given their numbers (B,).
+    """
     optimizer = torch.optim.AdamW(network.parameters(), how.lr, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, how.lr, how.steps, pct_start=0.15)
 

@@ -1,6 +1,6 @@
-"""Encoder of the embedded model: positions of objects in a picture, located coarsely and then refined.
+"""Picture encoder of the embedded model: positions of objects in a picture, located coarsely and then refined.
 
-B pictures, S slots, F = 4 S numbers that describe a picture.
+Shapes: B pictures, S slots, F = 4 S numbers that describe a picture.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from robo_rl.rewards.images.efficientnet import lite0
 
 CONTRAST = 40.0
-"""Contrast of a byte, by which pictures are divided once the usual picture is taken away."""
+"""Divisor of bytes after the usual picture was subtracted."""
 
 
 def contrasted(pictures: Tensor, usual: Tensor) -> Tensor:
-    """Return (..., 6): pixels (..., 3), and their differences from usual ones."""
+    """Return (..., 6): pixels (..., 3), and their differences from the usual ones, both scaled."""
     return torch.cat([pictures - 128, pictures - usual], -1) / CONTRAST
 
 
 def averaged(pictures: Tensor, by: int) -> Tensor:
-    """Return pictures (B, H, W, C) with `by` times `by` pixels averaged into one; a remainder at the edge is cut off."""
+    """Return pictures (B, H, W, C) downsampled by averaging `by` x `by` pixels; a remainder at the edge is cut off."""
     side = pictures.shape[1] // by * by
     parts = [pictures[:, down:side:by, right:side:by] for down in range(by) for right in range(by)]
     total = parts[0].to(torch.float32, copy=True)
@@ -32,7 +32,7 @@ def averaged(pictures: Tensor, by: int) -> Tensor:
 
 
 def narrowing(*channels: int) -> nn.Sequential:
-    """Return convolutions that halve height and width each, the first of 5 by 5 pixels."""
+    """Return convolutions that each halve height and width; the first has a kernel of 5 x 5 pixels, the others 3 x 3."""
     sizes = [5] + [3] * (len(channels) - 2)
     pairs = zip(channels[:-1], channels[1:], sizes, strict=True)
     layers = [[nn.Conv2d(one, other, size, stride=2, padding=size // 2), nn.ReLU()] for one, other, size in pairs]
@@ -40,50 +40,51 @@ def narrowing(*channels: int) -> nn.Sequential:
 
 
 def perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Return two hidden layers and a linear one."""
+    """Return a network with two hidden layers and a linear output layer."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
 LOOKS = 48
-"""Features of the first look per cell."""
+"""Features per cell of the first stage."""
 WINDOW = 40
-"""[pixel] height and width of the refinement's window."""
+"""[pixel] height and width of the window in which an object is refined."""
 HAND_WINDOW = 80
-"""[pixel] the same for the hand, which is larger."""
+"""[pixel] height and width of the window for the hand, which is larger."""
 RULED_OUT = -3.0
-"""Log odds of the first look up to which an object is not refined."""
+"""Log odds of presence in the first stage up to which an object is not refined."""
 TINTS = 8
-"""Colours by which the refinement separates each slot's pixels from others."""
+"""Number of colours by which the refinement separates the pixels of each slot from others."""
 MASKS = 4
-"""Masks per slot made of these colours."""
+"""Number of masks per slot made from these colours."""
 
 
 class Located(NamedTuple):
-    """Findings of a first look."""
+    """Result of the first stage."""
 
     places: Tensor
-    """(B, S, 3) position in the picture, right and down, -1 to 1; and distance, in deviations from the mean"""
+    """(B, S, 3) place in the picture, right and down, -1 to 1, and distance from the camera, in standard deviations from its
+    mean"""
     presence: Tensor
-    """(B, S) log odds that the thing is seen"""
+    """(B, S) log odds that the object is visible"""
     odds: Tensor
-    """(B, S, cells) log odds of the maps"""
+    """(B, S, cells) log odds of the position maps"""
     there: Tensor
     """(B, S, LOOKS) features of the convolutions, weighted by each map"""
 
 
 class Found(NamedTuple):
-    """Findings after refinement, as in Located."""
+    """Result after refinement, with places and presence as in Located."""
 
     places: Tensor
     presence: Tensor
 
 
 class Refinement(nn.Module):
-    """Refines places and presence from the full-resolution pixels around the places of the first look.
+    """Second stage: refines places and presence from full-resolution pixels around the places of the first stage.
 
-    One camera sees depth by size alone, and sizes differ by fractions of a pixel. So masks of each slot's colours are made;
-    their moments (amount, mean position, spread) and convolutions on them correct place and depth. The hand, which is
-    larger and has no single colour, has separate convolutions. No gradient flows back to the first look.
+    One camera sees depth only by size, and sizes differ by fractions of a pixel. So masks of the colours of each slot are
+    computed; their moments (amount, mean position, spread) and convolutions on them correct place and depth. The hand, which is
+    larger and has no single colour, has its own convolutions. No gradient flows back to the first stage.
     """
 
     powers: Tensor
@@ -105,10 +106,14 @@ class Refinement(nn.Module):
     def forward(
         self, pictures: Tensor, usual: Tensor, located: Located, about: Tensor, wanted: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the places of the hand (B, 3) and of the wanted things (N, 3), and all presences (B, S), as in Located.
+        """Return the refined places of the hand (B, 3) and of N objects (N, 3), and all presences (B, S), as in Located.
 
-        pictures: (B, H, W, 3) uint8. usual: (H, W, 3) the usual one. about: (B, S, 2) middles of the windows. wanted: (N,)
-        the pictures and (N,) the slots of things.
+        Args:
+            pictures: (B, H, W, 3) uint8.
+            usual: (H, W, 3) usual picture of the scene.
+            located: Result of the first stage.
+            about: (B, S, 2) centres of the windows.
+            wanted: (N,) numbers of pictures and (N,) slots of the objects to refine.
         """
         corner = ((about.detach() + 1) / 2 * self.size).round().clamp(0, self.size)  # [pixel] of the windows' middle
         middle, depth, there = corner / self.size * 2 - 1, located.places.detach()[..., 2:], located.there.detach()
@@ -124,7 +129,7 @@ class Refinement(nn.Module):
         return hand, things, located.presence.detach() + self.is_seen(known)[..., 0]
 
     def find(self, pictures: Tensor, usual: Tensor, located: Located) -> Found:
-        """Return refined findings; objects that are ruled out keep the place of the first look."""
+        """Return the refined result; objects that the first stage rules out keep their places."""
         batch, slots = (located.presence[:, 1:] > RULED_OUT).nonzero().T
         hand, things, presence = self(pictures, usual, located, located.places[..., :2], (batch, slots + 1))
         places = torch.cat([hand[:, None], located.places[:, 1:]], 1)
@@ -140,7 +145,10 @@ class Refinement(nn.Module):
         return torch.cat([much.sqrt() / 4, first / much / 4, second / much / 16], -1).flatten(2)
 
     def _around(self, pictures: Tensor, usual: Tensor, corner: Tensor, side: int) -> Tensor:
-        """Return (B, N, side, side, 6), the pixels around middles (B, N, 2) [pixel]; those at the edge go on outside of it."""
+        """Return pixels (B, N, side, side, 6) around centres (B, N, 2) [pixel].
+
+        Edge pixels are repeated outside the picture.
+        """
         along = torch.arange(side) - side // 2
         columns, rows = ((corner.long()[..., axis, None] + along).clamp(0, self.size - 1) for axis in (0, 1))
         where = (rows[..., :, None] * self.size + columns[..., None, :]).flatten(1)  # (B, N side^2)
@@ -153,9 +161,9 @@ class Refinement(nn.Module):
 TOWER_BLOCKS, TOWER_CHANNELS, TOWER_STRIDE = 5, 40, 8
 """Blocks of EfficientNet-Lite0 whose maps the first look reads, their channels, and the pixels of a cell."""
 SHARPNESS = 10.0
-"""Sharpness of the soft-argmax; without it the mean over a map hardly moves with the objects."""
+"""Factor of the logits of the soft-argmax; without it the mean over a map hardly follows the objects."""
 COARSE = 64
-"""[pixel] height and width to which larger pictures are averaged for the first look."""
+"""[pixel] height and width to which larger pictures are downsampled for the first stage."""
 
 
 def _on_pixels() -> nn.Sequential:
@@ -172,14 +180,13 @@ def _on_tower() -> nn.Sequential:
 
 
 class PictureEncoder(nn.Module):
-    """Locates each slot's object coarsely in the whole picture, then refines it from the pixels around it.
+    """Encoder that locates the object of each slot in a picture: coarsely first, then refined.
 
-    First look: convolutions on the picture, averaged down to about 64 pixels, then for each slot a map of its position
-    (spatial soft-argmax; Levine et al. 2016, arXiv:1504.00702). Differs from it: the difference from the usual picture is an
-    input, because the camera stands still; and each map's weights also read an offset within the cell and a depth. Second
-    look: `Refinement`. Position follows as in any pinhole camera, by a linear map.
-
-    Instead of its own convolutions the first look can have maps of EfficientNet-Lite0, which is frozen and no part of it.
+    First stage: convolutions on the picture, downsampled to about 64 pixels, then a map of the position of each slot (spatial
+    soft-argmax; Levine et al. 2016, arXiv:1504.00702). Differs from it: the difference from the usual picture is an input,
+    because the camera stands still; and the weights of each map also give an offset within the cell and a depth. Second stage:
+    `Refinement`. The position in space follows by a linear map, as for a pinhole camera. In place of its own convolutions the
+    first stage may use feature maps of EfficientNet-Lite0, which stays frozen and is not part of this network.
     """
 
     usual: Tensor
@@ -209,19 +216,19 @@ class PictureEncoder(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third faster without a graphics card
 
     def forward(self, pictures: Tensor) -> Located:
-        """Locate the objects of pictures (B, H, W, 3) uint8, at a first look."""
+        """Return the result of the first stage for pictures (B, H, W, 3) uint8."""
         return self.look(self.prepared(pictures))
 
     @torch.no_grad()
     def prepared(self, pictures: Tensor) -> Tensor:
-        """Return what the first look reads of pictures (B, H, W, 3): they are averaged down, or read by the tower."""
+        """Return the input of the first stage for pictures (B, H, W, 3): smaller pictures or EfficientNet-Lite0 features."""
         if not self.by_tower:
             return averaged(pictures, self.coarser)
         tower, _ = lite0()
         return tower.maps(pictures, TOWER_BLOCKS).half()  # of thousands of pictures it would be gigabytes
 
     def look(self, coarse: Tensor) -> Located:
-        """Locate the objects of pictures that are prepared."""
+        """Return the result of the first stage for prepared pictures."""
         usual = self.prepared(self.usual[None])
         if self.by_tower:
             seen = self.convolutions(torch.cat([coarse, coarse - usual], 1).float())
@@ -237,13 +244,13 @@ class PictureEncoder(nn.Module):
         return Located(places, self.evidence(odds.logsumexp(-1) / SHARPNESS), odds, there)
 
     def find(self, pictures: Tensor) -> Found:
-        """Return the refined findings in pictures (B, H, W, 3) uint8."""
+        """Return the refined result for pictures (B, H, W, 3) uint8."""
         return self.second_look.find(pictures, self.usual, self(pictures))
 
     def describe(self, pictures: Tensor) -> Tensor:
-        """Return (B, F), slot after slot: presence and position [dm]; unseen objects are in the middle.
+        """Return (B, F): presence in [0, 1] and position [dm] of each slot; an invisible object has position 0.
 
-        A seen object has its whole position: weighted by the presence, distances would err if that is unsure.
+        A visible object has its full position: multiplied by an unsure presence, distances would be wrong.
         """
         found = self.find(pictures)
         presence = found.presence.sigmoid()[..., None]
@@ -251,6 +258,6 @@ class PictureEncoder(nn.Module):
         return torch.cat([presence, (presence > 0.5) * positions], -1).flatten(1)
 
     def positions(self, places: Tensor) -> Tensor:
-        """Return (B, S, 3) [m]."""
+        """Return the positions in space (B, S, 3) [m] for places as in Located."""
         depth = places[..., 2:] * self.depth[1] + self.depth[0]
         return torch.cat([places[..., :2] * depth, depth], -1) @ self.camera[:3] + self.camera[3]

@@ -1,7 +1,7 @@
-"""Training of the embedded model: first positions, from the simulator's state, then the meaning of sentences.
+"""Fit of the embedded model: first the picture encoder, from the simulator's state, then the heads that read sentences.
 
-One half after the other, because localisation is the hard part: trained end to end, the same heads order pictures far worse.
-B pictures, S slots, C captions.
+The two are fitted one after the other, because localisation is the hard part: trained end to end, the same heads order pictures
+far worse. Shapes: B pictures, S slots, C captions.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from robo_rl.rewards.embedded.measuring import Measures, measure
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 
 STILL = 12
-"""Grey levels within which a still pixel stays."""
+"""Largest difference in grey levels over all pictures at which a pixel counts as still."""
 JITTER = 2.5
-"""[pixel] standard deviation of the windows' middles in training; larger than the errors of the first look."""
+"""[pixel] standard deviation of the window centres in training; larger than the errors of the first stage."""
 
 
 def fit_encoder(encoder: PictureEncoder, data: CaptionedPictures, config: EmbeddedConfig, watch: Watch) -> None:
-    """Train the encoder to locate all objects."""
+    """Fit the picture encoder to locate all objects."""
     calibrate(encoder, data)
     targets, pictures = Targets(data, encoder), torch.from_numpy(data.pictures)
     parts = torch.split(pictures, 64)
@@ -48,7 +48,7 @@ def fit_encoder(encoder: PictureEncoder, data: CaptionedPictures, config: Embedd
 
 
 def calibrate(encoder: PictureEncoder, data: CaptionedPictures) -> None:
-    """Set the usual picture of the scene, its still pixels, and the camera's pose."""
+    """Set the usual picture of the scene, its still pixels, and the pose of the camera in the encoder."""
     few = data.pictures[:: max(1, len(data) // 400)].astype(np.float32)
     usual = np.median(few, axis=0)
     lowest, highest = data.pictures.min(0), data.pictures.max(0)
@@ -70,7 +70,7 @@ def calibrate(encoder: PictureEncoder, data: CaptionedPictures) -> None:
 
 
 class Targets:
-    """Targets of the encoder: cells of the maps, positions in the picture, depth and visibility."""
+    """Targets of the picture encoder: cells of the maps, places in the picture, depth and visibility."""
 
     def __init__(self, data: CaptionedPictures, encoder: PictureEncoder) -> None:
         self.seen, places = torch.from_numpy(data.seen), torch.nan_to_num(torch.from_numpy(data.places))
@@ -83,13 +83,19 @@ class Targets:
         self._fine = torch.tensor([self.pixel, self.pixel, 0.02 / encoder.depth[1]])
 
     def about(self, located: Located, rows: Tensor, chance: torch.Generator) -> Tensor:
-        """Return middles of windows (B, S, 2): a few pixels off for seen objects, as located for the others."""
+        """Return window centres (B, S, 2): a few pixels off for visible objects, as located for the others."""
         true = self.places[rows][..., :2]
         missed = true + JITTER * self.pixel * torch.randn(true.shape, generator=chance)
         return torch.where(self.seen[rows][..., None], missed, located.places[..., :2].detach())
 
     def exactness(self, found: Tensor, rows: Tensor, things: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Error of refined places (Huber), in pixels and 2 cm of depth, of things or of the hand if it is seen."""
+        """Return the Huber loss of refined places, in units of a pixel and 2 cm of depth.
+
+        Args:
+            found: Refined places.
+            rows: (B,) numbers of the pictures.
+            things: Numbers of pictures and slots of the objects; None for the hand, which counts only if it is visible.
+        """
         true = self.places[rows][:, 0] if things is None else self.places[rows][things]
         weight = self.seen[rows][:, 0].float() if things is None else torch.ones(len(true))
         errors = (found - true) / self._fine
@@ -97,18 +103,18 @@ class Targets:
         return (lost * weight).sum() / weight.sum().clamp_min(1)
 
     def presence_loss(self, presence: Tensor, rows: Tensor) -> Tensor:
-        """Cross entropy of the presences."""
+        """Return the cross entropy of presences (B, S)."""
         return functional.binary_cross_entropy_with_logits(presence, self.seen[rows].float())
 
     def loss(self, located: Located, rows: Tensor) -> Tensor:
-        """Error of the places of seen objects (Huber), and cross entropies of presences and of cells."""
+        """Return the Huber loss of places of visible objects, plus the cross entropies of presences and of cells."""
         seen = self.seen[rows].float()
         errors = (located.places - self.places[rows]) / self._unit
         place = (functional.huber_loss(errors, torch.zeros_like(errors), reduction="none").sum(-1) * seen).sum() / seen.sum()
         return place + self.presence_loss(located.presence, rows) + 0.3 * self._cell_loss(located.odds, rows)
 
     def _cell_loss(self, odds: Tensor, rows: Tensor) -> Tensor:
-        """Cross entropy of the maps with the four cells around each seen object."""
+        """Return the cross entropy of the maps with the four cells around each visible object."""
         seen, corner, rest = self.seen[rows].float(), self._corner[rows], self._rest[rows]
         log_shares, loss = odds.log_softmax(-1), torch.zeros(())
         for right, down in ((0, 0), (0, 1), (1, 0), (1, 1)):
@@ -121,7 +127,10 @@ class Targets:
 def fit(
     data: CaptionedPictures, config: EmbeddedConfig, watch: Watch = lambda steps, _: steps
 ) -> tuple[EmbeddedModel, Measures]:
-    """Return a model fitted to captioned pictures, and its measures on those held out; the same for the same seed."""
+    """Return a model fitted to captioned pictures, and its measures on held-out ones; the seed determines both.
+
+    watch: passes the steps of the fit on, and may show progress.
+    """
     train, test = halves(data, config.held_out)
     with torch.random.fork_rng(devices=()):  # layers take their initial weights from the global generator only
         torch.manual_seed(config.seed)
@@ -132,14 +141,14 @@ def fit(
 
 
 def halves(data: CaptionedPictures, held_out: float) -> tuple[CaptionedPictures, CaptionedPictures]:
-    """Return the first scenes, and those held out."""
+    """Return the training pictures, the first scenes, and the held-out ones, the last scenes."""
     begins = np.flatnonzero(data.firsts == np.arange(len(data)))
     cut = int(begins[min(len(begins) - 1, round(len(begins) * (1 - held_out)))])
     return data.part(slice(0, cut)), data.part(slice(cut, len(data)))
 
 
 def origin_of(data: CaptionedPictures) -> Origin:
-    """Return the training domain of these pictures."""
+    """Return the description of the training domain of these pictures."""
     words = Vocabulary.of([*data.captions, *(words for each in data.instructions for words in each)]).words
     examples = tuple(each[0] for each in data.instructions)
     return Origin(
@@ -150,9 +159,10 @@ def origin_of(data: CaptionedPictures) -> Origin:
 def fit_heads(
     model: EmbeddedModel, train: CaptionedPictures, test: CaptionedPictures, config: EmbeddedConfig, watch: Watch
 ) -> None:
-    """Train the heads with a frozen encoder, and keep those that order held-out pictures best.
+    """Fit the heads with a frozen encoder, and keep those that order held-out pictures best.
 
-    The loss does not show it: the similarity gets worse at ordering pictures while it gets better at choosing captions.
+    The loss does not show which these are: the similarity gets worse at ordering pictures while it gets better at choosing
+    captions.
     """
     chance = torch.Generator().manual_seed(config.seed)
     reading = Reading(model, train, chance)
@@ -173,7 +183,10 @@ def fit_heads(
 
 
 class Reading:
-    """Training data of the heads: described pictures with sentences of known truth."""
+    """Training data of the heads: described pictures, and sentences of known truth.
+
+    Computes the loss of a batch of pictures.
+    """
 
     def __init__(self, model: EmbeddedModel, data: CaptionedPictures, chance: torch.Generator) -> None:
         self._heads, self._chance = model.heads, chance
@@ -189,12 +202,18 @@ class Reading:
         self._named = torch.tensor(named)[self._meant]  # (wordings, 2)
 
     def loss(self, rows: Tensor) -> Tensor:
-        """Return the sum of the losses of both spaces."""
+        """Return the loss of the heads for training pictures with the numbers `rows` (B,), a scalar.
+
+        It is the loss of progress and completion plus 0.2 times the contrastive loss between pictures and sentences.
+        """
         now, firsts = self._described[rows], self._described[self._firsts[rows]]
         return self._relation_loss(rows, firsts, now) + 0.2 * self._contrast_loss(rows, now)
 
     def _relation_loss(self, rows: Tensor, firsts: Tensor, now: Tensor) -> Tensor:
-        """Squared error of progress, cross entropies of completion and of named slots; half of the sentences fit."""
+        """Return the squared error of progress plus the cross entropies of completion and of named slots.
+
+        Half of the sentences fit.
+        """
         said = self._heads.read(self._wordings)
         rounds = [functional.cross_entropy(self._heads.chosen(said).flatten(0, 1), self._named.flatten())]
         for is_there in (True, False):
@@ -209,9 +228,9 @@ class Reading:
         return torch.stack(rounds).sum()
 
     def _contrast_loss(self, rows: Tensor, now: Tensor) -> Tensor:
-        """InfoNCE with many positives: captions that are true of a picture, pictures that a caption is true of.
+        """Return InfoNCE with several positives: captions that are true of a picture, and pictures of which a caption is true.
 
-        Differs from it: an instruction chooses among the pictures by progress (ListNet, Cao et al. 2007), because nothing
+        Differs from InfoNCE: an instruction chooses among the pictures by progress (ListNet, Cao et al. 2007), because nothing
         else orders pictures with the same captions.
         """
         heads = self._heads
@@ -226,7 +245,7 @@ class Reading:
 
 
 def mean_log_share(odds: Tensor, truth: Tensor) -> Tensor:
-    """Return the mean log share of the true columns, over rows with a true one."""
+    """Return the mean log probability of the true columns, over the rows that have one."""
     count = truth.sum(1)
     shares = (truth * odds.log_softmax(1)).sum(1) / count.clamp_min(1)
     return shares.sum() / (count > 0).sum().clamp_min(1)

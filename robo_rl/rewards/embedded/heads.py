@@ -1,7 +1,7 @@
-"""Sentences as numbers, and networks that relate them to described pictures.
+"""Sentences as numbers, and the networks (heads) that relate them to described pictures.
 
-A word outside the training data has no number. B pictures, S slots, F = 4 S numbers that describe a picture, L words of a
-sentence, E size of the common space.
+A word outside the training data has no number. Shapes: B pictures, S slots, F = 4 S numbers that describe a picture, L words of
+a sentence, E size of the common space.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.embedded.encoder import perceptron
 
 LENGTH = 12
-"""Words of the longest sentence."""
+"""Largest number L of words of a sentence."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Known words; number 0 is no word."""
+    """Known words, numbered from 1; the number 0 stands for no word."""
 
     words: tuple[str, ...]
 
     @classmethod
     def of(cls, sentences: Iterable[str]) -> Vocabulary:
-        """Return the words of sentences in alphabetical order."""
+        """Return the vocabulary of all words in the sentences."""
         return cls(tuple(sorted({word for sentence in sentences for word in _split(sentence)})))
 
     def numbers(self, sentences: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return (N, LENGTH); raise UnknownName for a word, InvalidSetting for an empty or too long sentence."""
+        """Return the word numbers (N, LENGTH); raises UnknownName for an unknown word, InvalidSetting for a wrong length."""
         known = {word: number for number, word in enumerate(self.words, start=1)}
         numbers = np.zeros((len(sentences), LENGTH), np.int64)
         for row, sentence in zip(numbers, sentences, strict=True):
@@ -55,10 +55,13 @@ def _split(sentence: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ReadByTower:
-    """Sentences as vectors of a frozen text tower, which also reads words that are in no caption."""
+    """Sentences as vectors of a frozen text encoder, which also reads words that are in no caption."""
 
     def numbers(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return (N, 384); raise MissingExtra without the tower, InvalidSetting for an empty or too long sentence."""
+        """Return the vectors (N, 384).
+
+        Raises MissingExtra without the encoder, InvalidSetting for an empty or too long sentence.
+        """
         from robo_rl.rewards.images.sentences import minilm  # late: it needs the library transformers
 
         for sentence in sentences:
@@ -68,16 +71,16 @@ class ReadByTower:
 
 
 COMMON = 64
-"""E"""
+"""Size E of the common space."""
 TOWER = 384
-"""Numbers of a sentence that a tower reads."""
+"""Size of the vector of a sentence from the text encoder."""
 
 
 class Heads(nn.Module):
-    """Heads that relate described pictures (B, F) to sentences: (B, L) numbers of words, or (B, TOWER) of a text tower."""
+    """Networks that relate described pictures (B, F) to sentences: word numbers (B, L) or text encoder vectors (B, TOWER)."""
 
     def __init__(self, slots: int, words: int | None) -> None:
-        """words: in the vocabulary; None for sentences that a tower has read."""
+        """Build the networks; words: size of the vocabulary, None for sentences from a text encoder."""
         super().__init__()
         self.slots = slots
         self.words = None if words is None else nn.Embedding(words + 1, 32)
@@ -93,30 +96,35 @@ class Heads(nn.Module):
         self.scale = nn.Parameter(torch.tensor(2.0))
 
     def embed_pictures(self, described: Tensor) -> Tensor:
-        """Return (B, E) of length 1."""
+        """Return unit vectors (B, E) of described pictures (B, F)."""
         things = described.view(-1, self.slots, 4)
         apart = _lengths(things[:, :, None, 1:] - things[:, None, :, 1:])
         return functional.normalize(self.picture(torch.cat([described, apart.flatten(1)], -1)), dim=-1)
 
     def embed_texts(self, numbers: Tensor) -> Tensor:
-        """Return (B, E) of length 1."""
+        """Return unit vectors (B, E) of sentences."""
         return functional.normalize(self.text(self.read(numbers)), dim=-1)
 
     def read(self, numbers: Tensor) -> Tensor:
-        """Return (B, 128), the features of sentences."""
+        """Return features (B, 128) of sentences."""
         said: Tensor = self.sentence(numbers if self.words is None else self.words(numbers).flatten(1))
         return said
 
     def chosen(self, said: Tensor) -> Tensor:
-        """Return (B, 2, S), log odds of the two slots that a sentence names."""
+        """Return (B, 2, S) log odds of the two slots that a sentence names."""
         odds: Tensor = self.asked(said)
         return odds.view(-1, 2, self.slots)
 
     def relate(self, firsts: Tensor, now: Tensor, said: Tensor) -> Tensor:
-        """Return (B, 2): progress, to be cut off at 0 and 1, and log odds of completion.
+        """Return (B, 2): progress, not yet clipped to [0, 1], and log odds of completion.
 
-        The sentence chooses two slots; a perceptron sees them and the first slot, the hand, as they are and as they were in
-        the first picture, in which nothing hid them yet; and all distances between these six.
+        The sentence selects two slots. A network gets these and the first slot, the hand, in the present picture and in the
+        first one of the episode, in which nothing hid them; and all distances between these six.
+
+        Args:
+            firsts: (B, F) descriptions of the first pictures.
+            now: (B, F) descriptions of the present pictures.
+            said: (B, 128) features of sentences.
         """
         shares = self.chosen(said).softmax(-1)
         pictures = [part.reshape(-1, self.slots, 4) for part in (now, firsts)]
@@ -128,5 +136,5 @@ class Heads(nn.Module):
 
 
 def _lengths(vectors: Tensor) -> Tensor:
-    """Return the lengths of the vectors (..., 3), with a gradient at zero too."""
+    """Return the lengths of vectors (..., 3), with a finite gradient at zero."""
     return (vectors.square().sum(-1) + 1e-4).sqrt()

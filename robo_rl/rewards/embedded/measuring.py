@@ -1,6 +1,6 @@
 """Measures of an embedded model on pictures whose truth is known.
 
-N pictures, I instructions, P pairs of a picture and an instruction.
+Shapes: N pictures, I instructions, P pairs of a picture and an instruction.
 """
 
 from __future__ import annotations
@@ -20,38 +20,39 @@ from robo_rl.rewards.score_statistics import roc_area
 from robo_rl.types import Array
 
 CLOSE = (0.02, 0.08)
-"""Difference of the true progress of a close pair: one or two steps of an arm task."""
+"""Range of the difference in true progress of a close pair: one or two steps of an arm task."""
 PAIRS = 20_000
 FEWEST = 10
-"""Least number of pictures for which a sentence is true, and for which it is false, to measure it."""
+"""Smallest number of pictures of which a sentence is true, and of which it is false, to measure the sentence."""
 UNTRAINED = 5
-"""Models that were not trained, as a control."""
+"""Number of untrained models that are measured as a control."""
 
 
 @dataclass(frozen=True)
 class Measures:
-    """Accuracy of a model; orders are rank correlations (Spearman) with the true progress."""
+    """Accuracy of a model; an "order" is a rank correlation (Spearman) with the true progress."""
 
     hand_error: float
-    """[cm] median if it is seen"""
+    """[cm] median error of the hand's position if it is visible"""
     thing_error: float
-    """[cm] the same of all other things"""
+    """[cm] median error of the positions of all other visible objects"""
     progress_order: float
+    """Rank correlation of the progress."""
     similarity_order: float
-    """Ordering by the cosine between picture and sentence."""
+    """Rank correlation of the cosine between picture and sentence."""
     preference: float
-    """Share of pairs of pictures in the order of the true progress."""
+    """Share of pairs of pictures that are in the order of the true progress."""
     close_preference: float
-    """The same for pairs that hardly differ."""
+    """Share of such pairs among those that hardly differ."""
     completion: float
     """Area under the ROC curve of the completion."""
     wrong_colour: float
-    """Mean progress of pictures with a completed task, for sentences with an absent colour."""
+    """Mean progress at success for sentences with a colour that is not in the picture."""
     sentences: Mapping[str, float]
     """Sentence -> area under the ROC curve of its cosine with pictures: its quality as a goal."""
 
     def lines(self) -> Iterator[str]:
-        """Yield a line of text for each."""
+        """Yield a line of text for each measure."""
         yield f"error of the hand's position, median           {self.hand_error:6.2f} cm"
         yield f"error of the things' positions, median         {self.thing_error:6.2f} cm"
         yield f"rank correlation of progress with the truth    {self.progress_order:6.3f}"
@@ -65,9 +66,9 @@ class Measures:
 
 
 def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | None = None) -> Measures:
-    """Return the measures of a model on pictures, with the instruction of every object in them.
+    """Return the measures of a model on captioned pictures, for all instructions.
 
-    described: (N, F) of the pictures if they are known already.
+    described: (N, F) descriptions of the pictures, if they are already known.
     """
     described = model.describe(data.pictures) if described is None else described
     progress, completion, similarity = _answers(model, data, described)
@@ -92,7 +93,7 @@ def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | N
 
 
 def untrained_orders(model: EmbeddedModel, data: CaptionedPictures) -> list[float]:
-    """Return the rank correlations of models that were not trained, which must be about zero."""
+    """Return the rank correlations of untrained models, which must be about zero."""
     orders = []
     with torch.random.fork_rng(devices=()):
         for seed in range(UNTRAINED):
@@ -111,7 +112,7 @@ def _answers(model: EmbeddedModel, data: CaptionedPictures, described: Tensor) -
 
 
 def sentence_areas(model: EmbeddedModel, data: CaptionedPictures, described: Tensor) -> dict[str, float]:
-    """Return each sentence's area under the ROC curve, the best first."""
+    """Return sentence -> area under its ROC curve, the largest first."""
     said = model.embed_described(described) @ model.embed_texts(list(data.captions)).T
     true = data.truth.sum(0)
     often = [number for number in range(len(data.captions)) if FEWEST <= true[number] <= len(data) - FEWEST]

@@ -21,18 +21,18 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.images.picture_reward import Pictures
 
 BATCH = 16
-"""Pictures that are encoded at once; 32 to 64 are a fifth to a half slower, as the windows leave the cache."""
+"""Pictures encoded at once; 32 to 64 are a fifth to a half slower, as the windows no longer fit into the cache."""
 TOLERANCE = 24
 """Grey levels by which a still pixel may differ; other renderers draw edges a little differently."""
 MOST_COMPARED = 2048
 """Still pixels that are compared in a picture, evenly spread; comparing all of them took longer than the model."""
 MOST_CHANGED = 0.25
-"""Share of such pixels that may differ more: people or cables may be in the picture."""
+"""Share of such pixels that may differ more, because people or cables may be in the picture."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Training domain of the model; its scores mean nothing on other pictures."""
+    """Training domain of a model; its scores mean nothing on other pictures."""
 
     environment: str
     camera: str
@@ -40,23 +40,23 @@ class Origin:
     """[pixel] height and width"""
     slots: tuple[str, ...]
     words: tuple[str, ...]
-    """The vocabulary."""
+    """Words of the vocabulary."""
     instructions: tuple[str, ...]
     """Examples of instructions."""
     recorded: str = ""
     """Arguments with which the environment records such pictures."""
     has_task: bool = True
-    """True if it knows the instructions of the environment's episodes."""
+    """True if the model was trained with the instructions of the environment's episodes."""
     reads: Reads = "words"
-    """Reader of sentences: the vocabulary, or the text tower all-MiniLM-L6-v2."""
+    """Reader of sentences: the vocabulary, or the text encoder all-MiniLM-L6-v2."""
     sees: Sees = "pixels"
-    """First look at a picture: convolutions of its own, or maps of the picture tower EfficientNet-Lite0."""
+    """First stage of the picture encoder: its own convolutions, or feature maps of EfficientNet-Lite0."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Settings and measures of the fit."""
 
 
 class EmbeddedModel:
-    """Networks with their origin."""
+    """Picture encoder and heads, with their training domain."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
@@ -67,13 +67,13 @@ class EmbeddedModel:
 
     @property
     def weights_hash(self) -> str:
-        """A hash of all parameters and of the training domain."""
+        """Hash of all parameters and of the training domain."""
         domain = f"{self.origin.environment} {self.origin.camera} {self.origin.words}".encode()
         return hash_of(domain, *bytes_of(self._arrays()))
 
     @torch.no_grad()
     def describe(self, pictures: Pictures) -> Tensor:
-        """Return (N, F), the encoder's description; raise SpecMismatch for pictures of another size, camera or scene."""
+        """Return descriptions (N, F) of pictures; raises SpecMismatch for another size or scene than in training."""
         self.require_scene(pictures[:0])
         parts = [torch.zeros(0, 4 * len(self.origin.slots))]
         for start in range(0, len(pictures), BATCH):
@@ -83,35 +83,41 @@ class EmbeddedModel:
         return torch.cat(parts)
 
     def positions(self, described: Tensor) -> npt.NDArray[np.float32]:
-        """Return the positions (N, S, 3) [m] in described pictures (N, F); unseen objects are in the middle."""
+        """Return positions (N, S, 3) [m] for descriptions (N, F); an invisible object has the mean of all positions."""
         things = described.view(len(described), -1, 4)
         return np.asarray(things[..., 1:] / 10 + self.encoder.middle, np.float32)
 
     def progress(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
-        """Return the progress (N,) in [0, 1] of the sentence, for described pictures (N, F)."""
+        """Return the progress (N,) of the instruction, in [0, 1].
+
+        firsts, now: (N, F) descriptions of the first pictures of the episodes, and of the present ones.
+        """
         found: npt.NDArray[np.float32] = self._relate(firsts, now, sentence)[:, 0].clamp(0, 1).numpy()
         return found
 
     def completion(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
-        """Return (N,), the probability that the sentence is done."""
+        """Return the probability (N,) that the instruction is completed.
+
+        firsts, now: (N, F) descriptions of the first pictures of the episodes, and of the present ones.
+        """
         found: npt.NDArray[np.float32] = self._relate(firsts, now, sentence)[:, 1].sigmoid().numpy()
         return found
 
     @torch.no_grad()
     def embed_described(self, described: Tensor) -> npt.NDArray[np.float32]:
-        """Return (N, E) of length 1 for described pictures."""
+        """Return unit vectors (N, E) for descriptions (N, F) of pictures."""
         found: npt.NDArray[np.float32] = self.heads.embed_pictures(described).numpy()
         return found
 
     @torch.no_grad()
     def embed_texts(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return (N, E) of length 1; raise UnknownName for a word that is not known."""
+        """Return unit vectors (N, E) of sentences; raises UnknownName for an unknown word."""
         numbers = torch.from_numpy(self.vocabulary.numbers(sentences))
         found: npt.NDArray[np.float32] = self.heads.embed_texts(numbers).numpy()
         return found
 
     def require_camera(self, camera: str) -> None:
-        """Raise SpecMismatch unless it is the camera of the training."""
+        """Raise SpecMismatch unless `camera` is the camera of the training."""
         if camera.removeprefix("camera_") != self.origin.camera:
             self._refuse([f"camera: {camera!r} of the pictures, {self.origin.camera!r} of the model"])
 
@@ -137,7 +143,7 @@ class EmbeddedModel:
 
     @classmethod
     def load(cls, folder: Path) -> EmbeddedModel:
-        """Return the model of a folder; raise CheckpointCorrupt if none is sound, InvalidSetting for another version."""
+        """Return the model in a folder; raises CheckpointCorrupt if it is damaged, InvalidSetting for another version."""
         state = fitted(folder, "embedded")
         tuples = {name: tuple(state["origin"][name]) for name in ("slots", "words", "instructions")}
         model = cls(Origin(**(state["origin"] | tuples)))

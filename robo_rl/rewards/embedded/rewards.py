@@ -1,4 +1,4 @@
-"""Rewards, a rater and an image-text model from one folder that `robo-rl reward fit embedded` wrote."""
+"""Rewards, a rater and an image-text model from a folder that `robo-rl reward fit embedded` wrote."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from robo_rl.types import Episode, Labels, RewardLabels
 
 @dataclass(frozen=True, kw_only=True)
 class FromFolder:
-    """Settings of a component that uses the embedded model of a folder."""
+    """Settings of a component that uses an embedded model."""
 
     folder: str = ""
     """Folder that `robo-rl reward fit embedded` wrote."""
@@ -38,13 +38,13 @@ class FromFolder:
 
     @cached_property
     def model(self) -> EmbeddedModel:
-        """Loaded when it is first needed."""
+        """The embedded model, loaded at first use."""
         return EmbeddedModel.load(Path(self.folder))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedReward(FromFolder, PictureReward):
-    """A reward of the embedded model."""
+    """Base of rewards from the embedded model."""
 
     name: ClassVar[str]
     """Name of the entry point."""
@@ -55,19 +55,24 @@ class EmbeddedReward(FromFolder, PictureReward):
 
     @abstractmethod
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
-        """Return (N,) in [0, 1] for described pictures."""
+        """Return scores (N,) in [0, 1] of the instruction.
+
+        firsts, now: (N, F) descriptions of the first pictures of the episodes, and of the present ones.
+        """
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of weights and settings; not of the folder's name."""
+        """Name, and hash of weights and settings; the folder does not count."""
         settings = {name: value for name, value in self.settings().items() if name != "folder"}
         return self.name, hash_of(self.model.weights_hash.encode(), json.dumps(settings, sort_keys=True).encode())
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Return the score of the instruction in each picture.
 
-        Raises InvalidSetting without an instruction, UnknownName for a word that is not known, SpecMismatch for pictures of
-        another camera, scene or size.
+        Raises:
+            InvalidSetting: There is no instruction.
+            UnknownName: A word is unknown.
+            SpecMismatch: The pictures are from another camera or scene, or of another size.
         """
         if not instruction:
             fix = f"--reward.settings.instruction '{self.model.origin.instructions[0]}'"
@@ -78,9 +83,11 @@ class EmbeddedReward(FromFolder, PictureReward):
         return Labels.finite(values)
 
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
-        """Yield the labels of episodes in their order, several at once: one for each of torch's threads.
+        """Yield the labels of each episode, in order.
 
-        A small network gains more by this than by sharing out the sums of one picture.
+        Several episodes are labelled at once, one for each of torch's threads.
+
+        For a small network this is faster than dividing the computation of one picture.
         """
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -90,7 +97,7 @@ class EmbeddedReward(FromFolder, PictureReward):
             torch.set_num_threads(threads)
 
     def _described_firsts(self, firsts: Pictures) -> Tensor:
-        """Return (N, F); pictures that repeat the one before, as those of one episode do, are encoded once."""
+        """Return descriptions (N, F); a picture equal to the one before, as within an episode, is encoded only once."""
         differs = np.ones(len(firsts), np.bool_)
         differs[1:] = (firsts[1:] != firsts[:-1]).any((1, 2, 3))
         return self.model.describe(firsts[differs])[torch.from_numpy(differs.cumsum() - 1)]
@@ -98,7 +105,7 @@ class EmbeddedReward(FromFolder, PictureReward):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedProgress(EmbeddedReward):
-    """Progress of the instruction, 0 to 1, by a model that was trained here on pictures of the simulator."""
+    """Progress of the instruction, 0 to 1, by a model that was trained here on simulated pictures."""
 
     name = "embedded-progress"
 
@@ -109,7 +116,7 @@ class EmbeddedProgress(EmbeddedReward):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedCompletion(EmbeddedReward):
-    """The probability that the instruction is done, by a model that was trained here on pictures of the simulator."""
+    """Probability that the instruction is completed, by a model that was trained here on simulated pictures."""
 
     name = "embedded-completion"
 
@@ -120,19 +127,19 @@ class EmbeddedCompletion(EmbeddedReward):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedShuffled(EmbeddedReward):
-    """A control: the embedded model with its encoder's features in another, fixed order, so that its scores mean nothing.
+    """Control: the embedded model with its encoder's features in another, fixed order, so that its scores mean nothing.
 
-    Its scores follow from pictures as the model's do and are as large; a policy must not learn the task from them.
+    The scores depend on pictures and are as large as the model's; a policy must not learn the task from them.
     """
 
     name = "embedded-shuffled"
     answer: Literal["progress", "completion"] = "progress"
-    """The reward that it replaces."""
+    """Reward that the control replaces."""
     seed: int = 0
-    """Seed of the order."""
+    """Seed of the order of features."""
 
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
-        """Return the model's scores of features (N, F) in permuted order."""
+        """Return the model's scores for permuted features."""
         order = torch.from_numpy(np.random.default_rng(self.seed).permutation(now.shape[1]))
         ask = self.model.progress if self.answer == "progress" else self.model.completion
         return ask(firsts[:, order], now[:, order], instruction)
@@ -140,7 +147,10 @@ class EmbeddedShuffled(EmbeddedReward):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedImageText(FromFolder):
-    """The embedded model's pictures and sentences in one space; knows one scene by one camera and a few dozen words."""
+    """Embeds pictures and sentences in one space, by the embedded model.
+
+    It knows one scene, one camera and a few dozen words.
+    """
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -148,28 +158,28 @@ class EmbeddedImageText(FromFolder):
         return "embedded", self.model.weights_hash
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Return (N, E), each of length 1; raise SpecMismatch for pictures of another size or scene."""
+        """Return unit vectors (N, E); raises SpecMismatch for pictures of another size or scene."""
         return self.model.embed_described(self.model.describe(pictures))
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return (N, E), each of length 1; raise UnknownName for a word that is not known."""
+        """Return unit vectors (N, E); raises UnknownName for an unknown word."""
         return self.model.embed_texts(texts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedRater(FromFolder):
-    """Prefers the segment with more progress of the instruction, by the embedded model."""
+    """Rater that prefers the segment with more progress of the instruction, by the embedded model."""
 
     kind: ClassVar[Literal["model"]] = "model"
     camera: str = "front"
     """Camera of the pictures."""
     instruction: str = ""
-    """The task; empty for the instruction of the episodes."""
+    """Task in words; empty for the instruction of the episodes."""
     compares: Literal["level", "gain"] = "level"
-    """level: the mean progress of a segment; gain: its progress from first to last step. A reward that is fitted to levels pays
-    waiting at high progress, and may make success, which ends an episode, a loss."""
+    """level: mean progress in a segment; gain: progress from its start to its end. A reward fitted to levels pays for waiting
+    at high progress, and may make success, which ends an episode, a loss."""
     margin: float = 0.01
-    """Difference up to which two segments are equal; about the error of the model."""
+    """Difference up to which two segments count as equal, 0 to below 1; about the error of the model."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -181,7 +191,7 @@ class EmbeddedRater(FromFolder):
         return "embedded", hash_of(self._progress.identity[1].encode(), f"{self.compares} {self.margin}".encode())
 
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Return 0, 0.5 or 1; "skip" if a picture got no score."""
+        """Return 0, 0.5 or 1; "skip" if a picture has no score."""
         worth = self._gain if self.compares == "gain" else self._mean
         difference = worth(second) - worth(first)
         if not np.isfinite(difference):
@@ -196,7 +206,7 @@ class EmbeddedRater(FromFolder):
         return float(scores[-1] - scores[0])
 
     def _scores(self, segment: Segment) -> npt.NDArray[np.float32]:
-        """Return the progress at the beginning of a segment and after each of its steps, NaN if there is none."""
+        """Return the progress at the start of a segment and after each of its steps, NaN if there is none."""
         pictures = pictures_of(segment.episode.observations, self.camera)
         shown = pictures[segment.start : segment.stop + 1]
         firsts = np.broadcast_to(pictures[:1], shown.shape)

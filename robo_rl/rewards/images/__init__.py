@@ -1,4 +1,4 @@
-"""Rewards of pictures, and the image-text models behind them."""
+"""Rewards from pictures, and the image-text models that they use."""
 
 from robo_rl.rewards.images.picture_reward import PictureReward, Pictures
 

@@ -1,4 +1,4 @@
-"""An image-text model that knows nothing but colours, to try a reward before a real model costs anything."""
+"""An image-text model that knows only colours, to test a reward before a real model is paid for."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ RGB = {
 
 @dataclass(frozen=True)
 class Colours(NamedSettings):
-    """The mean colour of a picture, and sentences that are names of colours."""
+    """Image-text model that embeds the mean colour of a picture, and sentences made of names of colours."""
 
     name: ClassVar[str] = "colours"
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Return (N, 4) for the mean colour of each picture."""
+        """Return unit vectors (N, 4) of the mean colour of each picture."""
         return _embedded([picture.reshape(-1, 3).mean(axis=0, dtype=np.float64) for picture in pictures])
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return (N, 4) for the mean of the colours that a sentence names; raise UnknownName for any other word."""
+        """Return unit vectors (N, 4) of the mean of the named colours; raises UnknownName for any other word."""
         for word in (word for text in texts for word in text.lower().split() or [""]):
             if word not in RGB:
                 raise UnknownName("colour", word, RGB)

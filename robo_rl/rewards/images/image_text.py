@@ -1,4 +1,4 @@
-"""Models that embed pictures and sentences in one space, such as CLIP: entry points `robo_rl.image_text_models`."""
+"""Protocol of models that embed pictures and sentences in one space, such as CLIP: entry points `robo_rl.image_text_models`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from robo_rl.settings import settings_as
 
 
 class ImageTextModel(Protocol):
-    """Embeds pictures and sentences. Its settings are its fields; weights are loaded on first use."""
+    """Embeds pictures and sentences in one space. The fields of the class are its settings; weights are loaded at first use."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Its name and a hash of weights, preprocessing and settings."""
+        """Name, and hash of weights, preprocessing and settings."""
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Return (N, D), each of length 1, for N pictures of any size; the same in any batch.
+        """Return unit vectors (N, D) for N pictures (N, H, W, 3) uint8 RGB of any size.
+
+        The result does not depend on the batch.
 
         Raises SpecMismatch for pictures of another size if the model is made for one camera.
         """
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return (N, D), each of length 1; raise InvalidSetting for words that the model does not know."""
+        """Return unit vectors (N, D) for N sentences; raises InvalidSetting for words that the model does not know."""
 
 
 def image_text_model(name: str, settings: Mapping[str, Any]) -> ImageTextModel:
-    """Return a model by its name; raise UnknownName, and InvalidSetting naming the setting."""
+    """Return a model by its name; raises UnknownName, or InvalidSetting with the wrong setting."""
     model: ImageTextModel = settings_as(load("image_text_models", name), settings, source=f"the model {name}")
     return model

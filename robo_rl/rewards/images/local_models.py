@@ -1,7 +1,7 @@
-"""Models that run here by torch: folders of the library transformers, devices, batches, vectors of length 1.
+"""Models that run here with torch: folders of the library transformers, devices, batches, unit vectors.
 
-Folders are local or downloaded once, and identified by their contents. Only safetensors are read, since other weights can
-run code.
+Folders are local or downloaded once, and identified by their contents. Only safetensors are read, since other formats of
+weights can run code.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError
 from robo_rl.rewards.images.picture_reward import Pictures
 
 FILES = ("*.json", "*.txt", "*.model", "*.jinja", "model*.safetensors")
-"""Configuration, preparation of pictures, vocabulary, chat template, weights: everything that answers follow from."""
+"""Patterns of the files on which answers depend: configuration, preprocessing, vocabulary, chat template, weights."""
 
 
 def hub_folder(model: str, revision: str, kind: str) -> Path:
-    """Return the folder of the files; a name on huggingface.co is downloaded unless it was before. kind: for errors."""
+    """Return the folder of a model's files; a name on huggingface.co is downloaded if necessary. Raises InvalidSetting.
+
+    kind: noun for the model in the message.
+    """
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder
@@ -45,7 +48,7 @@ def hub_folder(model: str, revision: str, kind: str) -> Path:
 
 
 def identity_of(folder: Path) -> tuple[str, str]:
-    """Return the type that the configuration names, and a hash of all files."""
+    """Return the type of model in the configuration, and a hash of all files of the folder."""
     whole, kind = hashlib.sha256(), "unknown"
     for path in sorted({path for pattern in FILES for path in folder.glob(pattern)}):
         with path.open("rb") as file:
@@ -56,7 +59,12 @@ def identity_of(folder: Path) -> tuple[str, str]:
 
 
 def loaded(source: str, folder: Path, kind: str, fix: str, **options: Any) -> Any:
-    """Return the result of `from_pretrained` of transformers' class `source` on a folder; kind, fix: for errors."""
+    """Return the result of `from_pretrained` of transformers' class `source` for a folder.
+
+    Raises InvalidSetting, MissingExtra.
+
+    kind, fix: noun for the model, and remedy, in the message.
+    """
     found = library("transformers", kind)
     try:
         return getattr(found, source).from_pretrained(folder, local_files_only=True, **options)
@@ -72,7 +80,7 @@ def loaded(source: str, folder: Path, kind: str, fix: str, **options: Any) -> An
 
 
 def loaded_model(source: str, folder: Path, kind: str, fix: str, **options: Any) -> Any:
-    """Return a model of a folder; raise InvalidSetting if weights are missing, which would be random numbers."""
+    """Return the model in a folder; raises InvalidSetting if weights are missing, because these would be random."""
     model, report = loaded(source, folder, kind, fix, use_safetensors=True, output_loading_info=True, **options)
     if report["missing_keys"]:
         raise InvalidSetting(f"Weights of {folder} are missing.", got=", ".join(sorted(report["missing_keys"])[:5]))
@@ -80,7 +88,7 @@ def loaded_model(source: str, folder: Path, kind: str, fix: str, **options: Any)
 
 
 def library(name: str, kind: str) -> Any:
-    """Return a library that is imported late; raise MissingExtra."""
+    """Return a library, which is imported now; raises MissingExtra if it is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -91,43 +99,43 @@ def library(name: str, kind: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchImageText(ABC):
-    """An image-text model that runs here by torch; implements `robo_rl.rewards.images.image_text.ImageTextModel`."""
+    """Base of image-text models that run here with torch; see `robo_rl.rewards.images.image_text.ImageTextModel`."""
 
     device: str = "cpu"
-    """Device by torch's name: cpu, cuda, cuda:1, mps. Changes the last digits only, so it is not part of the identity."""
+    """Device by torch's name: cpu, cuda, cuda:1, mps. It changes only the last digits, and is not part of the identity."""
     batch: int = 64
-    """Largest batch of pictures. Changes the last digits only, so it is not part of the identity."""
+    """Largest batch of pictures, 1 or more. It changes only the last digits, and is not part of the identity."""
 
     @property
     @abstractmethod
     def identity(self) -> tuple[str, str]:
-        """Its name and a hash of weights, preprocessing and settings."""
+        """Name, and hash of weights, preprocessing and settings."""
 
     @property
     @abstractmethod
     def longest(self) -> int:
-        """Tokens of the longest text that it can read."""
+        """Largest number of tokens of a text."""
 
     @abstractmethod
     def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of a text; raise InvalidSetting for words that the model does not know."""
+        """Return the number of tokens of a text; raises InvalidSetting for words that the model does not know."""
 
     @abstractmethod
     def see(self, pictures: Pictures) -> torch.Tensor:
-        """Return the features (B, D) of pictures, cut and scaled as the model was trained, on the device."""
+        """Return features (B, D), on the device, of pictures, which are cropped and scaled as in the model's training."""
 
     @abstractmethod
     def read(self, texts: Sequence[str]) -> torch.Tensor:
-        """Return the features (B, D) of texts, on the device."""
+        """Return features (B, D), on the device, of texts."""
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Return (N, D) unit vectors."""
+        """Return unit vectors (N, D) of pictures (N, H, W, 3)."""
         if not len(pictures):
             return self.embed_pictures(np.zeros((1, 32, 32, 3), np.uint8))[:0]
         return embedded(pictures, self.batch, self.see)
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return (N, D) unit vectors; raise InvalidSetting for words that it does not know, and for too many of them."""
+        """Return unit vectors (N, D) of texts; raises InvalidSetting for unknown words or too long texts."""
         for text in texts:  # libraries would cut it off in silence
             if (tokens := self.count_tokens(text)) > self.longest:
                 raise InvalidSetting(
@@ -141,9 +149,9 @@ class TorchImageText(ABC):
 
 
 def embedded(items: Sequence[str] | Pictures, batch: int, embed: Callable[[Any], torch.Tensor]) -> npt.NDArray[np.float32]:
-    """Return (N, D) unit vectors, of batches of about the same size, so that equal items have equal answers.
+    """Return unit vectors (N, D) of items, computed in batches of about the same size, so that equal items have equal vectors.
 
-    No second thread prepares batches: torch would start as many threads again for it, which slow down the model's.
+    No second thread prepares batches: torch would start as many threads again, which slow down the model's own.
     """
     bounds = np.linspace(0, len(items), -(-len(items) // batch) + 1).round().astype(int).tolist()
     with torch.inference_mode():
@@ -153,7 +161,7 @@ def embedded(items: Sequence[str] | Pictures, batch: int, embed: Callable[[Any],
 
 
 def on_device(model: torch.nn.Module, device: str) -> Any:
-    """Return a model for inference on a device; raise InvalidSetting if there is no such device."""
+    """Return a model in inference mode on a device; raises InvalidSetting if there is no such device."""
     try:
         return model.eval().requires_grad_(False).to(device)
     except (RuntimeError, AssertionError) as error:

@@ -1,6 +1,6 @@
-"""Models of the open_clip library (https://github.com/mlfoundations/open_clip), which is imported late.
+"""Models of the library open_clip (https://github.com/mlfoundations/open_clip), imported at first use.
 
-It needs torchvision, and one for exactly the torch that is installed: therefore a separate extra, in no default environment.
+It needs the torchvision that belongs to the installed torch; therefore it is a separate extra, in no default environment.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class OpenCLIP(TorchImageText):
     """CLIP models of the library open_clip (extra `openclip`)."""
 
     pretrained: str
-    """A file of weights, or one of the library's names for weights, such as laion2b_s34b_b79k, which is downloaded once."""
+    """File of weights, or the library's name for weights, such as laion2b_s34b_b79k, which are downloaded once."""
     model: str = "ViT-B-32"
-    """The library's name of the architecture."""
+    """Name of the architecture in the library."""
 
     def __post_init__(self) -> None:
         words = "a file or a name: without it, weights would be random"
@@ -36,7 +36,7 @@ class OpenCLIP(TorchImageText):
 
     @cached_property
     def identity(self) -> tuple[str, str]:
-        """Architecture, and a hash of weights and preparation of pictures."""
+        """Name with the architecture, and a hash of weights and preprocessing."""
         model, _, _ = self._parts
         preparation = getattr(model.visual, "preprocess_cfg", {})
         facts = asdict(preparation) if is_dataclass(preparation) and not isinstance(preparation, type) else preparation

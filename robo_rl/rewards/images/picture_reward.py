@@ -1,4 +1,4 @@
-"""Rewards of pictures: inputs, scores, and rewards made of scores."""
+"""Base of rewards from pictures: inputs, scores, and how rewards are computed from scores."""
 
 from __future__ import annotations
 
@@ -18,64 +18,66 @@ from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 Numbers = npt.NDArray[np.floating[Any]]
 Pictures = npt.NDArray[np.uint8]
-"""(N, H, W, 3) RGB"""
+"""(N, H, W, 3) uint8 RGB."""
 PICTURES_ALONE = ""
-"""Fingerprint of an episode of pictures and an instruction, of no known environment."""
+"""Fingerprint of an episode that has only pictures and an instruction, from no known environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PictureReward(RewardModel):
-    """A reward that follows from single pictures, the first one of their episode and an instruction.
+    """Base of rewards that depend on single pictures, the first picture of the episode and an instruction.
 
-    Step t takes the picture after its action. Online and offline share `score` and `rewards`.
+    The reward of step t depends on the picture after its action. Labelling and training share `score` and `rewards`.
     """
 
     reads_words: ClassVar[bool] = True
-    """True if the instruction counts; an audit then also tries a wrong one."""
+    """True if the instruction influences scores; an audit then also tries a wrong one."""
     camera: str = "front"
-    """Camera of the pictures: the observation camera_<name>, or an observation's full name."""
+    """Camera of the pictures: the observation entry camera_NAME, or the full name of an entry."""
     instruction: str = ""
-    """The task; empty for the instruction of the episode."""
+    """Task in words; empty for the instruction of the episode."""
     mode: Literal["level", "delta", "potential"] = "level"
-    """level: s(t+1), which pays waiting if it is high; delta: s(t+1) - s(t); potential: discount * s(t+1) - s(t), which
-    does not change the best policies (Ng, Harada & Russell 1999), if the potential counts 0 when the task ended.
-    Alone it makes all policies equally good."""
+    """How the reward of step t follows from scores s. level: s(t+1), which pays for waiting at a high score; delta: s(t+1) -
+    s(t); potential: discount * s(t+1) - s(t), with s(t+1) = 0 at the end of the task, which does not change the best policies
+    (Ng, Harada & Russell 1999) and alone makes all policies equally good."""
     discount: float = 0.99
-    """Discount of the potential: that of the learner."""
+    """Discount of the mode potential, above 0 to 1: that of the learner."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"discount": (0 < self.discount <= 1, "above 0, up to 1")})
 
     @property
     def looks_at_pictures(self) -> bool:
-        """True if it looks at pictures; a learned one may look at states instead."""
+        """True if the reward reads pictures; a learned one may read states instead."""
         return True
 
     @property
     def eye(self) -> str:
-        """Camera of the pictures, also if `camera` is empty and the fit decides it."""
+        """Camera of the pictures, also if `camera` is empty and the fit determines it."""
         return self.camera
 
     @property
     def hears_instruction(self) -> bool:
-        """True if it reads the episode's instruction; False if its words are settings."""
+        """True if the reward reads the instruction of the episode; False if its words are settings."""
         return self.reads_words
 
     @property
     def prompt_hash(self) -> str:
-        """A hash of its words."""
+        """Hash of the words that the reward uses."""
         return hash_of(self.instruction.encode())
 
     @abstractmethod
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Return one score for each of N pictures.
 
-        firsts: (N, H, W, 3), the first picture of each one's episode. instruction: may be None; a model that needs one raises
-        InvalidSetting.
+        Args:
+            pictures: (N, H, W, 3) pictures to score.
+            firsts: (N, H, W, 3) first picture of the episode of each picture.
+            instruction: Task in words, or None; a model that needs one raises InvalidSetting.
         """
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return rewards; a step is valid if all the scores it needs are."""
+        """Return the rewards of an episode; a step is valid if all scores that it needs are."""
         pictures = pictures_of(episode.observations, self.camera)
         shown = pictures if self.mode != "level" else pictures[1:]
         firsts = np.broadcast_to(pictures[:1], shown.shape)
@@ -85,10 +87,15 @@ class PictureReward(RewardModel):
         return Labels(values, paid.valid).by(self.identity, self.prompt_hash)
 
     def rewards(self, scores: Labels, *, terminated: bool = False) -> Labels:
-        """Return rewards: one for each score at "level", else one for each two that follow each other.
+        """Return rewards from the scores of n consecutive pictures: n rewards in the mode level, n - 1 in the others.
 
-        terminated: True if the task ended with the last picture. Its potential is then 0 for any picture: the value after
-        the end is 0, so any other potential would pay for ending (Ng, Harada & Russell 1999, with gamma < 1).
+        With s(i) the score of picture i: level pays s(i), delta s(i+1) - s(i), potential discount * s(i+1) - s(i).
+
+        Args:
+            scores: Scores of n pictures.
+            terminated: True if the task ended with the last picture. In the mode potential its score then counts 0: the value
+                after the end is 0, so that any other potential would pay for ending (Ng, Harada & Russell 1999, with gamma <
+                1).
         """
         values, valid = np.where(scores.valid, scores.values, 0).astype(np.float32), np.array(scores.valid)
         if self.mode == "level":
@@ -100,11 +107,11 @@ class PictureReward(RewardModel):
         return Labels(np.where(valid, discount * values[1:] - values[:-1], 0).astype(np.float32), valid)
 
     def states(self, observations: Mapping[str, Array]) -> Numbers:
-        """Return further inputs (N, K) from N observations after their steps; K = 0 for a reward of pictures alone."""
+        """Return further inputs (N, K) of the reward from N observations after their steps; K = 0 if it reads only pictures."""
         return np.zeros((len(next(iter(observations.values()))), 0))
 
     def combined(self, values: Numbers, states: Numbers) -> npt.NDArray[np.float32]:
-        """Return rewards (N,) made of those of the pictures and of the states (N, K)."""
+        """Return rewards (N,) from those of the pictures (N,) and the further inputs (N, K)."""
         return np.asarray(values, np.float32)
 
     def settings(self) -> Mapping[str, object]:
@@ -113,7 +120,7 @@ class PictureReward(RewardModel):
 
 
 def pictures_of(observations: Mapping[str, Array], camera: str) -> Pictures:
-    """Return the pictures of a camera, (T+1, H, W, 3); raise InvalidSetting naming the cameras there are."""
+    """Return the pictures of a camera, (T+1, H, W, 3); raises InvalidSetting with the existing cameras if there are none."""
     name = camera if camera in observations else f"camera_{camera}"
     if name not in observations:
         cameras = [key for key, array in observations.items() if array.dtype == np.uint8 and array.ndim == 4]

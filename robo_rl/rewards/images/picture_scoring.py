@@ -1,8 +1,8 @@
-"""Reward from pictures while a policy learns: a model scores many pictures in one call, and scores become rewards.
+"""Rewards from pictures in a training: a model scores many pictures in one call, and rewards are computed from the scores.
 
     reward of a step = weight * (level, delta or potential of the model's scores) + bonus if the model sees the task completed
 
-A task that the model sees completed ends there for the learner.
+If the model sees the task completed, the episode ends there for the learner.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from robo_rl.types import Labels
 
 @dataclass(frozen=True)
 class Completion:
-    """Bonus that is paid if a model, not the simulator, sees the task completed."""
+    """Bonus for the step in which a model, not the simulator, sees the task completed."""
 
     model: PictureReward
-    """Model that scores how completed the task is; its mode is "level"."""
+    """Model that scores how completed the task is; its mode must be "level"."""
     threshold: float = 0.5
     """Score from which the task counts as completed."""
     bonus: float = 1.0
-    """Paid in the step that completes the task, with which it ends for the learner. Paid in every step, it would reward waiting
-    if the model is wrong; paid without an end, the value of a state would depend on earlier payments."""
+    """Reward for the step that completes the task, with which the episode ends for the learner. Paid in every step, it would
+    reward waiting if the model is wrong; paid without an end, the value of a state would depend on earlier payments."""
 
     def __post_init__(self) -> None:
         if self.model.mode != "level":
@@ -43,17 +43,19 @@ class Completion:
 
 @dataclass(frozen=True)
 class PictureScoring(StepReward):
-    """Online reward that scores pictures with a model."""
+    """Reward of a training that scores pictures with a model."""
 
     is_weighted: ClassVar[bool] = True
     model: PictureReward
+    """Model that scores pictures."""
     every: int = 64
-    """Pictures that are scored in one call."""
+    """Pictures scored in one call, 1 or more."""
     hold: int = 1
-    """Steps from one scored picture to the next, for models that are slow or cost money; in between the last score counts."""
+    """Steps between two scored pictures, 1 or more, for models that are slow or cost money; in between the last score holds."""
     completion: Completion | None = None
+    """Bonus for completion; None for none."""
     alone: Sequence[str] = ()
-    """Entries of the observation that the reward reads and the policy does not see."""
+    """Names of the observation entries that the reward reads and the policy does not."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {name: (getattr(self, name) >= 1, "1 or more") for name in ("every", "hold")})
@@ -71,7 +73,7 @@ class PictureScoring(StepReward):
         return self.model.identity
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return what identifies the reward: a hash of the words, and the model and settings of the completion."""
+        """Return further values on which rewards depend: hash of the words, and model and settings of the completion."""
         facts: dict[str, str | float] = {"prompt": self.model.prompt_hash, "hold": self.hold}
         if (completion := self.completion) is not None:
             name, weights = completion.model.identity
@@ -85,7 +87,7 @@ class PictureScoring(StepReward):
         return self.alone
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting if pictures are not drawn, or a model cannot score single pictures, these pictures or words."""
+        """Raise InvalidSetting if there are no pictures, or a model cannot score single ones, these ones or these words."""
         blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in place.spec.observation.items()}
         for model in self._models:
             none = pictures_of(blank, model.eye)[:0]
@@ -96,17 +98,17 @@ class PictureScoring(StepReward):
         return [self.model] if self.completion is None else [self.model, self.completion.model]
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return all vectors, and the pictures of the models' cameras."""
+        """Return the names of all vectors, and of the pictures from the models' cameras."""
         eyes = {name for model in self._models for name in (model.eye, f"camera_{model.eye}")}
         return [*super().entries(place), *(name for name in place.spec.observation if name in eyes)]
 
     @property
     def _asks_firsts(self) -> bool:
-        """True if first pictures of episodes are scored, too; not needed if each step is paid the level of its own picture."""
+        """True if first pictures of episodes are scored, too; unnecessary if each step is paid the level of its own picture."""
         return self.hold > 1 or self.model.mode != "level"
 
     def _asks(self, steps: Steps) -> npt.NDArray[np.bool_]:
-        """Return (K,) True for the steps whose pictures are scored; for others the last score counts."""
+        """Return (K,) True for steps whose pictures are scored; for others the last score holds."""
         asks: npt.NDArray[np.bool_] = steps.ended | (steps.number % self.hold == 0)
         return asks
 
@@ -116,7 +118,7 @@ class PictureScoring(StepReward):
         return pictures + waiting.started * self._asks_firsts >= self.every
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the rewards of K steps; the task ends with a step in which the completion's model sees it completed."""
+        """Return the rewards of K steps; a step ends the task if the completion's model sees it completed."""
         asks, completion = self._asks(steps), self.completion
         now, before = self._scores(steps, asks, place)
         valid, ends, bonus = np.ones(len(steps), np.bool_), np.zeros(len(steps), np.bool_), 0.0
@@ -133,9 +135,9 @@ class PictureScoring(StepReward):
         return StepScores(labels, terms if completion is None else {**terms, "completed": ends.astype(np.float64)}, ends)
 
     def _paid(self, now: Labels, before: Labels, ends: npt.NDArray[np.bool_]) -> Labels:
-        """Return the rewards (K,) of steps, given the scores before and after them.
+        """Return the rewards (K,) of steps from the scores before and after them.
 
-        ends: (K,) True where the episode terminated.
+        ends: (K,) True if the task ended with the step.
         """
         if self.model.mode == "level":
             return self.model.rewards(now)
@@ -147,7 +149,7 @@ class PictureScoring(StepReward):
         return Labels.joined([*found])
 
     def _scores(self, steps: Steps, asks: npt.NDArray[np.bool_], place: Place) -> tuple[Labels, Labels]:
-        """Return the scores after and before each step. A picture is scored once; the newest score is kept for later."""
+        """Return the scores after and before each step; each picture is scored once, and the newest score is kept."""
         is_first = steps.begins & self._asks_firsts
         wanted = []
         for row, shown in enumerate(_shown(steps, self.model, place.memory, "firsts")):
@@ -166,7 +168,7 @@ class PictureScoring(StepReward):
         return Labels(values, valid), Labels(values_before, valid_before)
 
     def _called(self, model: PictureReward, shown: Sequence[ModelInput]) -> Labels:
-        """Return the scores of pictures, at most `every` in one call of the model; each instruction is a call of its own."""
+        """Return the scores of pictures, at most `every` in one call of the model; each instruction needs its own call."""
         values, valid = np.zeros(len(shown), np.float32), np.zeros(len(shown), np.bool_)
         for start in range(0, len(shown), self.every):
             part = range(start, min(start + self.every, len(shown)))
@@ -184,12 +186,12 @@ class ModelInput(NamedTuple):
     picture: Pictures
     """(H, W, 3)"""
     first: Pictures
-    """(H, W, 3) first picture of the episode; the same array for all pictures of an episode"""
+    """(H, W, 3) first picture of the episode; the same array for all pictures of the episode"""
     instruction: str | None
 
 
 def _shown(steps: Steps, model: PictureReward, memory: Memory, key: str) -> list[ModelInput]:
-    """Return a model's input after each step; `memory[key]` keeps the first pictures of running episodes."""
+    """Return the model's input after each step; `memory[key]` keeps the first pictures of running episodes."""
     pictures, began = (pictures_of(side, model.eye) for side in (steps.after, steps.before))
     firsts, shown = memory.setdefault(key, {}), []
     for row, index in enumerate(map(str, steps.index.tolist())):
@@ -200,6 +202,6 @@ def _shown(steps: Steps, model: PictureReward, memory: Memory, key: str) -> list
 
 
 def _stacked(firsts: Sequence[Pictures]) -> Pictures:
-    """Return the pictures as (N, H, W, 3); if all are the same array it is not copied, so that a model can encode it once."""
+    """Return the pictures as (N, H, W, 3), without a copy if all are the same array, so that a model can encode it once."""
     same = all(first is firsts[0] for first in firsts)
     return np.broadcast_to(firsts[0], (len(firsts), *firsts[0].shape)) if same else np.stack(firsts)

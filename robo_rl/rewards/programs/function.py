@@ -25,20 +25,20 @@ ALLOWED = "numbers (N,) for N steps, or (numbers, {term: numbers}); docs/rewards
 
 @dataclass(frozen=True)
 class FunctionReward(StepReward):
-    """Reward of N steps by a function `reward(batch)` of your own, which reads the columns that a reward program reads."""
+    """Reward from a function `reward(batch)` of your own, which reads the same columns as a reward program."""
 
     name: ClassVar[str] = "function"
     remedy: ClassVar[str] = "look for divisions by zero and the like in the function"
     function: str
     """Name of the function, "package.module:function"."""
     every: int = 256
-    """Steps that are scored in one call while a policy acts; without influence on the rewards."""
+    """Steps per call while a policy acts; does not influence the rewards."""
     limits: Limits = field(default_factory=Limits)
-    """Limits of its rewards; those of a process have no effect."""
+    """Limits of its rewards; the limits of a process have no effect."""
 
     @cached_property
     def call(self) -> Callable[[Mapping[str, Any]], Any]:
-        """The function; raises InvalidSetting, UnknownName."""
+        """The function; raises InvalidSetting or UnknownName if it cannot be imported."""
         found: Callable[[Mapping[str, Any]], Any]
         found = object_named(self.function, "reward", allowed="package.module:function")
         return found
@@ -61,11 +61,11 @@ class FunctionReward(StepReward):
             self._values(place.view.batch_of(rows, actions, rows), 2)
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return all entries of an observation, pictures included."""
+        """Return the names of all observation entries, including pictures."""
         return [array.name for array in place.spec.observation.arrays]
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return rewards and terms; a step without a finite number has none. Raises ProgramFailed, InvalidSetting."""
+        """Return rewards and terms; a step without a finite reward has no label. Raises ProgramFailed, InvalidSetting."""
         total, terms = self._values(place.view.batch_of(steps.before, steps.actions, steps.after), len(steps))
         checks = place.memory.setdefault("checks", {"rows": 0, "invalid_rows": 0})
         output = OutputChecks(tuple(terms), self.limits, **checks)
@@ -76,7 +76,7 @@ class FunctionReward(StepReward):
     def _values(
         self, batch: Mapping[str, Any], rows: int
     ) -> tuple[npt.NDArray[np.float64], dict[str, npt.NDArray[np.float64]]]:
-        """Return the function's total and terms, each (rows,)."""
+        """Return the total and the terms of the function, each (rows,)."""
         fix = f"it is called with a mapping of columns: {', '.join(batch)}"
         with refused_if_it_fails(f"The reward {self.function} does not work.", allowed=ALLOWED, fix=fix):
             found = self.call(batch)

@@ -1,4 +1,4 @@
-"""The language of reward programs: a small part of Python, everything else is refused.
+"""Grammar of reward programs: a small part of Python; everything else is refused.
 
 `translated` reads a syntax tree and builds a new one from known nodes only: statements here, expressions in
 robo_rl.rewards.programs.expressions. The new tree is run and hashed, so that comments and annotations do not count.
@@ -20,29 +20,32 @@ NAME = "reward"
 MOST_LINES, MOST_NODES, MOST_CHARACTERS = 200, 2_000, 20_000
 """Of a program."""
 UNSEEN = re.compile(r"[\x00-\x08\x0b\x0d-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters and changes of reading direction, also in comments: a program must be what its text shows."""
+"""Control characters and changes of reading direction, refused also in comments: a program must be what its text shows."""
 MOST_DEPTH = 120
-"""Depth of nodes. Python itself fails at 200 parentheses, or at the end of its stack, which depends on the caller's."""
+"""Largest depth of nested nodes. Python itself fails at 200 parentheses, or at the end of its stack, which depends on the
+caller."""
 MOST_TERMS, MOST_ROUNDS, MOST_ROUNDS_NESTED = 32, 64, 1_024
 """Terms; rounds of a loop, and of loops in loops together."""
 ANNOTATION = (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Constant, ast.BinOp, ast.BitOr, ast.Load)
 TAKEN = {BATCH, NAME, "np", "math", "range", *FUNCTIONS}
-"""Reserved names."""
+"""Names that a program may not assign."""
 TERMS = '{"distance": distance, "effort": effort}'
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A checked program."""
+    """Result of checking a program: a new syntax tree that is safe to run, and what the program returns and reads."""
 
     tree: ast.Module
+    """New syntax tree, made of known nodes only."""
     terms: tuple[str, ...]
+    """Names of the terms that the program returns."""
     columns: tuple[str, ...]
-    """Columns that it reads, in the order of their first use."""
+    """Names of the columns that the program reads, in order of first use."""
 
 
 def parsed(text: str) -> ast.Module:
-    """Return the syntax tree of a text of bounded size; InvalidProgram if it is none."""
+    """Return the syntax tree of a text; raises InvalidProgram if it is no Python, too large, or has invisible characters."""
     lines = text.count("\n") + 1
     if len(text) > MOST_CHARACTERS or lines > MOST_LINES:
         large(f"{lines} lines, {len(text)} characters", f"{MOST_LINES} lines, {MOST_CHARACTERS} characters")
@@ -73,7 +76,10 @@ def _size(tree: ast.Module) -> tuple[int, int]:
 
 
 def translated(tree: ast.Module, columns: Collection[str] | None) -> Translation:
-    """Return the checked program; columns: the names in `batch`, None if they are not known yet."""
+    """Check a program and return the result; raises InvalidProgram.
+
+    columns: names of the columns of a batch; None if they are not known yet.
+    """
     function = _the_function(tree)
     _check_signature(function)
     lines = _Lines(Expressions(columns, _assigned(function)))
@@ -90,7 +96,7 @@ def translated(tree: ast.Module, columns: Collection[str] | None) -> Translation
 
 
 def _the_function(tree: ast.Module) -> ast.FunctionDef:
-    """Return the one function; imports of provided modules and a docstring are allowed next to it."""
+    """Return the only function of a program; a docstring, and imports of provided modules, are allowed beside it."""
     rest = [node for node in tree.body if not (_is_docstring(node) or _is_provided(node))]
     functions = [node for node in rest if isinstance(node, ast.FunctionDef)]
     for node in rest:
@@ -127,7 +133,7 @@ def _check_signature(function: ast.FunctionDef) -> None:
 
 
 def _check_annotation(annotation: ast.expr | None) -> None:
-    """Annotations are left out, but one with effects shows an attack."""
+    """Raise InvalidProgram for an annotation that is no type; annotations are dropped, but one with effects shows an attack."""
     for node in ast.walk(annotation) if annotation is not None else ():
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
         if not isinstance(node, ANNOTATION) or "__" in name:

@@ -11,9 +11,9 @@ from robo_rl.errors import InvalidProgram, ProgramStatus
 from robo_rl.rewards.programs.vocabulary import FUNCTIONS
 
 MOST_SHOWN = 80
-"""Characters of code in a message."""
+"""Largest number of characters of code in a message."""
 MOST_GOT = 200
-"""Characters of a program's text in a message."""
+"""Largest number of characters of a program's text in a message."""
 INSTEAD = {
     ast.If: "np.where(condition, a, b), for each row its own: `if` cannot look at N rows at once",
     ast.IfExp: "np.where(condition, a, b), for each row its own: `a if condition else b` cannot look at N rows at once",
@@ -33,32 +33,32 @@ INSTEAD = {
     ast.Assert: "nothing: outputs are checked anyway",
     ast.Raise: "nothing: a row without a finite reward counts as missing anyway",
 }
-"""Forbidden syntax -> replacement."""
+"""Forbidden syntax -> its replacement in words."""
 
 
 def refuse(
     node: ast.AST, status: ProgramStatus, problem: str, *, got: object = None, allowed: object = None, fix: str | None = None
 ) -> NoReturn:
-    """Raise InvalidProgram about a part of a program, with its line."""
+    """Raise InvalidProgram about a part of a program, with its line number."""
     line, got = getattr(node, "lineno", None), None if got is None else printable(str(got))
     raise InvalidProgram(status, problem if line is None else f"Line {line}: {problem}", got=got, allowed=allowed, fix=fix)
 
 
 def refuse_node(node: ast.AST, inside: ast.AST | None = None, where: str = "in a reward program") -> NoReturn:
-    """Raise InvalidProgram about a kind of syntax, with its replacement if one is known."""
+    """Raise InvalidProgram about a kind of syntax that is not allowed, with its replacement if one is known."""
     shown, instead = inside or node, INSTEAD.get(type(node))
     fix = f"use {instead}" if instead else None
     refuse(shown, "forbidden", f"`{type(node).__name__}` has no place {where}.", got=code(shown), fix=fix)
 
 
 def printable(text: str) -> str:
-    """Return a text that can be shown anywhere: bounded, on one line, control characters escaped."""
+    """Return a text that can be shown anywhere: shortened, on one line, with control characters escaped."""
     shown = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text[:MOST_GOT])
     return "".join(shown)
 
 
 def large(got: str, allowed: str) -> NoReturn:
-    """Raise InvalidProgram about a size."""
+    """Raise InvalidProgram about a program that is too large."""
     raise InvalidProgram("too large", "The program is too large.", got=got, allowed=allowed, fix="write a shorter one")
 
 
@@ -73,18 +73,18 @@ def code(node: ast.AST) -> str:
 
 
 def close(name: str, known: Collection[str]) -> str:
-    """Return the closest known names."""
+    """Return a question with the most similar known names; "" if none is similar."""
     near = difflib.get_close_matches(name[:MOST_SHOWN], list(known), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def listed(names: Collection[str]) -> str:
-    """Return names with commas, forty at most."""
+    """Return up to forty names, separated by commas."""
     return ", ".join(list(names)[:40]) + (f", ... ({len(names)} in all)" if len(names) > 40 else "")
 
 
 def functions(got: str) -> str:
-    """Return the functions of the same origin, and the nearest."""
+    """Return the names of allowed functions of the same module, and the most similar ones."""
     origin = got.partition(".")[0]
     names = [name for name in FUNCTIONS if name.startswith(f"{origin}.")] or list(FUNCTIONS)
     return ", ".join(names) + close(got, FUNCTIONS)

@@ -1,4 +1,4 @@
-"""Output checks: every batch that a program returns passes them before anything learns from it."""
+"""Output checks: every batch that a program returns must pass them before anything learns from it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.types import Labels
 
 LEAST_ROWS = 1_000
-"""Least number of rows of which the share without a reward is taken."""
+"""Smallest number of rows over which the share without a reward is computed."""
 RECENT = 100_000
-"""Rows after which earlier ones count half: a program that fails late is noticed as soon as one that fails early."""
+"""Number of rows after which earlier rows count half, so that a program that fails late is noticed as early as any other."""
 LARGEST_TERM = 1e12
-"""Largest size of a term: terms are squared later."""
+"""Largest absolute value of a term, because terms are squared later."""
 CLOSE = 1e-6
-"""Largest difference of the terms' sum from the total, relative to its size or to 1."""
+"""Largest difference between the sum of the terms and the total, relative to the total or to 1."""
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,21 @@ class Limits:
     """Limits of a program's resources and of its rewards."""
 
     seconds: float = 2.0
-    """[s] of wall clock for one batch, at most `rows` rows of it."""
+    """[s] of wall-clock time for one batch of at most `rows` rows."""
     memory: int = 512 * 2**20
-    """[byte] beyond the interpreter, numpy and the columns."""
+    """[bytes] besides the interpreter, numpy and the columns; at least a mebibyte."""
     rows: int = 16_384
-    """Rows that are computed at once; longer batches are computed piece by piece."""
+    """Rows computed at once; longer batches are divided."""
     start_seconds: float = 120.0
-    """[s] for the interpreter to start and to load numpy: a machine may be very busy."""
+    """[s] for the interpreter to start and to load numpy, also on a busy machine."""
     largest: float = 1e4
-    """Largest size of a reward."""
+    """Largest absolute value of a reward."""
     invalid_share: float = 0.001
-    """Largest share of recent rows, of a thousand at least, without a finite reward; beyond it the program has failed."""
+    """Largest share of recent rows (at least a thousand) without a finite reward, 0 to 1; above it the program has failed."""
     is_additive: bool = False
-    """The terms must sum to the total, to 1e-6 of its size."""
+    """True to require that the terms sum to the total, up to a relative difference of 1e-6."""
     without_seccomp: bool = False
-    """Run also if system calls cannot be filtered; a program that gets past the grammar could then read files."""
+    """True to run also if system calls cannot be filtered; a program that gets past the grammar could then read files."""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -57,19 +57,22 @@ class Limits:
 
 @dataclass
 class OutputChecks:
-    """Output checks of one program, which count its rows."""
+    """Output checks of one program, which also count its rows."""
 
     terms: Sequence[str]
+    """Names of the terms."""
     limits: Limits
     rows: int = 0
-    """Recent rows."""
+    """Number of recent rows."""
     invalid_rows: int = 0
-    """Recent rows without a finite reward."""
+    """Number of recent rows without a finite reward."""
 
     def accept(self, values: npt.NDArray[np.float64]) -> StepScores:
-        """Return the scores of (1 + terms, N) numbers, ProgramFailed if they are no rewards; changes `values`.
+        """Return the scores of N rows; raises ProgramFailed if the values are no valid rewards.
 
-        Hot: one sum of squares shows that all numbers are finite and small, as they nearly always are.
+        For speed, one sum of squares shows in most cases that all numbers are finite and small.
+
+        values: (1 + terms, N) total and terms, which may be changed.
         """
         total = values[0]
         if np.vdot(values, values) <= self.limits.largest**2:

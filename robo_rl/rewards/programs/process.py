@@ -1,8 +1,8 @@
 """Parent's side of the process that runs a reward program: start, batches in, bytes out, end.
 
-Columns are copied into memory that the process can only read. Its results are copied out of the shared memory before they are
-read; none of them is ever used as a name, a size or code. Neither memory has a name, and both are freed when the last process
-releases them, in any kind of ending. A byte through a pipe wakes either side.
+Columns are copied into memory that the process can only read. Its results are copied out of shared memory before they are read,
+and never used as a name, a size or code. Neither memory has a name; both are freed when the last process releases them. A byte
+through a pipe wakes either side.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from robo_rl.types import Array
 
 MAIN = "import sys; sys.path += {paths!r}; from robo_rl.rewards.programs.worker import main; main()"
 ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"), "1")
-"""The whole environment. More threads would need system calls that are refused."""
+"""Complete environment of the process. More threads would need system calls that are refused."""
 F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; Python names it from 3.13 on
 TIMEOUT, ENDED = b"timeout", b""
 """Answers without a sender; a real one is one byte."""
@@ -48,7 +48,7 @@ REPLACED, KILLED = 8, 10
 
 
 class Process:
-    """One worker process; its core time adds up, so it is replaced before the limit."""
+    """Worker process of one program; its CPU time is limited, so that it is replaced before the limit."""
 
     def __init__(self, settings: dict[str, Any], layout: Layout, limits: Limits) -> None:
         self.layout, self.limits = layout, limits
@@ -81,7 +81,7 @@ class Process:
         raise SandboxUnavailable("The process that runs reward programs did not start.", got=got, fix=f"mend that, {TELL}")
 
     def is_like(self, columns: Mapping[str, Array]) -> bool:
-        """Return True if these columns are arrays of the very types and shapes of the last ones."""
+        """Return True if the columns are arrays of the same types and shapes as those of the last batch."""
         for name, dtype, shape in self.kinds:
             column = columns.get(name)
             if type(column) is not np.ndarray or column.dtype is not dtype or column.shape != shape:
@@ -89,9 +89,9 @@ class Process:
         return self.rows > 0 and bool(self.kinds)  # without a column, the number of rows is unknown
 
     def computed(self, columns: Mapping[str, Array], rows: int) -> tuple[bytes, npt.NDArray[np.float64]]:
-        """Return the answer and a copy of the results, (1 + terms, rows).
+        """Compute one batch; return the answer byte, and a copy of the results (1 + terms, rows).
 
-        Hot: two wake-ups and as few calls as possible, so everything that follows from the number of rows is cached.
+        For speed, everything that depends only on the number of rows is cached.
         """
         if rows != self.rows:
             self.rows, self.inputs = rows, self.layout.inputs(self.memory_in, rows)
@@ -115,20 +115,20 @@ class Process:
         return TIMEOUT if answer == ENDED and self._used_up_its_core() else answer
 
     def _used_up_its_core(self) -> bool:
-        """Return True if the kernel ended it for its core time, which may come before the wall clock on a busy machine."""
+        """Return True if the kernel ended the process for its CPU time, which on a busy machine may precede the time limit."""
         return self.process.wait(timeout=1) == -signal.SIGXCPU
 
     def message(self) -> str:
-        """Return its message."""
+        """Return the message that the process left."""
         return self.layout.read_message(self.memory_out)
 
     def ending(self) -> str:
-        """Return how it ended."""
+        """Return in words how the process ended."""
         return ending(self.process.wait(timeout=1))
 
 
 def _memory(size: int, seals: int = 0) -> tuple[int, mmap.mmap]:
-    """Return a handle of memory without a name, and the memory. Its size is fixed: a map beyond it would crash."""
+    """Return a file descriptor of unnamed memory, and the memory, whose size is sealed, since access beyond it would crash."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("robo-rl-rewards", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
@@ -145,15 +145,15 @@ def _memory(size: int, seals: int = 0) -> tuple[int, mmap.mmap]:
 
 @functools.cache
 def _launcher(owner: int) -> ThreadPoolExecutor:
-    """Return the one thread of this process that starts workers; it exists as long as the process.
+    """Return the only thread of this process that starts workers, which exists as long as the process.
 
-    Linux ends a process with the *thread* that started it (PR_SET_PDEATHSIG). A forked copy has another thread.
+    Linux ends a process with the *thread* that started it (PR_SET_PDEATHSIG). A forked copy gets its own thread.
     """
     return ThreadPoolExecutor(1, f"robo-rl-sandbox-{owner}")
 
 
 def _started(settings: dict[str, Any], handles: tuple[int, ...]) -> SupervisedProcess:
-    """Start a fresh interpreter that sees the standard library, this package and numpy, and send it its settings."""
+    """Start an interpreter that sees only the standard library, this package and numpy, and send it its settings."""
     roots = dict.fromkeys(str(Path(package.__file__ or "").parents[1]) for package in (robo_rl, np))
     process = SupervisedProcess(
         [sys.executable, "-I", "-S", "-B", "-c", MAIN.format(paths=list(roots))],

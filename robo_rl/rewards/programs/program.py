@@ -28,20 +28,22 @@ from robo_rl.rewards.programs.messages import large, printable
 from robo_rl.system.durable_files import write_durably
 
 FENCE = re.compile(r"^\s*+(?:>\s*+)?+(?P<marks>`{3,}+|~{3,}+)\s*+(?P<language>[\w+.-]*+)[^`]*+$")
-"""Every part takes all it can for good: a long line that is no fence would take minutes of going back otherwise."""
+"""Line that opens or closes a fenced block. All quantifiers are possessive, since backtracking over a long line would take
+minutes."""
 NEWLINE = re.compile("\r\n|\r|\n")
-"""Ends of Python's lines: str has more, which would turn comments into code, and a terminal fewer, which would hide code."""
+"""Line ends of Python. str.splitlines has more, which would turn comments into code; a terminal has fewer, which would hide
+code."""
 FRAMES = "frames"
-"""In a program's provenance: column -> frame, of those that it was shown as seen from a hand."""
+"""Key in a program's provenance: column -> frame, for columns that were relative to a hand when the program was written."""
 LANGUAGES = ("", "python", "py", "python3")
 MOST_CHARACTERS = 100_000
-"""Most characters of an answer, prose included."""
+"""Largest number of characters of an answer, prose included."""
 ASK = "answer with one fenced block ```python ... ``` that holds `def reward(batch):`"
 
 
 @dataclass
 class Block:
-    """A fenced block: its language, its lines, and if it was closed."""
+    """A fenced block: its language, its lines, and whether it was closed."""
 
     language: str
     lines: list[str] = field(default_factory=list)
@@ -49,12 +51,15 @@ class Block:
 
     @property
     def text(self) -> str:
-        """The lines, moved to the left."""
+        """Text of the block without common indentation."""
         return textwrap.dedent("\n".join(self.lines)).strip("\n")
 
 
 def extracted(answer: str) -> str:
-    """Return the text of the one program; InvalidProgram if there is none, more than one, or half of one."""
+    """Return the text of the only program in an answer.
+
+    Raises InvalidProgram if there is none, several or an incomplete one.
+    """
     if len(answer) > MOST_CHARACTERS:
         allowed = f"{MOST_CHARACTERS} characters"
         raise InvalidProgram("too large", "The answer is too long.", got=f"{len(answer)} characters", allowed=allowed, fix=ASK)
@@ -81,7 +86,7 @@ def _bare(answer: str) -> str:
 
 
 def _is_python(answer: str) -> bool:
-    """Return True if a text is a program as it stands; fences in it are then in its docstrings."""
+    """Return True if the text is a program as it is; fences in it are then part of its docstrings."""
     try:
         ast.parse(textwrap.dedent(answer))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -111,23 +116,27 @@ class RewardProgram:
     """A program that keeps to the grammar; made by `parse` or `read`."""
 
     source: str
-    """The original text, without the prose around it."""
+    """Original text, without the prose around it."""
     code: str
-    """The code that runs: the same by listed functions only (robo_rl.rewards.programs.grammar)."""
+    """Code that is run, which calls listed functions only (robo_rl.rewards.programs.grammar)."""
     terms: tuple[str, ...]
-    """Names of the terms, in their order of return."""
+    """Names of the terms, in the order in which they are returned."""
     columns: tuple[str, ...]
-    """Names of the columns that it reads."""
+    """Names of the columns that the program reads."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Provenance, such as the model, the prompt's hash, the program it improves; JSON values."""
+    """JSON values on the origin, such as the model, the hash of the prompt, the program that it improves."""
     lines: Mapping[int, int] = field(default_factory=dict, repr=False, compare=False)
-    """Line of `code` -> line of `source`."""
+    """Line number in `code` -> line number in `source`."""
 
     def misread(self, moved: Mapping[str, str], *, frames_are_known: bool = True) -> list[str]:
-        """Return the columns that it reads in another frame than it was written for.
+        """Return the columns that the program would read in another frame than it was written for.
 
-        moved: column -> frame, of the environment's columns that are seen from a hand. A program takes all frames if its
-        docstring has a line "frames: any", a hand's with "frames: relative", else those of its provenance, or the base.
+        A program accepts all frames if its docstring has a line "frames: any", and those of a hand with "frames: relative".
+        Otherwise it needs the frames in its provenance, or the base frame.
+
+        Args:
+            moved: Column -> frame, for the columns of the environment that are relative to a hand.
+            frames_are_known: False if the source of the columns states no frames; the result is then empty.
         """
         said = self._said_of_frames
         if said == "any" or not frames_are_known:
@@ -139,7 +148,7 @@ class RewardProgram:
 
     @property
     def _said_of_frames(self) -> str:
-        """Word of a docstring by a person on the frames that it takes; empty without one."""
+        """Word after "frames:" in the docstring of a person's program; "" if there is none."""
         if "model" in self.provenance:  # a model may have copied the line from an example
             return ""
         functions = [node for node in ast.parse(self.source).body if isinstance(node, ast.FunctionDef)]
@@ -148,16 +157,19 @@ class RewardProgram:
 
     @property
     def hash(self) -> str:
-        """sha256 of the syntax that is run: spelling, comments, docstrings and annotations do not count."""
+        """SHA-256 of the syntax that is run. Formatting, comments, docstrings and annotations do not change it."""
         return hashlib.sha256("\n".join([self.code, *self.terms]).encode()).hexdigest()
 
     @classmethod
     def parse(
         cls, text: str, columns: Collection[str] | None = None, *, provenance: Mapping[str, Any] | None = None
     ) -> RewardProgram:
-        """Return the one program in a text, bare or in one fenced block among prose; InvalidProgram if there is none.
+        """Return the only program in a text, bare or in one fenced block among prose; raises InvalidProgram.
 
-        `columns` are the names that a batch will have; None if that is not known, then any name passes.
+        Args:
+            text: The text.
+            columns: Names of the columns of a batch; None if they are not known, so that any name is accepted.
+            provenance: JSON values on the origin of the program.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Python about the text, such as "\d"
@@ -171,7 +183,10 @@ class RewardProgram:
         return cls(source, code, translation.terms, translation.columns, dict(provenance or {}), lines)
 
     def save(self, path: Path | str) -> Path:
-        """Write the program to `path` (a folder: to HASH.py in it), its provenance next to it as .json; return the .py file."""
+        """Write the program to a .py file, and its provenance to a .json file beside it; return the path of the .py file.
+
+        path: the .py file, or a folder, in which the file is called by the hash.
+        """
         path = Path(path)
         path = path / f"{self.hash[:12]}.py" if path.suffix != ".py" else path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,9 +197,9 @@ class RewardProgram:
 
     @classmethod
     def read(cls, path: Path | str, columns: Collection[str] | None = None) -> RewardProgram:
-        """Return the program in a .py file, checked as any other; provenance from the .json next to it if there is one.
+        """Return the program in a .py file, with its provenance from the .json file beside it, if there is one.
 
-        InvalidProgram also if that file is about another program.
+        Raises InvalidProgram if the program breaks the grammar, or the .json file is about another program.
         """
         path = Path(path)
         try:
@@ -202,7 +217,7 @@ class RewardProgram:
         return cls(program.source, program.code, program.terms, program.columns, about.get("provenance", {}), program.lines)
 
     def where(self, line: int) -> str:
-        """Return the original line of the program for a line of `code`."""
+        """Return text with the line of the source for a line number of `code`; "" if it is unknown."""
         number, lines = self.lines.get(line), re.split("\r\n|\r|\n", self.source)  # Python's lines, fewer than str's
         return "" if number is None or number > len(lines) else f"line {number}, `{printable(lines[number - 1].strip()[:120])}`"
 
@@ -218,6 +233,6 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def _matched(tree: ast.Module, code: str) -> dict[int, int]:
-    """Return line of `code` -> line of the source: both have the same statements in the same order."""
+    """Return line number in `code` -> line number in the source; both have the same statements in the same order."""
     theirs, ours = ([node for node in ast.walk(root) if isinstance(node, ast.stmt)] for root in (tree, ast.parse(code)))
     return {mine.lineno: written.lineno for mine, written in zip(ours, theirs, strict=True)}

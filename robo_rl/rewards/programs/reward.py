@@ -1,4 +1,4 @@
-"""A reward program as a reward: labels datasets, and pays a policy while it acts."""
+"""A reward program as a reward, for datasets and for a policy while it acts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class ProgramReward(StepReward, UsesPrograms):
-    """Reward of each step by a reward program that runs in a confined process."""
+    """Reward of each step from a reward program that runs in a confined process."""
 
     name: ClassVar[str] = "program"
     remedy: ClassVar[str] = "robo-rl reward check PROGRAM shows divisions by zero and the like"
     path: str
-    """Path of the .py file of the program."""
+    """Path of the program's .py file."""
     every: int = 256
-    """Steps that are scored in one call while a policy acts; without influence on the rewards."""
+    """Steps per call while a policy acts, 1 or more; does not influence the rewards."""
     limits: Limits = field(default_factory=Limits)
     """Limits of its process and its rewards."""
 
@@ -40,17 +40,17 @@ class ProgramReward(StepReward, UsesPrograms):
 
     @cached_property
     def runner(self) -> ProgramRunner:
-        """The program and its worker."""
+        """The program with its worker process."""
         return ProgramRunner(self.path, self.limits)
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of program and limits: comments and the place of the file do not count."""
+        """Name, and hash of program and limits; comments and the path do not count."""
         limits = json.dumps(asdict(self.limits), sort_keys=True)
         return self.name, hash_of(self.runner.program.hash.encode(), limits.encode())
 
     def require(self, place: Place) -> None:
-        """Raise InvalidProgram if the environment lacks a column."""
+        """Raise InvalidProgram if the environment lacks a column that the program reads."""
         self._view(place)
 
     @override
@@ -66,7 +66,7 @@ class ProgramReward(StepReward, UsesPrograms):
         return (UsedProgram(self.runner, self._view(place), is_reward=True),)
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return total and terms; a step for which the program has no finite number has none. Raises ProgramFailed."""
+        """Return total and terms; a step without a finite reward has no label. Raises ProgramFailed."""
         found = self.runner.run(self._view(place).batch_of(steps.before, steps.actions, steps.after))
         return replace(found, terms={name: np.where(found.valid, values, np.nan) for name, values in found.terms.items()})
 

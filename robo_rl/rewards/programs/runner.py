@@ -1,4 +1,4 @@
-"""A reward program with the worker that runs it."""
+"""A reward program together with the worker process that runs it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.types import Labels
 
 WORKERS = 8
-"""Largest number of idle worker processes, one per program; the least recently used one ends first."""
+"""Largest number of worker processes, one per program; the least recently used one is ended first."""
 
 
 @dataclass(frozen=True)
 class ProgramRunner:
-    """A program in a file, run in a worker process that starts at the first batch."""
+    """Program in a file, run in a worker process that starts at the first batch."""
 
     path: str
     """Path of the .py file."""
@@ -38,13 +38,15 @@ class ProgramRunner:
 
     @cached_property
     def program(self) -> RewardProgram:
-        """The program; raises InvalidProgram for one that breaks the grammar."""
+        """The program; raises InvalidProgram if it breaks the grammar."""
         return RewardProgram.read(Path(self.path))
 
     def view(self, whole: EnvAbstraction, source: str) -> EnvAbstraction:
-        """Return the columns that the program reads, out of all; raise InvalidProgram for a missing one.
+        """Return the columns that the program reads; raises InvalidProgram if one is missing or in another frame.
 
-        source: name in the error of the environment or episode that lacks it.
+        Args:
+            whole: All columns.
+            source: Name of the environment or episode, for the message.
         """
         if missing := [name for name in self.program.columns if name not in whole.columns]:
             raise InvalidProgram(
@@ -58,7 +60,10 @@ class ProgramRunner:
         return whole.only(self.program.columns)
 
     def run(self, columns: Columns) -> StepScores:
-        """Return the program's scores of N steps, N may be 0; raise ProgramFailed."""
+        """Return the program's scores of N steps; N may be 0. Raises ProgramFailed.
+
+        columns: name -> (N, ...).
+        """
         rows = len(next(iter(columns.values()))) if columns else 0
         if not columns:
             raise InvalidSetting(f"The program {self.path} reads no column.", allowed="a reward that follows from something")
@@ -68,9 +73,15 @@ class ProgramRunner:
 
 
 def require_frames(program: RewardProgram, whole: EnvAbstraction, path: object, source: str) -> None:
-    """Raise InvalidProgram if a program reads columns in another frame than it was written for.
+    """Raise InvalidProgram if a program would read columns in another frame than it was written for.
 
-    whole: all columns; nothing is known of the frames of a source that states none, such as one recorded episode.
+    Nothing is raised if no column has a frame, as for a single recorded episode.
+
+    Args:
+        program: The program.
+        whole: All columns.
+        path: Path of the program, for the message.
+        source: Name of the environment or episode, for the message.
     """
     are_known = any(column.frame is not None for column in whole.columns.values())
     if wrong := program.misread(whole.moved, frames_are_known=are_known):
@@ -84,28 +95,28 @@ def require_frames(program: RewardProgram, whole: EnvAbstraction, path: object, 
 
 
 class UsedProgram(NamedTuple):
-    """A program that a reward follows from."""
+    """A program on which a reward depends."""
 
     runner: ProgramRunner
     view: EnvAbstraction
-    """The columns that it reads."""
+    """Columns that the program reads."""
     is_reward: bool
-    """True if its total is the reward itself, not a potential or a set of factors."""
+    """True if its total is the reward itself, not a potential or a factor."""
 
 
 class UsesPrograms(ABC):
-    """A reward of steps that follows from programs."""
+    """Base of rewards of steps that depend on programs."""
 
     @abstractmethod
     def programs(self, place: Place) -> Sequence[UsedProgram]:
-        """Return the programs that the reward follows from."""
+        """Return the programs on which the reward depends."""
 
 
 _workers: OrderedDict[tuple[str, Limits, int], Sandbox] = OrderedDict()
 
 
 def _worker(program: RewardProgram, limits: Limits) -> Sandbox:
-    """Return the worker of a program, which keeps running: starting one costs as much as a million steps."""
+    """Return the worker of a program, which keeps running, because starting one takes as long as a million steps."""
     key = (program.hash, limits, os.getpid())  # a fork of this process must not talk to the worker of its parent
     if key not in _workers:
         while len(_workers) >= WORKERS:
@@ -117,6 +128,6 @@ def _worker(program: RewardProgram, limits: Limits) -> Sandbox:
 
 @atexit.register
 def end_workers() -> None:
-    """End all worker processes; the next batch starts a new one."""
+    """End all worker processes; the next batch of a program starts a new one."""
     while _workers:
         _workers.popitem()[1].close()

@@ -28,11 +28,11 @@ from robo_rl.rewards.step_rewards.steps import StepScores
 from robo_rl.types import Array
 
 MOST_BYTES = 256 * 2**20
-"""[byte] of columns per batch; more rows are split."""
+"""Largest size of the columns of a batch [bytes]; longer batches are divided."""
 SLOW = 8
-"""Slow batches, in excess of fast ones, after which a program fails: the validation did not try these rows."""
+"""Number of slow batches, less the fast ones, after which a program fails; the validation did not try these rows."""
 KINDS = "biuf"
-"""numpy's kinds of types of a column: bool, integers, floats."""
+"""NumPy's kinds of types that a column may have: bool, integers, floats."""
 
 
 class Sandbox:
@@ -66,10 +66,16 @@ class Sandbox:
         return self._process.guards if self._process else ()
 
     def run(self, columns: Mapping[str, Array]) -> StepScores:
-        """Return rewards of N rows; columns: name -> (N, ...), with at least those that the program reads.
+        """Return the rewards of N rows.
 
-        ProgramFailed if the program raises, takes too long or too much memory, or returns invalid rewards; the process is
-        ended then. InvalidProgram if it reads a missing column; InvalidSetting if columns do not fit.
+        Args:
+            columns: Name -> (N, ...), at least the columns that the program reads.
+
+        Raises:
+            ProgramFailed: The program raised an error, took too long or too much memory, or returned invalid rewards. The
+                process has been ended.
+            InvalidProgram: The program reads a missing column.
+            InvalidSetting: The columns differ in length, or are not numbers.
         """
         with self._lock:
             try:
@@ -79,7 +85,7 @@ class Sandbox:
                 raise
 
     def _computed(self, columns: Mapping[str, Array]) -> npt.NDArray[np.float64]:
-        """Return (1 + terms, N) numbers. Hot: a batch of the same layout as the last goes to the process unchecked."""
+        """Return (1 + terms, N) numbers; a batch with the same layout as the last one is not checked again, for speed."""
         process = self._process
         if process is None or process.seconds_left <= 0 or not process.is_like(columns):
             return self._in_pieces(*self._checked(columns))
@@ -113,7 +119,7 @@ class Sandbox:
         return np.concatenate(pieces, axis=1)
 
     def _ready(self, used: Mapping[str, Array]) -> Process:
-        """Return a process that has room for these columns and time left."""
+        """Return a process that has room for these columns, and CPU time left."""
         kinds = [(column.dtype, column.shape[1:]) for column in used.values()]
         if self._process is None or kinds != self._kinds or self._process.seconds_left <= 0:
             self._stop()
@@ -127,7 +133,7 @@ class Sandbox:
         return Process(self._settings(layout), layout, self.limits)
 
     def _settings(self, layout: Layout) -> dict[str, Any]:
-        """Setup of the process; see robo_rl.rewards.programs.worker."""
+        """Return the settings of the process; see robo_rl.rewards.programs.worker."""
         try:
             system_calls = filter_program().hex()
         except SandboxUnavailable:
@@ -153,9 +159,9 @@ class Sandbox:
         return values
 
     def _require_pace(self, seconds: float, rows: int) -> None:
-        """Raise ProgramFailed if batch after batch takes more than half the time that one may take, as in a validation.
+        """Raise ProgramFailed if batch after batch takes more than half of the time limit.
 
-        One slow batch says nothing: the machine may be busy.
+        A single slow batch means nothing, since the machine may be busy.
         """
         limit = self.limits.seconds / 2
         self._slow = self._slow + 1 if seconds > limit else max(0, self._slow - 1)

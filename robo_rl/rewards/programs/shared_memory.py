@@ -1,7 +1,7 @@
-"""Shared memory of two processes: one block for inputs, one for outputs, laid out alike by both.
+"""Shared memory of two processes: one block for inputs, one for outputs, with a layout known to both.
 
 Inputs: the number of rows, then each column with room for `rows` rows. Outputs: total and terms, (K + 1, N) float64 without
-gaps, then a message of bounded length.
+gaps, then a message of limited length.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-"""As robo_rl.types.Array; that module is not loaded in the process that programs run in."""
+"""Same as robo_rl.types.Array; that module is not loaded in the process that runs programs."""
 Buffer = mmap.mmap
 MOST_MESSAGE = 4_096
-"""[byte]"""
+"""[bytes] largest size of a message."""
 ALIGNMENT = 64
-"""[byte] a line of the processor's cache"""
+"""[bytes] alignment of the columns: a cache line of the processor."""
 
 
 @dataclass(frozen=True)
@@ -29,27 +29,29 @@ class ColumnLayout:
     """Type and shape of one row of a column."""
 
     dtype: str
-    """As numpy writes it, such as "<f4"."""
+    """Type in NumPy's notation, such as "<f4"."""
     shape: tuple[int, ...]
 
     @property
     def size(self) -> int:
-        """[byte] of a row."""
+        """[bytes] size of a row."""
         return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=np.int64))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of both memories."""
+    """Layout of both blocks of memory."""
 
     columns: Mapping[str, ColumnLayout]
+    """Name -> layout of each column."""
     terms: int
+    """Number K of terms."""
     rows: int
-    """Capacity in rows."""
+    """Largest number of rows."""
 
     @cached_property
     def offsets(self) -> dict[str, int]:
-        """Name -> [byte] offset of the column."""
+        """Name -> offset of each column in the block for inputs [bytes]."""
         offsets, offset = {}, ALIGNMENT
         for name, column in self.columns.items():
             offsets[name] = offset
@@ -58,21 +60,21 @@ class Layout:
 
     @property
     def bytes_in(self) -> int:
-        """[byte] of the memory for inputs."""
+        """[bytes] size of the block for inputs."""
         return ALIGNMENT + sum(-(-column.size * self.rows // ALIGNMENT) * ALIGNMENT for column in self.columns.values())
 
     @property
     def message(self) -> int:
-        """[byte] offset of the message in the memory for outputs."""
+        """[bytes] offset of the message in the block for outputs."""
         return 8 * (self.terms + 1) * self.rows
 
     @property
     def bytes_out(self) -> int:
-        """[byte] of the memory for outputs."""
+        """[bytes] size of the block for outputs."""
         return self.message + 8 + MOST_MESSAGE
 
     def inputs(self, memory: Buffer, rows: int) -> dict[str, Array]:
-        """Return name -> (rows, ...) views."""
+        """Return name -> view (rows, ...) of each column."""
         return {
             name: np.frombuffer(memory, column.dtype, rows * column.size // np.dtype(column.dtype).itemsize, offset).reshape(
                 rows, *column.shape
@@ -81,17 +83,17 @@ class Layout:
         }
 
     def outputs(self, memory: Buffer, rows: int) -> npt.NDArray[np.float64]:
-        """Return a (terms + 1, rows) view."""
+        """Return a view (terms + 1, rows) of the results."""
         return np.frombuffer(memory, np.float64, (self.terms + 1) * rows).reshape(self.terms + 1, rows)
 
     def write_message(self, memory: Buffer, text: str) -> None:
-        """Leave a message, cut to its room."""
+        """Write a message, shortened to MOST_MESSAGE bytes."""
         words = text.encode("utf-8", "replace")[:MOST_MESSAGE]
         memory[self.message : self.message + 8] = len(words).to_bytes(8, "little")
         memory[self.message + 8 : self.message + 8 + len(words)] = words
 
     def read_message(self, memory: Buffer) -> str:
-        """Return the message as one printable line, for any bytes: more lines could pass for ours."""
+        """Return the message as one printable line, whatever its bytes are."""
         size = min(int.from_bytes(memory[self.message : self.message + 8], "little"), MOST_MESSAGE)
         words = memory[self.message + 8 : self.message + 8 + size].decode("utf-8", "replace")
         return "".join(letter if letter.isprintable() else " " if letter == "\n" else "?" for letter in words)

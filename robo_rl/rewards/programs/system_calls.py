@@ -1,4 +1,4 @@
-"""The filter of system calls for the process that runs reward programs, made once by the library libseccomp2."""
+"""Filter of system calls for the process that runs reward programs, made by the library libseccomp2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TELL = "or run programs without it, if you trust their authors: Limits(without_s
 def filter_program() -> bytes:
     """Return the filter for the kernel (struct sock_filter, 8 bytes each); calls that are not allowed fail with EPERM.
 
-    SandboxUnavailable if there is no such library or no Linux.
+    Raises SandboxUnavailable without that library, or outside Linux.
     """
     if sys.platform != "linux":
         fix = f"use Linux, {TELL}"

@@ -33,19 +33,19 @@ EVERY_SIZE, OTHER_SIZES = 1_024, 16
 """Largest size up to which batches of every size are tried, because episodes and an off-policy learner's batches have any;
 number of larger sizes, drawn at random."""
 MOST_LIMITS = 10
-"""Times the limit of one batch that all of the thousand batches may take; an ordinary program takes a second."""
+"""Multiple of the time limit of one batch that all tried batches together may take; an ordinary program takes a second."""
 SATURATION, MOST_AT_BOUND = 0.01, 0.9
 """Share of its range within which a value is at its bound; largest share of rows at a bound."""
 DOMINANCE = 1_000.0
-"""Ratio of the variation of two terms above which a note is made."""
+"""Ratio of the standard deviations of two terms above which a note is made."""
 
 
 @dataclass(frozen=True)
 class Clips:
-    """Clips of a batch: their rows, and their outcomes if known."""
+    """Division of the rows of a batch into C clips, with their outcomes."""
 
     clip: npt.NDArray[np.int64]
-    """(N,) number of the clip that a row belongs to, 0 to C - 1"""
+    """(N,) number of the clip to which a row belongs, 0 to C - 1"""
     success: npt.NDArray[np.bool_]
     """(C,) True if the clip ended in success"""
 
@@ -57,7 +57,7 @@ class Clips:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Finding of one check, in words for a person and for a language model."""
+    """Finding of one check, in words for a person or a language model."""
 
     check: str
     kind: Kind
@@ -66,7 +66,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """Findings of all checks."""
+    """Findings of all checks of a program."""
 
     findings: tuple[CheckResult, ...]
     rewards: StepScores | None = field(default=None, repr=False)
@@ -79,7 +79,7 @@ class ValidationReport:
 
     @property
     def feedback(self) -> str:
-        """Failures and remarks for the author of the program; empty if there are none."""
+        """Failures and remarks for the author of the program; "" if there are none."""
         return "\n".join(f"- {finding.text}" for finding in self.findings if finding.kind != "ok")
 
     def __str__(self) -> str:
@@ -95,10 +95,19 @@ def validate(
     sizes: Sequence[int] = (),
     seed: int = 0,
 ) -> ValidationReport:
-    """Return the report of all checks on `columns`, name -> (N, ...), best 2,000 rows of success, failure and chance.
+    """Check a program on recorded rows, and return a report; faults of the program never raise an error.
 
-    sizes: known batch sizes of later use, such as the steps of a rollout; tried in addition to others. Faults of the program
-    never raise; only a wrong call does, and SandboxUnavailable.
+    Args:
+        program: The program.
+        columns: Name -> (N, ...), at best 2,000 rows from successes, failures and random motion.
+        clips: Division of the rows into clips with known outcomes; None if it is unknown.
+        limits: Limits of the program; None for the defaults.
+        sizes: Batch sizes of the later use, such as the steps of a rollout, which are tried, too.
+        seed: Seed of everything random.
+
+    Raises:
+        InvalidSetting: There are too few rows, or the clips do not fit.
+        SandboxUnavailable: This machine cannot confine programs.
     """
     used = {name: np.asarray(column) for name, column in columns.items() if name in program.columns}
     rows = len(next(iter(columns.values()), ()))
@@ -114,7 +123,7 @@ def validate(
 
 
 class _Trial:
-    """The checks of one program on one set of rows; each returns its finding."""
+    """Checks of one program on one set of rows; each method returns its finding."""
 
     def __init__(
         self, sandbox: Sandbox, columns: Mapping[str, Array], sizes: Sequence[int], generator: np.random.Generator
@@ -127,7 +136,7 @@ class _Trial:
         self.rows = len(self.rewards.total)
 
     def _run(self, columns: Mapping[str, Array]) -> StepScores:
-        """Return rewards; raises ProgramFailed if all batches together took too long, each of them within its limit."""
+        """Return rewards; raises ProgramFailed if all batches together have taken too long."""
         allowed, spent = MOST_LIMITS * self.sandbox.limits.seconds, self.sandbox.spent
         if spent > allowed:
             got = f"{spent:.3g} s for {self.sandbox.batches} batches, most of them small"
@@ -165,7 +174,7 @@ class _Trial:
         return CheckResult("batch", "failure", f"{text}take sums, means, extremes over axis=1 only.")
 
     def _other_sizes(self) -> list[int]:
-        """Return batch sizes: all small ones, powers of two, the largest, known ones, random ones."""
+        """Return batch sizes to try: all small ones, powers of two, the largest, those of the later use, random ones."""
         row = sum(column[:1].nbytes for column in self.columns.values())
         most = max(2, min(self.sandbox.limits.rows, MOST_BYTES // max(row, 1)))
         drawn = np.exp(self.generator.uniform(np.log(2), np.log(most), OTHER_SIZES)).astype(int)
@@ -174,7 +183,7 @@ class _Trial:
         return sorted({*range(2, min(EVERY_SIZE, most) + 1), *powers, most, *known, *drawn.tolist()})
 
     def _are_same(self, batch: Mapping[str, Array], wanted: npt.NDArray[np.float64], size: int) -> bool:
-        """Return True if the first rows of a batch have the same rewards alone as among all."""
+        """Return True if the first `size` rows of a batch have the same rewards alone as among all rows."""
         found = self._run({name: column[:size] for name, column in batch.items()})
         return _close(_values(found), wanted[:, :size])
 
@@ -182,7 +191,7 @@ class _Trial:
         return {name: column[row : row + 1] for name, column in self.columns.items()}
 
     def determinism(self) -> CheckResult:
-        """After all the other batches the same rows give the same bits, and in another process too."""
+        """Check that the same rows give the same bits again after other batches, and in another process."""
         again = self._run(self.columns)
         self.sandbox.close()
         elsewhere = self._run(self.columns)
@@ -239,7 +248,7 @@ class _Trial:
             yield CheckResult("finite", "note", f"{number} of {self.rows} rows have no finite reward and count as missing.")
 
     def ranking(self, clips: Clips) -> CheckResult:
-        """Check that success earns more than failure, by the mean return of the clips."""
+        """Check that successful clips have a larger mean return than failed ones."""
         number = len(clips.success)
         earned = np.where(self.rewards.valid, self.rewards.total, 0.0)
         returns = np.bincount(clips.clip, weights=earned, minlength=number)
@@ -255,7 +264,7 @@ class _Trial:
 
 
 def _values(rewards: StepScores) -> npt.NDArray[np.float64]:
-    """Return (1 + terms, N) numbers, the total first: a decoder learns from terms."""
+    """Return (1 + terms, N) numbers, the total first."""
     return np.stack([rewards.total, *(rewards.terms[name] for name in rewards.terms)])
 
 

@@ -1,9 +1,9 @@
-"""Functions that a reward program may call, one by one: numpy as a module is never handed out.
+"""Functions that a reward program may call, listed one by one; numpy as a module is never available to it.
 
-A function that is not listed does not exist for a program; nor do the keywords `out`, `where`, `order`, `casting`, `subok`, nor
-their positions in a call (the second argument of `np.sqrt` is its output). Functions that depend on the place of a row among
-the others (`arange`), draw numbers (`random`), or turn missing numbers into numbers (`nan_to_num`, `nanmean`, `fmin`) are left
-out on purpose.
+A function that is not listed does not exist for a program. The same holds for the keywords `out`, `where`, `order`, `casting`,
+`subok`, and for their positions in a call (the second argument of `np.sqrt` is its output). Functions that depend on the
+position of a row among the others (`arange`), draw random numbers (`random`), or turn missing numbers into numbers
+(`nan_to_num`, `nanmean`, `fmin`) are left out on purpose.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Call:
-    """Allowed calls of a function."""
+    """Arguments with which a function may be called."""
 
     least: int = 1
-    """Arguments by position, at least."""
+    """Smallest number of positional arguments."""
     most: int = 1
-    """Arguments by position, at most; later ones of numpy are outputs or types."""
+    """Largest number of positional arguments; later ones of numpy's functions are outputs or types."""
     keywords: frozenset[str] = frozenset()
+    """Names of allowed keyword arguments."""
 
 
 def _calls(names: str, least: int = 1, most: int = 1, keywords: str = "") -> dict[str, Call]:
@@ -60,14 +61,14 @@ MATH = _calls("sqrt exp log log1p sin cos tan tanh asin acos atan radians degree
 """Name below `math` -> allowed calls; for single numbers."""
 
 BUILTINS = _calls("abs len float int bool round") | _calls("min max", 2, 8)
-"""Functions of Python itself; for single numbers, but `abs` and `len`."""
+"""Functions of Python itself; all but `abs` and `len` are for single numbers."""
 
 GEOMETRY = {
     **_calls("quat_inv quat_to_matrix point_cloud_centre"),
     **_calls("quat_mul quat_angle quat_rotate point_cloud_min_dist", 2, 2),
     **_calls("transform_points", 3, 3),
 }
-"""Functions of robo_rl.rewards.programs.geometry, by which a program needs no scipy."""
+"""Functions of robo_rl.rewards.programs.geometry, so that a program needs no scipy."""
 
 FUNCTIONS: dict[str, Call] = {
     **{f"np.{name}": call for name, call in NUMPY.items()},
@@ -75,22 +76,23 @@ FUNCTIONS: dict[str, Call] = {
     **BUILTINS,
     **GEOMETRY,
 }
-"""Every function as a program writes it -> allowed calls."""
+"""Every function, as a program writes it -> allowed calls."""
 
 CONSTANTS = ("np.pi", "np.e", "np.inf", "np.newaxis", "math.pi", "math.e", "math.tau", "math.inf")
 TYPES = ("float", "int", "bool", "np.float32", "np.float64", "np.int32", "np.int64", "np.bool_")
-"""Values of `dtype=` and `astype`."""
+"""Allowed values of `dtype=` and `astype`."""
 
 SAME: tuple[str, ...] = ("sum", "mean", "std", "var", "min", "max", "any", "all", "prod", "argmin", "argmax")
+"""Methods of arrays for which numpy has a function of the same name."""
 SAME += ("cumsum", "cumprod", "clip", "dot", "reshape", "squeeze", "transpose", "round", "swapaxes", "copy", "ravel")
 """Methods of arrays that numpy has as functions of the same name."""
 METHODS = {name: f"np.{name}" for name in SAME} | {"flatten": "np.ravel", "astype": "np.array"}
-"""Method of an array -> the function that stands in for it: `x.sum(axis=1)` becomes `np.sum(x, axis=1)`."""
+"""Method of an array -> function that replaces it: `x.sum(axis=1)` becomes `np.sum(x, axis=1)`."""
 
 PROPERTIES = {"shape": "np.shape", "ndim": "np.ndim", "size": "np.size", "T": "np.transpose"}
-"""Attribute of an array -> the function that stands in for it."""
+"""Attribute of an array -> function that replaces it."""
 
 
 def mangled(name: str) -> str:
-    """Return the one plain name by which checked code calls a function; programs cannot write names that begin with "_"."""
+    """Return the plain name by which checked code calls a function; programs cannot write names that start with "_"."""
     return "_" + name.replace(".", "_")

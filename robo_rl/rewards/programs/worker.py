@@ -1,8 +1,8 @@
-"""The process that runs reward programs, started by robo_rl.rewards.programs.sandbox as a fresh interpreter.
+"""Process that runs reward programs; robo_rl.rewards.programs.sandbox starts it as a fresh interpreter.
 
 It reads its settings from standard input, maps the two memories, loads numpy and uses every part of it once, drops its rights
 (robo_rl.rewards.programs.confinement), and only then loads the program. From then on it waits for one byte, computes, and
-answers one byte. No other module of the workbench is loaded.
+answers with one byte. No other module of the workbench is loaded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ READY, REFUSED, RUN, DONE, RAISED, SHAPE, MEMORY = b"g", b"x", b"r", b"d", b"e",
 """Bytes that the two processes send each other."""
 FILE = "program"
 MOST_HANDLES = 1_024
-"""Beyond the handles of any new process."""
+"""Number of file descriptors that are closed; more than a new process has."""
 Function = Callable[[dict[str, Array]], Any]
 
 
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 class Server:
-    """Answers bytes with bytes; loads the program at the first one, so that loading counts as running."""
+    """Answers requests of one byte with one byte; the program is loaded at the first one, so that loading counts as running."""
 
     def __init__(self, settings: dict[str, Any], layout: Layout, memory_in: mmap.mmap, memory_out: mmap.mmap) -> None:
         self.settings, self.layout = settings, layout
@@ -71,12 +71,12 @@ class Server:
         self.views: dict[str, Array] = {}
 
     def serve(self, asked: int, answered: int) -> None:
-        """Answer until the parent closes its end."""
+        """Answer requests until the parent closes the pipe."""
         while os.read(asked, 1) == RUN:
             os.write(answered, self.answer())
 
     def answer(self) -> bytes:
-        """Compute one batch; return the byte of its outcome, with the details in the message."""
+        """Compute one batch; return the byte for its outcome, with details in the message."""
         try:
             if self.function is None:
                 self.function = loaded(self.settings["code"], self.settings["is_free"])
@@ -98,7 +98,7 @@ class Server:
         return DONE
 
     def written(self, total: object, terms: Any) -> str:
-        """Copy the program's results; return the problem of their shapes, or an empty string."""
+        """Copy the results of the program; return the problem with their shapes, "" if there is none."""
         for row, values in enumerate((total, *terms)):
             shape = values.shape if type(values) is np.ndarray else np.shape(values)
             if shape != self.shape:
@@ -109,7 +109,7 @@ class Server:
 
 
 def loaded(code: str, is_free: bool = False) -> Function:
-    """Return the function `reward` of checked code; is_free: for tests that run unchecked code."""
+    """Return the function `reward` of checked code; is_free: True only in tests, which run unchecked code."""
     namespace: dict[str, Any] = {"__builtins__": __builtins__, "np": np, "math": math} if is_free else vocabulary()
     exec(compile(code, FILE, "exec", dont_inherit=True), namespace)
     function: Function = namespace["reward"]
@@ -117,7 +117,7 @@ def loaded(code: str, is_free: bool = False) -> Function:
 
 
 def vocabulary() -> dict[str, Any]:
-    """Return mangled name -> value for checked code; Python's own names are empty."""
+    """Return mangled name -> value of everything that checked code may use; Python's own names are empty."""
     names: dict[str, Any] = {"__builtins__": {}, "_range": range}
     origins = {"np": np, "math": math}
     for name in (*FUNCTIONS, *CONSTANTS):
@@ -137,7 +137,7 @@ def vocabulary() -> dict[str, Any]:
 
 
 def described(error: BaseException) -> str:
-    """Return "LINE TYPE: TEXT" with the line of the program that raised, 0 if none did."""
+    """Return "LINE TYPE: TEXT" of an error, with the line of the program that raised it, 0 for none."""
     trace: TracebackType | None = error.__traceback__
     line = 0
     while trace is not None:
@@ -148,7 +148,7 @@ def described(error: BaseException) -> str:
 
 
 def warm_up() -> None:
-    """Use all of numpy that loads on first use, and raise its errors once: files cannot be opened later."""
+    """Use all parts of numpy that load on first use, and raise its errors once, because files cannot be opened later."""
     np.seterr(all="ignore")  # the parent finds numbers that are not finite
     warnings.simplefilter("ignore")  # they would go to a closed stream, and load more modules
     one, many = np.ones((2, 3)), np.ones((4, 5))

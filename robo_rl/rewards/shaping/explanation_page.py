@@ -1,4 +1,4 @@
-"""Page on the terms of a reward over an episode."""
+"""Page that shows the terms of a reward in an episode."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OWN = "the environment's own"
 
 
 def write_explanation(found: StepScores, episode: Episode, facts: Mapping[str, Any], out: Path) -> Path:
-    """Write the page to `out` and return it.
+    """Write the page to `out` and return `out`.
 
     facts: reward, model, hash, dataset, environment, number of the episode.
     """
@@ -52,7 +52,7 @@ def write_explanation(found: StepScores, episode: Episode, facts: Mapping[str, A
 
 
 def _chart(title: str, lines: Mapping[str, Values], color: int = 0) -> Markup:
-    """Return a line for each name over the steps, from 1 on, without missing values."""
+    """Return a line for each name over the steps, counted from 1, without missing values."""
     series = []
     for number, (name, values) in enumerate(lines.items(), color):
         points = thinned((step + 1.0, float(value)) for step, value in enumerate(values))
@@ -65,7 +65,7 @@ def _summed(values: Values) -> Values:
 
 
 def _row(name: str, values: Values) -> tuple[str, list[str]]:
-    """Return name, sum, least, greatest and the share of steps in which it is not 0."""
+    """Return the name, and sum, minimum, maximum and share of nonzero values as text."""
     known = values[np.isfinite(values)]
     if not known.size:
         return name, ["none"] * 4

@@ -1,1 +1,1 @@
-"""Success classifiers: examples, fit, reward and page."""
+"""Success classifiers: training examples, fit, reward and page."""

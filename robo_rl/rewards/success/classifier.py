@@ -1,9 +1,7 @@
-"""Success classifier: a network of one picture, or of the float observations of one moment.
+"""Success classifier: a network that reads one picture, or the float observations of one moment.
 
-Successes are rare, so that half of each batch is drawn from them; the logit is then corrected by their true share (King &
-Zeng 2001, "Logistic regression in rare events data"), so that it stays a probability.
-
-N moments, D numbers of one.
+Successes are rare, so that half of each batch is drawn from them; the logit is then corrected by their true share (King & Zeng
+2001, "Logistic regression in rare events data"), so that it remains a probability. Shapes: N moments, D numbers of one moment.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from robo_rl.errors import require_allowed
 from robo_rl.types import Array
 
 Watch = Callable[[Sequence[int]], Iterable[int]]
-"""Passes updates on one by one, and may show progress."""
+"""Function that passes updates on, and may show progress."""
 BATCH = 256  # pictures of one batch at inference
 
 
@@ -33,39 +31,39 @@ class ClassifierConfig:
     """Settings of the success classifier: its fit and its threshold."""
 
     last: int = 1
-    """Observations at the end of a successful episode that show success."""
+    """Number of observations at the end of a successful episode that count as success, 1 or more."""
     margin: int = 0
-    """Observations before these that count neither as success nor as failure, in the fit and its measures."""
+    """Number of observations before these that count neither as success nor as failure; 0 or more."""
     camera: str = ""
-    """Camera of the pictures, "none" for the float observations; empty for the first camera if there is one."""
+    """Camera of the pictures, "none" for the float observations; empty for the first camera, if there is one."""
     guard: str = ""
-    """Further condition, NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, such as gripper_opening=0.02:0.06 [m]."""
+    """Further condition of success, NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, such as gripper_opening=0.02:0.06 [m]."""
     false_positives: float = 0.01
-    """Share of failed episodes that may be taken for a success, at any moment of them; it sets the threshold."""
+    """Share of failed episodes that may count as a success at any moment, 0 to below 1; it determines the threshold."""
     least_probability: float = 0.5
-    """Least threshold, even if the probabilities of failures stay lower."""
+    """Smallest threshold, 0 to 1, even if the probabilities of failures stay lower."""
     held_out: float = 0.3
-    """Share of the successful and of the failed episodes that set the threshold, and measure."""
+    """Share of the successful and of the failed episodes that is held out for threshold and measures; between 0 and 1."""
     least: int = 10
-    """Least number of successful and of failed episodes."""
+    """Smallest number of successful, and of failed, episodes."""
     image_size: int = 64
-    """[pixel] to which pictures are brought."""
+    """[pixel] height and width to which pictures are resized."""
     frames: int = 40
-    """Largest number of moments without success per episode, evenly chosen."""
+    """Largest number of moments without success per episode, evenly spaced."""
     hidden: int = 64
-    """Units of the hidden layers."""
+    """Units of each hidden layer."""
     updates: int = 500
     """Gradient steps."""
     batch_size: int = 64
-    """Moments of one step."""
+    """Moments per update."""
     lr: float = 1e-3
     """Learning rate of AdamW."""
     weight_decay: float = 1e-2
     """Weight decay of AdamW."""
     shift: int = 3
-    """[pixel] random shift of pictures, against learning places by heart."""
+    """[pixel] largest random shift of pictures, against memorising places."""
     seed: int = 0
-    """Seed of initial weights, batches, and which episodes are held out."""
+    """Seed of initial weights, batches, and the choice of held-out episodes."""
 
     def __post_init__(self) -> None:
         names = ("last", "least", "image_size", "frames", "hidden", "updates", "batch_size")
@@ -82,14 +80,14 @@ class ClassifierConfig:
 
 
 class SuccessNetwork(nn.Module):
-    """Gives a logit of success to pictures (N, H, W, 3) uint8 or to numbers (N, D) float32."""
+    """Network that returns a logit of success for pictures (N, H, W, 3) uint8 or numbers (N, D) float32."""
 
     mean: Tensor
     deviation: Tensor
     offset: Tensor
 
     def __init__(self, shape: Sequence[int], hidden: int, image_size: int) -> None:
-        """`shape` is that of one moment: (H, W, 3), or (D,)."""
+        """Build the network; shape: that of one moment, (H, W, 3) or (D,)."""
         super().__init__()
         self.image_size = image_size if len(shape) == 3 else 0
         size = 3 if self.image_size else shape[0]
@@ -103,13 +101,13 @@ class SuccessNetwork(nn.Module):
             self.layers = nn.Sequential(*units)
 
     def forward(self, moments: Tensor) -> Tensor:
-        """Return logits (N,) as of a batch with as many successes as others; `prepared` makes `moments`."""
+        """Return logits (N,) for prepared moments, as if half of all moments were successes."""
         layer = (moments.float() - self.mean) / self.deviation
         logits: Tensor = self.layers(layer.permute(0, 3, 1, 2) if self.image_size else layer)
         return logits[:, 0]
 
     def prepared(self, moments: Array) -> Array:
-        """Return pictures at the size that the network looks at, and numbers as they are."""
+        """Return pictures resized for the network; numbers are returned unchanged."""
         if not self.image_size or moments.shape[1:3] == (self.image_size, self.image_size):
             return moments
         wanted = (self.image_size, self.image_size)
@@ -117,7 +115,7 @@ class SuccessNetwork(nn.Module):
 
     @torch.no_grad()
     def probabilities(self, moments: Array) -> npt.NDArray[np.float32]:
-        """Return (N,) probabilities of success; a recording may be read-only, of which PyTorch takes copies only."""
+        """Return the probabilities of success (N,) of moments (N, H, W, 3) or (N, D)."""
         if not len(moments):
             return np.zeros(0, np.float32)
         parts = [self.prepared(moments[start : start + BATCH]) for start in range(0, len(moments), BATCH)]
@@ -129,9 +127,14 @@ class SuccessNetwork(nn.Module):
 def fit(
     moments: Array, successes: npt.NDArray[np.bool_], share: float, config: ClassifierConfig, watch: Watch = iter
 ) -> SuccessNetwork:
-    """Fit a network to moments (N, H, W, 3) or (N, D), of which some are successes (N,).
+    """Return a network fitted to moments.
 
-    share: of successes among all moments there were, of which (N,) may be a choice.
+    Args:
+        moments: (N, H, W, 3) pictures or (N, D) numbers.
+        successes: (N,) True for a success.
+        share: Share of successes among all moments, of which `moments` may be a selection.
+        config: Settings of the fit.
+        watch: Passes updates on, and may show progress.
     """
     generator, random = torch.Generator().manual_seed(config.seed), np.random.default_rng(config.seed)
     with torch.random.fork_rng(devices=[]):
@@ -171,7 +174,7 @@ def _eye(hidden: int, size: int) -> nn.Sequential:
 
 
 def _shifted(pictures: Tensor, down: int, right: int) -> Tensor:
-    """Return pictures (N, H, W, 3) moved; the border is repeated."""
+    """Return pictures (N, H, W, 3) shifted; the border is repeated."""
     height, width = pictures.shape[1:3]
     rows = (torch.arange(height) - down).clamp(0, height - 1)
     columns = (torch.arange(width) - right).clamp(0, width - 1)

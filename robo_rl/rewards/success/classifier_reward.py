@@ -1,4 +1,4 @@
-"""The success classifier as a reward, from a folder of `robo-rl reward fit classifier`."""
+"""The success classifier as a reward, from a folder that `robo-rl reward fit classifier` wrote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def save(
     measured: Measured,
     facts: Mapping[str, Any],
 ) -> None:
-    """Write a fitted classifier durably into a new folder; `config` names its camera."""
+    """Write a fitted classifier durably into a new folder; `config.camera` must name its camera."""
     shape = [*(spec.observation[config.camera].shape if config.camera else network.mean.shape)]
     state = {"arrays": dict(network.state_dict()), "shape": shape, "config": asdict(config), "spec": spec.to_json()}
     save_fitted(folder, "classifier", state | {"measured": measured.to_json(), "facts": dict(facts)})
@@ -37,7 +37,7 @@ def save(
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierReward(PictureReward):
-    """The probability that a moment shows success, learned from recorded successes (robo-rl reward fit classifier)."""
+    """Probability that a moment shows success, learned from recorded successes (robo-rl reward fit classifier)."""
 
     reads_words: ClassVar[bool] = False
     folder: str = ""
@@ -45,9 +45,10 @@ class ClassifierReward(PictureReward):
     camera: str = ""
     """Camera of the pictures; empty for the camera of the fit."""
     answer: Literal["probability", "success"] = "probability"
-    """probability: of success; success: 1 if that reaches the threshold of the fit, else 0."""
+    """probability: probability of success; success: 1 if the probability reaches the threshold of the fit, else 0."""
     guarded: bool = True
-    """Count a success only if the guard of the fit holds. False allows a reward of single pictures, which cannot be guarded."""
+    """True to count a success only if the guard of the fit holds. False allows a reward from single pictures, which cannot be
+    guarded."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,7 +56,7 @@ class ClassifierReward(PictureReward):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of parameters, threshold, guard and settings; not of the folder's name."""
+        """Name, and hash of parameters, threshold, guard and settings; the folder does not count."""
         settings = [
             {name: value for name, value in self.settings().items() if name != "folder"},
             self._threshold,
@@ -64,7 +65,7 @@ class ClassifierReward(PictureReward):
         return "classifier", hash_of(json.dumps(settings, sort_keys=True).encode(), *bytes_of(self._saved["arrays"]))
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Return answers about pictures alone; raise InvalidSetting if it looks at numbers or has a guard."""
+        """Return scores of single pictures; raises InvalidSetting if the classifier reads numbers or has a guard."""
         if not self._config.camera:
             raise InvalidSetting("This classifier looks at float observations, not at pictures.", fix="fit one with a camera")
         self._require_no_guard()
@@ -72,21 +73,21 @@ class ClassifierReward(PictureReward):
 
     @property
     def eye(self) -> str:
-        """Camera of the fit, unless another is named; empty if it looks at states."""
+        """Camera of the pictures, by default that of the fit; "" if the classifier reads numbers."""
         return (self.camera or self._config.camera) if self._config.camera else ""
 
     @property
     def fitted_to(self) -> frozenset[str]:
-        """Identities of the episodes that it learned from, or whose failures set its threshold; empty if none are known."""
+        """Identities of the episodes in the fit, including those that determined the threshold; empty if they are unknown."""
         return frozenset(self._saved["facts"].get("identities", ()))
 
     @property
     def looks_at_pictures(self) -> bool:
-        """True if the fit had a camera."""
+        """True if the classifier reads pictures."""
         return bool(self._config.camera)
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return rewards; a step is valid if all its inputs are known. Raises SpecMismatch for another environment."""
+        """Return rewards; a step is valid if all its inputs are finite. Raises SpecMismatch for another environment."""
         self._require_known(episode)
         moments, valid = moments_of(self._spec, episode, self.eye)
         found = guarded(Labels.finite(self._network.probabilities(moments), valid), self._guard, episode.observations)
@@ -97,7 +98,8 @@ class ClassifierReward(PictureReward):
     def _require_known(self, episode: Episode) -> None:
         """Raise SpecMismatch for an episode of another environment.
 
-        Pictures alone, which name no environment, are accepted if the classifier looks at nothing else and their size fits.
+        An episode of pictures only, without an environment, is accepted if the classifier reads nothing else and their size
+        fits.
         """
         found = [f"fingerprint: {episode.spec_fingerprint!r} of the episode, {self._spec.fingerprint!r} of {self._spec.name}"]
         if episode.spec_fingerprint == self._spec.fingerprint:

@@ -1,4 +1,4 @@
-"""Moments of success and others from recorded episodes, and measures of a classifier on held-out episodes."""
+"""Examples of moments with and without success from recorded episodes, and measures of a classifier on held-out episodes."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ FORM = re.compile(r"(?P<name>\w+)(\[(?P<index>\d+)\])?=(?P<low>[^:]*):(?P<high>[
 
 @dataclass(frozen=True)
 class Guard:
-    """An element of an observation with its allowed range."""
+    """Condition on one element of an observation: its allowed range."""
 
     observation: str
+    """Name of the observation entry."""
     index: int
+    """Number of the element, from 0."""
     low: float
     high: float
 
     @classmethod
     def parse(cls, text: str) -> Guard:
-        """Return the guard NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, an empty bound for none; raise InvalidSetting."""
+        """Return the guard in a text NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, an empty bound for none; raises InvalidSetting."""
         found = FORM.fullmatch(text.replace(" ", ""))
         allowed = "NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, such as gripper_opening=0.02:0.06 or object_position[2]=0.1:"
         try:
@@ -48,9 +50,9 @@ class Guard:
         return cls(found["name"], int(found["index"] or 0), low, high)
 
     def holds(self, observations: Mapping[str, Array]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Return flags (N,) if it holds, and (N,) if the observation is known.
+        """Return two masks (N,): the condition holds, and the value is finite.
 
-        Raises UnknownName if there is none of that name, InvalidSetting if it has no such element.
+        Raises UnknownName for an unknown entry, InvalidSetting for an element that it does not have.
         """
         if self.observation not in observations:
             raise UnknownName("observation", self.observation, observations)
@@ -68,9 +70,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def observation_of(spec: EnvironmentSpec, camera: str) -> str:
-    """Return the name of the camera's observation; empty for the float observations.
+    """Return the name of the camera's observation entry; "" for the float observations.
 
-    Raises UnknownName for an unknown camera.
+    Raises UnknownName for an unknown camera, InvalidSetting if there are no float observations.
     """
     cameras = [array.name for array in spec.observation.values() if array.role == "image"]
     if camera in ("", "none"):
@@ -84,7 +86,7 @@ def observation_of(spec: EnvironmentSpec, camera: str) -> str:
 
 
 def moments_of(spec: EnvironmentSpec, episode: Episode, camera: str) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Return moments (T+1, H, W, 3) or (T+1, D), and validity (T+1,): False if a number is not finite."""
+    """Return moments (T+1, H, W, 3) or (T+1, D), and their validity (T+1,): False if a number is not finite."""
     if camera:
         pictures = pictures_of(episode.observations, camera)
         return pictures, np.ones(len(pictures), np.bool_)
@@ -95,7 +97,7 @@ def moments_of(spec: EnvironmentSpec, episode: Episode, camera: str) -> tuple[Ar
 
 
 def shows_success(episode: Episode, config: ClassifierConfig) -> Floats:
-    """Return for each of the T + 1 moments 1 for success, 0 for none, NaN for neither."""
+    """Return (T+1,) numbers, for each moment 1 for success, 0 for no success, NaN for neither."""
     shown = np.zeros(len(episode) + 1)
     if episode.success:
         shown[max(1, len(shown) - config.last - config.margin) :] = np.nan
@@ -104,18 +106,18 @@ def shows_success(episode: Episode, config: ClassifierConfig) -> Floats:
 
 
 class Examples(NamedTuple):
-    """Moments to learn from."""
+    """Moments from which a classifier learns."""
 
     moments: Array
     """(N, H, W, 3) or (N, D)"""
     successes: npt.NDArray[np.bool_]
-    """(N,)"""
+    """(N,) True for a success"""
     share: float
-    """of successes among all moments, including those left out"""
+    """share of successes among all moments, including those left out"""
 
 
 def examples_of(spec: EnvironmentSpec, episodes: Iterable[Episode], camera: str, config: ClassifierConfig) -> Examples:
-    """Return all moments of success, and at most `frames` others of each episode."""
+    """Return all moments of success, and at most `config.frames` other moments of each episode."""
     kept, labels, won, total = [], [], 0, 0
     for episode in episodes:
         moments, valid = moments_of(spec, episode, camera)
@@ -130,9 +132,9 @@ def examples_of(spec: EnvironmentSpec, episodes: Iterable[Episode], camera: str,
 
 
 def split(successes: Sequence[bool | None], config: ClassifierConfig) -> tuple[list[int], list[int]]:
-    """Return the numbers of training and held-out episodes, with the same share of successes and of failures.
+    """Return the numbers of training and of held-out episodes, with the same share of successes and of failures in both.
 
-    Raises InvalidSetting if there are too few of either.
+    Raises InvalidSetting if there are too few successes or failures.
     """
     sides = {
         "successful": [i for i, each in enumerate(successes) if each],
@@ -157,7 +159,7 @@ class Measured:
     """Accuracy of a classifier on held-out episodes."""
 
     threshold: float
-    """A probability at or above counts as success."""
+    """Probability from which a moment counts as success."""
     false_positives: Interval
     """share of failed episodes with a moment that counts as success; the threshold was set on them"""
     detected: Interval
@@ -165,13 +167,15 @@ class Measured:
     early: Interval
     """share of successful episodes with such a moment before success"""
     failures: int
+    """number of failed episodes"""
     successes: int
+    """number of successful episodes"""
     bins: Sequence[Bin]
-    """of single moments"""
+    """reliability of single moments"""
     error: float
     """expected calibration error"""
     area: Interval
-    """under the ROC curve of episodes by their highest probability"""
+    """area under the ROC curve of episodes by their highest probability"""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -189,7 +193,7 @@ def measured(
     guard: Guard | None,
     config: ClassifierConfig,
 ) -> Measured:
-    """Return the threshold and the measures of the classifier with it, the guard included."""
+    """Return the threshold and the measures of a classifier on held-out episodes, guard included."""
     found = []
     for episode in episodes:
         moments, valid = moments_of(spec, episode, camera)
@@ -217,7 +221,10 @@ def measured(
 
 
 def threshold_for(highest: Floats, rate: float) -> float:
-    """Return the least threshold that at most this share of failed episodes reach, by their highest probabilities (n,)."""
+    """Return the smallest threshold that at most a share `rate` of failed episodes reach.
+
+    highest: (n,) highest probability of each failed episode.
+    """
     allowed = math.floor(rate * len(highest))
     return float(np.nextafter(np.float32(np.sort(highest)[::-1][allowed]), np.float32(2)))
 
@@ -241,7 +248,7 @@ class _Scored(NamedTuple):
 
 
 def guarded(probabilities: Labels, guard: Guard | None, observations: Mapping[str, Array]) -> Labels:
-    """Return probabilities of N moments, 0 if the guard does not hold, missing if that is unknown."""
+    """Return the probabilities of N moments, 0 if the guard does not hold, missing if that is unknown."""
     if guard is None:
         return probabilities
     holds, known = guard.holds(observations)

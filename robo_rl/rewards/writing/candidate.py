@@ -1,4 +1,4 @@
-"""A candidate: the reply of a model with its program, or the reason why it is none."""
+"""A candidate: a model's reply with its program, or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ class Candidate:
     """A reply with its program."""
 
     round: int
-    """From 1."""
+    """Number of the round, from 1."""
     index: int
-    """Sample of the round's prompt, from 0."""
+    """Number of the sample within the round, from 0."""
     text: str = ""
-    """Text of the reply; of the last one if it was repaired."""
+    """Text of the reply; after repairs, of the last one."""
     program: RewardProgram | None = None
-    """None if the text is no usable program."""
+    """None if the text has no usable program."""
     status: str = "ok"
-    """"ok", or the status of the failed reply, grammar check or validation."""
+    """"ok", or the status of the failed reply, syntax check or trial."""
     reason: str = ""
-    """The problem, in words for a language model."""
+    """What is wrong, in words for a language model."""
     repairs: int = 0
-    """Number of repairs before this text."""
+    """Number of repairs that led to this text."""
 
     @property
     def name(self) -> str:
-        """Name in tables and folders."""
+        """Name in tables and file names."""
         return f"{self.round}-{self.index}"

@@ -1,4 +1,4 @@
-"""Prompts for reward programs. Six sections: role, task, columns, means, form, hints."""
+"""Prompts for reward programs."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ does not fit the range of the distance leaves the term flat.
 
 @dataclass(frozen=True)
 class RewardTask:
-    """Task description for prompts."""
+    """Description of a task for prompts."""
 
     sentence: str
     """The task in one sentence."""
     columns: str
     """Description of the columns that a program may read (EnvAbstraction.text)."""
     means: str
-    """Description of the functions that a program may call."""
+    """Description of the functions and syntax that a program may use."""
     max_steps: int | None = None
-    """Steps after which an episode ends; None if there is no limit."""
+    """Most steps of an episode; None: no limit."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """Another task and a program that does well on it."""
+    """Another task with a program that does well on it."""
 
     sentence: str
     program: str
@@ -73,7 +73,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Feedback:
-    """Feedback of a person on a policy that was trained with a program."""
+    """A person's feedback on the policy that was trained with a program."""
 
     program: str
     words: str
@@ -95,7 +95,7 @@ def initial_prompt(task: RewardTask, examples: Sequence[Example] = ()) -> Questi
 
 
 def repair(asked: Question, answer: str, problem: str) -> Question:
-    """Return the prompt that sends back the problem of an answer."""
+    """Return the prompt that tells a model what is wrong with its answer."""
     words = (
         f"This program cannot be used:\n\n{problem}\n\n"
         "Find the cause, mend it, and answer in the same form with the whole program."
@@ -104,7 +104,7 @@ def repair(asked: Question, answer: str, problem: str) -> Question:
 
 
 def after_feedback(asked: Question, rounds: Iterable[Feedback]) -> Question:
-    """Return the prompt with all rounds so far: program, feedback of a person on its policy, and so on."""
+    """Return the prompt extended by all rounds: each a program and a person's feedback on its policy."""
     for each in rounds:
         words = (
             "A policy was trained with this program. A person watched it and says:\n\n"
@@ -117,12 +117,12 @@ def after_feedback(asked: Question, rounds: Iterable[Feedback]) -> Question:
 
 
 def fenced(source: str) -> str:
-    """Return a program as a fenced block."""
+    """Return a program as a fenced code block."""
     return f"```python\n{source.strip()}\n```"
 
 
 def at(asked: Question, temperature: float) -> Question:
-    """Return the prompt with another temperature of sampling."""
+    """Return the prompt with another sampling temperature."""
     return replace(asked, temperature=temperature)
 
 
@@ -142,10 +142,11 @@ WORD = re.compile(r"[a-z]+")
 
 
 def nearest(sentence: str, known: Sequence[Example], count: int = 3) -> list[Example]:
-    """Return the examples whose tasks are most like a sentence, the most alike last: models heed the end most.
+    """Return the examples with the most similar tasks, most similar last, since models attend most to the end.
 
-    By the cosine of word counts, a word weighing less the more tasks have it. Text2Reward compares embeddings of a language
-    model; a few dozen sentences do not need one. A task of the very same words is left out: it would give away its program.
+    Similarity is the cosine of word counts; a word weighs less the more tasks contain it. Text2Reward compares embeddings of a
+    language model, which a few dozen sentences do not need. A task with the same words is left out, since its program would be
+    the answer.
     """
     others = [example for example in known if _words(example.sentence) != _words(sentence)]
     if not others:
@@ -171,7 +172,7 @@ def _words(sentence: str) -> list[str]:
 
 
 def means() -> str:
-    """Return the section of a prompt on functions and syntax."""
+    """Return the prompt's section on functions and syntax."""
     turns = [f"- {name}{_signature(name)}: {_sentence(name)}" for name in GEOMETRY]
     return "\n".join(
         [

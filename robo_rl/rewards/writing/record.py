@@ -1,8 +1,8 @@
-"""The folder in which programs are written: every reply, and the programs; the same command resumes it.
+"""The folder of a search for programs: all replies and programs; the same command resumes the search.
 
-FOLDER/search.json                 settings of the search; another search is refused
-       calls.jsonl                 every call of the model
-       rounds/2/2-4.md             the reply of candidate 4, and 2-4.py its program, next to its provenance
+FOLDER/search.json                 settings of the search; one with other settings is refused
+       calls.jsonl                 all calls of the model
+       rounds/2/2-4.md             reply of candidate 4, with its program and provenance in 2-4.py
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ORDER, CALLS = "search.json", "calls.jsonl"
 
 
 def begin(folder: Path, order: Mapping[str, Any]) -> None:
-    """Create or resume the folder of a search; raise RunError if it holds another one."""
+    """Create a search's folder, or resume it; raise RunError if it contains another search."""
     path = folder / ORDER
     text = json.dumps(order, indent=1, sort_keys=True)
     if path.exists() and _holds_something(folder):
@@ -42,14 +42,14 @@ def begin(folder: Path, order: Mapping[str, Any]) -> None:
 
 
 def _holds_something(folder: Path) -> bool:
-    """Return True if a reply or what came of one was kept; a command with wrong settings keeps none."""
+    """Return True if the folder contains a result or an answered call; wrong settings leave neither."""
     if any(path.name not in (ORDER, CALLS) for path in folder.iterdir()):
         return True
     return (folder / CALLS).exists() and any(record["status"] not in (*SILENT, ENDED) for record in read_log(folder / CALLS)[0])
 
 
 def keep_candidate(candidate: Candidate, place: Path) -> None:
-    """Write the reply, and its program if there is one."""
+    """Write the reply, and its program if it has one."""
     place.mkdir(parents=True, exist_ok=True)
     write_text(place / f"{candidate.name}.md", candidate.text)
     if candidate.program is not None:
@@ -57,7 +57,7 @@ def keep_candidate(candidate: Candidate, place: Path) -> None:
 
 
 def keep_program(candidate: Candidate, path: Path, **facts: Any) -> None:
-    """Write the program of a candidate, with `facts` added to its provenance."""
+    """Write a candidate's program, with `facts` added to its provenance; raise AssertionError if it has none."""
     if candidate.program is None:
         raise AssertionError(f"candidate {candidate.name} is not a program")
     provenance = {**candidate.program.provenance, **facts, "candidate": candidate.name}

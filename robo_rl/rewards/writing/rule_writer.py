@@ -1,7 +1,7 @@
-"""Programs by rule instead of a language model, to try and compare searches without one.
+"""Programs made by a rule in place of a language model, to test and compare searches without one.
 
-A rule is a program with open weights. For a first program it draws them; for a better one it draws them near those of the
-good program in the prompt. It understands nothing else; its replies are no model's.
+A rule is a program with open weights. They are drawn at random, or, if the prompt contains a good program, near that one's
+weights. Nothing else of the prompt is used.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from robo_rl.settings import settings_as
 from robo_rl.system.plain_files import read_yaml
 
 BUILDS_ON = ("improve", "prefer")
-"""Purposes of prompts with the good program in the last but one message."""
+"""Purposes of prompts whose last but one message contains the good program."""
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 @dataclass(frozen=True)
 class ProgramRule:
-    """A program whose weights are open; each stands alone in a line such as `near = {near}`."""
+    """A program with open weights, each in a line of its own such as `near = {near}`."""
 
     about: str
-    """Purpose of the programs, with a note that they are made by rule."""
+    """What the programs are for, with a note that a rule made them."""
     task: str
-    """Environment of the program's columns."""
+    """Environment whose columns the program reads."""
     program: str
-    """Source, with the name of each weight in braces in the place of its value."""
+    """Source code, with each weight's name in braces in place of its value."""
     weights: Mapping[str, tuple[float, float]]
-    """Name of each weight -> least and greatest value."""
+    """Name of each weight -> smallest and largest value."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in self.weights.items():
@@ -57,21 +57,21 @@ class ProgramRule:
         return source
 
     def read(self, source: str) -> dict[str, float]:
-        """Return the weights of a filled program, without those that it lacks."""
+        """Return the weights found in a filled program."""
         found = {name: re.search(rf"^[ \t]*{name} = ({NUMBER})[ \t]*(?:#.*)?$", source, re.MULTILINE) for name in self.weights}
         return {name: float(match[1]) for name, match in found.items() if match is not None}
 
 
 @dataclass(frozen=True)
 class RuleWriter:
-    """The source of a language model that answers by a rule."""
+    """Answers prompts by a rule, in place of a language model."""
 
     rule: ProgramRule
     seed: int = 0
-    """Seed of all draws."""
+    """Seed of all random draws."""
     step: float = 0.2
-    """Standard deviation of a weight about that of the good program, as a share of its range: of every fourth sample; of the
-    next three a half, a quarter and an eighth of that, so that a round searches far and near."""
+    """Standard deviation of a weight around that of the good program, as a share of its range. It holds for samples 0, 4, 8,
+    ...; the three samples after each get a half, a quarter and an eighth of it, so that each round searches far and near."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"seed": (self.seed >= 0, "0 or more"), "step": (0 < self.step <= 1, "above 0, to 1")})
@@ -82,13 +82,13 @@ class RuleWriter:
         return "rule (made by rule)", hash_of(json.dumps(asdict(self), sort_keys=True).encode())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield a program for each question, or the changes between two."""
+        """Yield for each question a program, or the changes between two programs."""
         for number, question in enumerate(questions):
             text = self._difference(question) if question.purpose == "difference" else self._program(question)
             yield number, Answer("ok", {}, text, "made by rule", origin="pack")
 
     def report(self) -> str:
-        """Return a line on the source for readers of results."""
+        """Return a line about this source for readers of results."""
         return "replies made by rule, not by a model"
 
     def _program(self, question: Question) -> str:
@@ -115,13 +115,13 @@ class RuleWriter:
 
 
 def rule_files() -> dict[str, Path]:
-    """Return name -> file of the rules that come with the package."""
+    """Return name -> file of the rules in this package."""
     folder = Path(str(files("robo_rl.rewards.writing") / "rules"))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
 def read_rule(name: str) -> ProgramRule:
-    """Return a rule by its name, or from a YAML file; raise UnknownName, or InvalidSetting with the problem."""
+    """Return a rule of this package by name, or one from a YAML file; raises UnknownName or InvalidSetting."""
     is_path = name.endswith((".yaml", ".yml"))
     if not is_path and name not in rule_files():
         raise UnknownName("rule", name, rule_files(), fix="or name a file: rule:FILE.yaml")

@@ -1,4 +1,4 @@
-"""Usable programs from a model's replies: validated, and repaired by the model; Text2Reward (Xie et al. 2024)."""
+"""Usable programs from a model's replies: tested, and repaired by the model; Text2Reward (Xie et al. 2024)."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ NO_REPLY = {
 
 
 Try = Callable[[RewardProgram], tuple[str, str]]
-"""Runs a program on recorded steps, sandboxed: ("ok", ""), or a status and the problem in words for a model."""
+"""Tests a program on recorded steps in a sandbox: returns ("ok", ""), or a status and the problem in words for a model."""
 
 
 class Writer:
-    """Requests programs of a model and checks them: first their text, then their values."""
+    """Asks a model for programs, and tests first their text, then their values."""
 
     def __init__(
         self, model: ModelClient, columns: Iterable[str], attempt: Try, frames: Mapping[str, str] | None = None
     ) -> None:
-        """columns: those that programs may read. frames: of those that are seen from a hand, kept with each program."""
+        """columns: those that programs may read; frames: of those in a hand's frame, kept with each program."""
         self.model, self._columns, self._attempt = model, tuple(columns), attempt
         self._frames = {FRAMES: dict(frames)} if frames else {}
         self._taken: Counter[str] = Counter()
 
     def candidates(self, prompt: Question, count: int, *, round: int, first: int = 0, repairs: int = 0) -> Iterator[Candidate]:
-        """Yield candidates `first`, `first` + 1, ... of a round, each with up to `repairs` repairs by the model."""
+        """Yield candidates `first`, `first` + 1, ... of a round, each after up to `repairs` repairs by the model."""
         for index, reply in enumerate(self._ask(prompt, count), first):
             yield self._repaired(prompt, self._candidate(reply, prompt, round, index), repairs)
 
     def words(self, prompt: Question) -> str:
-        """Return the answer to a question about programs; empty if there is none."""
+        """Return the model's answer to a question about programs; empty if there is none."""
         (reply,) = self.model.sample(prompt)
         return reply.text.strip() if reply.status == "ok" else ""
 
     def _ask(self, prompt: Question, count: int) -> Sequence[Answer]:
-        """Return new samples of a prompt: a repeated prompt would bring the same answers."""
+        """Return new samples of a prompt; without new sample numbers, a repeated prompt would get the same answers."""
         first = self._taken[prompt.request]
         self._taken[prompt.request] += count
         return self.model.sample(prompt, count, first=first)
 
     def _repaired(self, prompt: Question, candidate: Candidate, repairs: int) -> Candidate:
-        """Send the problem back to the model, with the last text alone, so that the conversation stays short."""
+        """Return the candidate after repairs; each prompt contains only the last text and its problem, to stay short."""
         for number in range(1, repairs + 1):
             if candidate.status == "ok":
                 break
@@ -84,12 +84,12 @@ def _origin(reply: Answer, prompt: Question) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Text2RewardConfig:
-    """Settings of a request for a program."""
+    """Settings for writing a program."""
 
     repairs: int = 5
-    """Largest number of repairs of a program; the released code samples again without end and without feedback."""
+    """Most repairs of a program; the released code instead samples again without limit and without feedback."""
     temperature: float = 0.7
-    """Temperature of sampling, as in the released code."""
+    """Sampling temperature, that of the released code."""
 
     def __post_init__(self) -> None:
         require_allowed(
@@ -105,9 +105,9 @@ def write(
     examples: Sequence[Example] = (),
     rounds: Sequence[Feedback] = (),
 ) -> Candidate:
-    """Return the program of the round after the feedback so far, or the problem of the last attempt.
+    """Return the next program after the feedback so far, or the problem of the last attempt.
 
-    Without feedback this is the first round: zero-shot, or few-shot with examples.
+    Without feedback it is the first program: zero-shot, or few-shot with examples.
     """
     prompt = at(after_feedback(initial_prompt(task, examples), rounds), config.temperature)
     (candidate,) = writer.candidates(prompt, 1, round=len(rounds) + 1, repairs=config.repairs)

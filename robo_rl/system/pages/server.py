@@ -152,7 +152,7 @@ class PageServer:
         self._thread.join()
 
     def trust(self, link: WebSocket) -> None:
-        """Keep a websocket that has sent the token, however many others connect; called by routes, in the server's thread."""
+        """Keep a websocket that has sent the token, however many others connect; called by routes in the server's thread."""
         if link.client is not None:
             self._connections.trust((link.client.host, link.client.port))
 
@@ -172,7 +172,7 @@ class PageServer:
         await (self._refusal(scope) or self._app)(scope, receive, send_safely)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Return the answer to a request that is foreign or not understood, None for any other."""
+        """Return the response to a request that is foreign or not understood; None for other requests."""
         headers, method = Headers(scope=scope), scope.get("method", "")
         hosts, token = headers.getlist("host"), headers.get(TOKEN_HEADER, "")
         host = hosts[0] if len(hosts) == 1 else ""
@@ -192,14 +192,14 @@ class PageServer:
 
 
 def _texts(package: str, title: str, scripts: Sequence[str], token: str) -> dict[str, tuple[str, str]]:
-    """Return path -> text and kind of what never changes: the page, its styles and scripts."""
+    """Return path -> (text, kind) of the files that do not change: the page, its styles and scripts."""
     page = _text(__package__, "shell.html").replace("@TITLE@", title).replace("@BODY@", _text(package, "page.html"))
     texts = {"/": (page.replace("@TOKEN@", token), "html"), "/style.css": (_text("robo_rl", "report/style.css"), "css")}
     return texts | {f"/{name}": (_text(package, name), name.rpartition(".")[2]) for name in ("page.css", *scripts)}
 
 
 def _websockets(routes: Sequence[BaseRoute], connections: Connections) -> Any:
-    """Return the protocol of websockets if a route needs it, else "none"; raises MissingExtra."""
+    """Return the websocket protocol if a route needs it, else "none"; raises MissingExtra."""
     if not any(isinstance(route, WebSocketRoute) for route in routes):
         return "none"
     from robo_rl.system.pages.sockets import Websocket
@@ -220,7 +220,7 @@ class _Server(uvicorn.Server):
 def read(path: str, answer: Callable[[Request], object]) -> Route:
     """Return the route of a resource that is read.
 
-    answer: runs in a thread; returns a Response, or a value sent as JSON.
+    answer: runs in a thread; returns a Response, or a value that is sent as JSON.
     """
 
     def endpoint(request: Request) -> Response:
@@ -232,7 +232,7 @@ def read(path: str, answer: Callable[[Request], object]) -> Route:
 def write(path: str, answer: Callable[[Request, Any], object]) -> Route:
     """Return the route of a resource that the page writes.
 
-    answer: runs in a thread with the body's JSON value, None if it is no JSON; returns as for `read`.
+    answer: runs in a thread, with the JSON value of the body (None if it is not JSON); returns the same as in `read`.
     """
 
     async def endpoint(request: Request) -> Response:
@@ -247,12 +247,12 @@ def write(path: str, answer: Callable[[Request, Any], object]) -> Route:
 
 
 def as_response(value: object) -> Response:
-    """Return a response as it is, and anything else as JSON."""
+    """Return a response unchanged, and any other value as a JSON response."""
     return value if isinstance(value, Response) else _json(value)
 
 
 def refusal(status: int, text: str) -> Response:
-    """Return an error as the page shows it."""
+    """Return an error response that the page displays."""
     return _json({"error": text}, status)
 
 
@@ -261,7 +261,7 @@ def _json(value: object, status: int = HTTPStatus.OK) -> Response:
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON values; numbers that are not finite, which JSON lacks, become "NaN", "Infinity" or "-Infinity"."""
+    """Return JSON values, with "NaN", "Infinity" and "-Infinity" in place of non-finite numbers, which JSON lacks."""
     if isinstance(value, Mapping):
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -299,13 +299,13 @@ def _gone(request: Request, error: ClientDisconnect) -> Response:
 
 
 def _fault(request: Request, error: Exception) -> Response:
-    """Answer a request that failed unexpectedly: the page must survive it."""
+    """Return the response for an unexpected error, which must not stop the server."""
     traceback.print_exception(error)
     return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, f"The server failed. {type(error).__name__}: {error}")
 
 
 def _nothing(request: h11.Request) -> None:
-    """Refuse no request before its body."""
+    """Accept any request before its body."""
 
 
 def _not_understood(status: int, words: str) -> tuple[Mapping[str, str], bytes]:

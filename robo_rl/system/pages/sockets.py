@@ -1,4 +1,4 @@
-"""Websockets of a page, which few pages have: their package is an extra."""
+"""Websockets of pages; their package is an extra, since few pages need them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ with optional("A page with a websocket", "websockets", "console"):
 
 
 class Websocket(WebSocketsSansIOProtocol):
-    """Websocket among the open connections."""
+    """A websocket, counted among the open connections."""
 
     def __init__(self, open_ones: Connections, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)

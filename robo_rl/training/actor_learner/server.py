@@ -1,4 +1,4 @@
-"""Learner's end of the socket: serves requests of the acting process, sends parameters, writes checkpoints."""
+"""The learner's side of the socket: answers the acting process, sends parameters, writes checkpoints."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ EVERY = 10  # learning steps between two versions of the parameters: 50 in HIL-S
 
 
 class SavedTraining(Protocol):
-    """Training from which a checkpoint is written."""
+    """A training that can be saved in a checkpoint."""
 
     acting_parts: dict[str, StateDict]
-    """Parts of a checkpoint that belong to the acting process."""
+    """Checkpoint parts of the acting process."""
 
     @property
     def policy(self) -> Policy:
         """The policy being trained."""
 
     def state_dict(self) -> StateDict:
-        """Return the parts of a checkpoint that belong to the learning process."""
+        """Return the checkpoint parts of the learning process."""
 
 
 class Finished(Exception):
-    """Raised when the acting process no longer needs this learner."""
+    """Raised when the acting process has ended or needs no more learning."""
 
 
 class LearnerServer:
-    """Observer of a training that learns from a log (robo_rl.protocols.components.TrainingObserver).
+    """Observer of a training that learns from a log; serves the acting process.
 
-    Serves the acting process.
+    It is a robo_rl.protocols.components.TrainingObserver.
     """
 
     def __init__(self, connection: Connection, checkpoints: Path, forget: Callable[[int], None], *, every: int = EVERY) -> None:
@@ -46,8 +46,8 @@ class LearnerServer:
         Args:
             connection: Socket to the acting process.
             checkpoints: Folder of the checkpoints.
-            forget: Called with the first step that a resume from a kept checkpoint may need.
-            every: Steps between two sendings of parameters.
+            forget: Called with the first step that a resume from one of the kept checkpoints may need.
+            every: Number of steps from one sending of parameters to the next.
         """
         self._connection, self._checkpoints, self._forget, self._every = connection, checkpoints, forget, every
         self._asked: StateDict = {}
@@ -56,20 +56,23 @@ class LearnerServer:
         self._saved = -1
 
     def on_episode(self, step: int, **outcome: object) -> None:
-        """Do nothing: the acting process reports the episodes."""
+        """Do nothing, since the acting process reports episodes."""
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
         """Keep the learner's metrics for the next message."""
         self._metrics |= metrics
 
     def on_step(self, step: int, training: SavedTraining) -> None:
-        """Serve requests after a step that was learned from, and send parameters if they are due."""
+        """Serve requests after the learning of a step, and send the parameters if they are due."""
         self.serve(step, training)
         if step - self._published >= self._every or self._metrics:
             self.publish(step, training.policy)
 
     def serve(self, step: int, training: SavedTraining, timeout: float = 0.0) -> None:
-        """Receive requests, carry out the due ones, send a heartbeat; raises Finished once the acting process has ended."""
+        """Receive requests, handle those that are due and send a heartbeat.
+
+        Raises Finished once the acting process has ended.
+        """
         try:
             while self._connection.poll(timeout):
                 self._asked |= unpacked(self._connection.recv_bytes())
@@ -93,11 +96,11 @@ class LearnerServer:
         self._report(step, parameters=policy.parameters())
 
     def notify_slow(self, step: int) -> None:
-        """Send that something slow follows."""
+        """Announce that something slow follows."""
         self._report(step, is_slow=True)
 
     def fail(self, error: Exception) -> None:
-        """Send the reason why the learner cannot go on."""
+        """Send the reason why learning stops."""
         self._send({"error": str(error) or type(error).__name__})
 
     def _save(self, step: int, training: SavedTraining) -> None:
@@ -109,7 +112,7 @@ class LearnerServer:
         self._report(step, problem=problem, parameters=policy.parameters())
 
     def _write(self, step: int, training: SavedTraining, parts: StateDict) -> str:
-        """Return the reason why the checkpoint could not be written, "" if it was."""
+        """Write a checkpoint; return the reason if it failed, else ""."""
         try:
             save_checkpoint(self._checkpoints, Checkpoint(step, training.state_dict() | training.acting_parts | parts))
         except OSError as error:

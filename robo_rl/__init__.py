@@ -1,11 +1,11 @@
-"""Robotics and control reinforcement learning: one line of data from simulator or robot to trained policy.
+"""Reinforcement learning for robotics and control: from simulator or robot to a trained and evaluated policy.
 
     import robo_rl
 
     run = robo_rl.train("arm-pick-rlpd", seed=1, evaluation={"episodes": 100})
     print(run.evaluate(episodes=50))
 
-The names below are loaded when they are used, so that the import costs nothing.
+The names below are imported when they are first used, so that importing robo_rl is fast.
 """
 
 from __future__ import annotations

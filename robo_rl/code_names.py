@@ -1,6 +1,6 @@
-"""Classes and functions by names of code, "package.module:Class", and those that were given as objects in this process.
+"""Classes and functions named as "package.module:Class", and objects that were passed in this process.
 
-The folder of the command is searched for the module, as `python -m` does, while it is imported.
+While a module is imported, the current folder is searched first, as by `python -m`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from typing import Any
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName, printable
 
 _GIVEN: dict[str, Any] = {}
-"""Objects that were given in this process, by their names."""
+"""Name -> object that was passed in this process."""
 _importing: list[str] = []
 
 
 class NotImportable(UserWarning):
-    """An object of a run that no other process can import."""
+    """Warning about an object of a run that no other process can import."""
 
 
 def is_given(name: str) -> bool:
-    """Return whether a name stands for an object that was given in this process."""
+    """Return True if the name stands for an object that was passed in this process."""
     return name in _GIVEN
 
 
 def name_of_object(source: Callable[..., Any], label: str = "") -> str:
-    """Return the name by which `object_named` returns a class or function.
+    """Return a name from which `object_named` returns the same class or function.
 
-    One without an importable name is kept for this process alone, which a warning says.
+    An object without an importable name is registered for this process only, and a warning says so.
 
     Args:
-        source: The class, function or other callable.
-        label: Name within its module; by default its qualified name.
+        source: Class, function or other callable.
+        label: Name within its module; "" for its qualified name.
     """
     module, path = _module_of(source), label or str(getattr(source, "__qualname__", type(source).__qualname__))
     name = base = f"{module}:{path}"
@@ -58,17 +58,17 @@ def name_of_object(source: Callable[..., Any], label: str = "") -> str:
 
 
 def object_named(name: str, setting: str, *, allowed: str, fix: str = "") -> Any:
-    """Return the class or function of a name.
+    """Return the class or function with this name.
 
     Args:
         name: "package.module:Class", or a name that `name_of_object` returned in this process.
         setting: Noun for error messages, such as "environment" or "setting network.encoder".
         allowed: Description of valid names for error messages.
-        fix: Remedy if the module cannot be found; by default the folders that are searched.
+        fix: Remedy if the module cannot be found; "" for the list of searched folders.
 
     Raises:
-        InvalidSetting: The module cannot be imported, or the object was known in another process alone.
-        UnknownName: The module lacks the name.
+        InvalidSetting: The module cannot be imported, or the object exists only in another process.
+        UnknownName: The module does not have the name.
     """
     if name in _GIVEN:
         return _GIVEN[name]
@@ -111,7 +111,7 @@ def object_named(name: str, setting: str, *, allowed: str, fix: str = "") -> Any
 
 
 def refuse_while_importing(what: str) -> None:
-    """Raise InvalidSetting if a module is being imported for its name, which would train in the middle of a command."""
+    """Raise InvalidSetting if a module is being imported by name: its code calls `robo_rl.<what>` during a command."""
     if _importing:
         raise InvalidSetting(
             f"Importing the module of {_importing[-1]} calls robo_rl.{what}.",
@@ -122,7 +122,7 @@ def refuse_while_importing(what: str) -> None:
 
 @contextmanager
 def searching() -> Iterator[None]:
-    """Search the present folder for modules, first, as python does."""
+    """Search the current folder for modules first, within this context, as python does."""
     here = os.getcwd()
     sys.path.insert(0, here)
     try:
@@ -132,7 +132,7 @@ def searching() -> Iterator[None]:
 
 
 def _module_of(source: Any) -> str:
-    """Return the module of an object; for the script that was started the name by which another process imports it."""
+    """Return the module of an object; for the script that was started, the name under which another process imports it."""
     module = str(getattr(source, "__module__", type(source).__module__))
     script = sys.modules["__main__"]
     if module != "__main__":
@@ -144,7 +144,7 @@ def _module_of(source: Any) -> str:
 
 
 def _is_importable(source: Any, module: str, path: str) -> bool:
-    """Return whether another process finds the object by its name."""
+    """Return True if another process can import the object by its name."""
     if module == "__main__" or "<" in path:
         return False
     own = getattr(source, "__module__", module)

@@ -1,8 +1,7 @@
-"""Components by name through package entry points: environments, learners, rewards, their models, robots, cameras and formats.
+"""Components by name through package entry points: environments, learners, rewards, models, robots, cameras, formats.
 
-So are the operations of `robo_rl`, such as `train`, which packages above it implement.
-
-A third party adds one by declaring an entry point in its own package, or a paper (`robo_rl.papers`); nothing here is edited.
+The operations of `robo_rl`, such as `train`, are entry points, too: packages above this one implement them. A third party adds
+a component by an entry point of its own package, or in a paper (`robo_rl.papers`), without a change here.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def known(group: Group) -> dict[str, EntryPoint]:
 
 @lru_cache(maxsize=64)
 def _declared(group: Group, path: tuple[str, ...], changed: tuple[int, ...]) -> dict[str, EntryPoint]:
-    """Return what `known` returns, read again after a package was installed in a folder of `sys.path`."""
+    """Return the value of `known`; the cache is renewed after a package was installed in a folder of `sys.path`."""
     return {point.name: point for point in sorted(declared(group), key=lambda point: point.name)}
 
 
@@ -38,16 +37,18 @@ def declared(group: Group) -> list[EntryPoint]:
 
 
 def _changed(folder: str) -> int:
-    """Return the time [ns] of a folder's last change; 0 if there is no such folder."""
+    """Return the time of a folder's last change [ns]; 0 if there is no such folder."""
     with suppress(OSError):
         return os.stat(folder or ".").st_mtime_ns
     return 0
 
 
 def load(group: Group, name: str, *, fix: str | None = None) -> Any:
-    """Return the object that an entry point names.
+    """Return the object of an entry point.
 
-    Raises UnknownName with the close matches, BrokenPlugin if the package that declares it fails to load.
+    Raises:
+        UnknownName: There is no such entry point; the message lists similar names.
+        BrokenPlugin: The package that declares it fails to load.
     """
     points = known(group)
     if name not in points:
@@ -56,9 +57,12 @@ def load(group: Group, name: str, *, fix: str | None = None) -> Any:
 
 
 def load_named(group: Group, setting: str, name: str) -> Any:
-    """Return the object named by a setting: "package.module:Class" or an entry point.
+    """Return the object that a setting names: "package.module:Class" or an entry point of a group.
 
-    Raises UnknownName, BrokenPlugin, and InvalidSetting if the module lacks the name or cannot be imported.
+    Raises:
+        UnknownName: There is no such entry point, or the module does not have the name.
+        BrokenPlugin: The package of the entry point fails to load.
+        InvalidSetting: The module cannot be imported.
     """
     if ":" not in name:
         return load(group, name, fix="name a class without an entry point as package.module:Class")
@@ -69,7 +73,10 @@ def load_named(group: Group, setting: str, name: str) -> Any:
 
 @contextmanager
 def refused_if_it_fails(what: str, *, allowed: str, fix: str) -> Iterator[None]:
-    """Raise InvalidSetting, with the line that failed, for any error of foreign code; the workbench's own errors pass."""
+    """Turn any error of foreign code in this context into InvalidSetting with the line that failed; our own errors pass.
+
+    what, allowed, fix: parts of the message.
+    """
     try:
         yield
     except RoboRLError:
@@ -89,14 +96,14 @@ def operation(name: str) -> Any:
 
 
 def component(group: Group, point: EntryPoint) -> Any:
-    """Load an entry point of a group; raises BrokenPlugin if it cannot be loaded."""
+    """Return the object of an entry point; raises BrokenPlugin if it cannot be loaded."""
     with plugin_errors(group, point):
         return point.load()
 
 
 @contextmanager
 def plugin_errors(group: Group, point: EntryPoint) -> Iterator[None]:
-    """Turn any error of a plug-in into BrokenPlugin, which names its package; the workbench's own errors pass."""
+    """Turn any error of a plug-in in this context into BrokenPlugin, which names its package; our own errors pass."""
     try:
         yield
     except RoboRLError:

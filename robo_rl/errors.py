@@ -64,7 +64,8 @@ from operator import attrgetter
 from typing import Literal
 
 LIKENESS = 0.6
-"""Of two names, 1 for equal ones, above which one may have been meant by the other; below lie max_steps and image_size."""
+"""Similarity of two names, from 0 to 1 for equal names, above which an error suggests one for the other; max_steps and
+image_size are less similar than this."""
 
 
 def printable(text: str, most: int = 1000) -> str:
@@ -77,7 +78,7 @@ def printable(text: str, most: int = 1000) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return text of several lines with control characters escaped, but for line breaks and tabs."""
+    """Return text of several lines with control characters escaped, except for line breaks and tabs."""
     if text.isprintable():
         return text
     return "".join(letter if letter in "\n\t" else printable(letter) for letter in text)
@@ -110,30 +111,39 @@ _OF_THE_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EN
 
 
 def is_of_disk(error: OSError) -> bool:
-    """Return whether an error is about files: their disk is full, not there, read-only or closed to this user."""
+    """Return True if an error concerns files: the disk is full, or a file is missing, read-only or not accessible."""
     return error.errno in {*_FIXES, errno.EIO}
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether an error says nothing about a file's content: no memory, no right, a full or failing disk, ...
+    """Return True if an error says nothing about the content of a file, so that the same file may be readable later.
 
-    Such a file must not be called damaged. Errors that a library raises about a format have no number.
+    Examples are: no memory, no permission, a full or failing disk. Such a file must not be called damaged. An OSError without a
+    number comes from a library that rejects the format; it returns False.
     """
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in {None, *_OF_THE_FILE})
 
 
 def fix_of(error: OSError | MemoryError) -> str:
-    """Return the remedy for a file that could not be read or written."""
+    """Return the remedy, in words, for an error while a file was read or written."""
     if isinstance(error, MemoryError):
         return _FIXES[errno.ENOMEM]
     return _FIXES.get(error.errno or 0, "look at the disk, and at the permissions")
 
 
 class UnknownName(RoboRLError):
-    """A name that is not among the known ones; lists the close matches."""
+    """A name that does not exist; the message lists similar names."""
 
     def __init__(self, kind: str, got: str, known: Iterable[str], *, fix: str | None = None, certain: str = "") -> None:
-        """certain: remedy in the place of close matches and `fix`, if it is known what was meant."""
+        """Compose the message.
+
+        Args:
+            kind: Kind of the name, such as "recipe".
+            got: Unknown name.
+            known: Existing names.
+            fix: Further remedy, after the similar names.
+            certain: Remedy that replaces similar names and `fix`, if it is known what was meant.
+        """
         names = sorted(known)
         close = _close_to(got, names)
         shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
@@ -153,7 +163,15 @@ class MissingExtra(RoboRLError):
     """An optional package that the requested component needs is not installed."""
 
     def __init__(self, component: str, package: str, extra: str = "", *, of: str = "robo-rl", install: str = "") -> None:
-        """of: distribution of the extra. install: command for a package that no extra can name."""
+        """Compose the message.
+
+        Args:
+            component: Component that needs the package.
+            package: Import name of the package.
+            extra: Extra that installs the package.
+            of: Distribution of the extra.
+            install: Command that installs a package which no extra can name.
+        """
         self.problem = f"{component} needs the package {package!r}, which is not installed."
         self.fix = install or f'pip install "{of}[{extra}]"'
         super().__init__(self.problem, fix=self.fix)
@@ -161,7 +179,11 @@ class MissingExtra(RoboRLError):
 
 @contextmanager
 def optional(component: str, package: str, extra: str, *, of: str = "robo-rl") -> Iterator[None]:
-    """Import an optional package inside; raises MissingExtra if it is not installed, its own error if it is broken."""
+    """Import an optional package inside this context.
+
+    Raises:
+        MissingExtra: The package `package` is not installed. Any other import error passes unchanged.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -182,7 +204,7 @@ class MissingOperation(RoboRLError):
 
 
 class BrokenPlugin(RoboRLError):
-    """A component that an installed package declares cannot be loaded, or raises when it lists its contents."""
+    """A component that an installed package declares cannot be loaded, or raises while it lists its contents."""
 
     def __init__(self, group: str, name: str, package: str, error: BaseException) -> None:
         self.reason = f"{type(error).__name__}: {error}"
@@ -199,9 +221,13 @@ class InvalidSetting(RoboRLError):
 
 
 def require_allowed(settings: object, allowed: Mapping[str, tuple[bool, str]], *, group: str = "") -> None:
-    """Raise InvalidSetting for the first field whose condition is False; `allowed` maps it to (condition, words).
+    """Raise InvalidSetting for the first field of `settings` that is out of range.
 
-    A field may be of a group within the settings, such as "replay.n_step". group: name of the settings if they are one.
+    Args:
+        settings: Object whose fields are checked.
+        allowed: Field -> (True if its value is allowed, allowed values in words). A field may be nested, such as
+            "replay.n_step".
+        group: Name of the group that `settings` form within the settings of a learner; "" if they form none.
     """
     for name, (is_allowed, words) in allowed.items():
         if not is_allowed:
@@ -214,7 +240,7 @@ class SpecError(RoboRLError):
 
 
 class SpecMismatch(SpecError):
-    """Two specs that must agree do not; lists each field that differs."""
+    """Two specs that must agree differ; the message lists each field that differs."""
 
     def __init__(self, what: str, differences: Sequence[str], *, fix: str | None = None) -> None:
         listing = "".join(f"\n    - {difference}" for difference in differences)
@@ -242,7 +268,7 @@ class NonFiniteUpdate(RoboRLError):
 
 
 class ConformanceFailure(RoboRLError, AssertionError):
-    """An implementation breaks a rule that everything else relies on; names both."""
+    """An implementation breaks a rule of its protocol; the message names the implementation and the rule."""
 
     def __init__(self, subject: str, rule: str, what: str, *, got: object = None, allowed: object = None) -> None:
         super().__init__(f"{subject} breaks the rule {rule!r}: {what}", got=got, allowed=allowed)
@@ -250,11 +276,11 @@ class ConformanceFailure(RoboRLError, AssertionError):
 
 
 class ExportDiffers(RoboRLError):
-    """An exported policy acts otherwise than the policy that it was made from."""
+    """An exported policy returns other actions than the policy that it was made from."""
 
 
 class EnvironmentFailed(RoboRLError):
-    """An environment raised an error that is none of these, or returned no valid step."""
+    """An environment raised an error that is not a RoboRLError, or returned an invalid step."""
 
 
 class SimulationFailed(RoboRLError):
@@ -262,11 +288,11 @@ class SimulationFailed(RoboRLError):
 
 
 class RewardUnavailable(RoboRLError):
-    """A reward model gave no usable answer for so long that learning on would be pointless."""
+    """A reward model gave no usable answer for so long that further training would be pointless."""
 
 
 class RenderingUnavailable(RoboRLError):
-    """No OpenGL back end can draw without a display."""
+    """No OpenGL back end on this machine can render without a display."""
 
 
 class ServerUnavailable(RoboRLError):
@@ -282,11 +308,11 @@ class ClusterUnavailable(ClusterError):
 
 
 class WorkerFailed(ClusterError):
-    """Work on a cluster failed otherwise, or cost worker after worker."""
+    """A job on a cluster raised an error, or was lost with several workers in a row."""
 
 
 class JudgeError(RoboRLError):
-    """Base of the errors about models that answer questions. Answers are kept; the same command continues."""
+    """Base of the errors about models that answer questions. Answers so far are kept: repeat the same command to continue."""
 
 
 class JudgeUnavailable(JudgeError):
@@ -294,7 +320,7 @@ class JudgeUnavailable(JudgeError):
 
 
 class JudgeChanged(JudgeError):
-    """A different model answers, by its own name."""
+    """The server reports another model name than before."""
 
 
 class QuestionNotAccepted(JudgeUnavailable):
@@ -306,11 +332,11 @@ class BudgetReached(JudgeError):
 
 
 class OutOfReplies(BudgetReached):
-    """A pack of replies is at its end."""
+    """A pack of prepared replies has no further reply."""
 
 
 class NotInLog(JudgeError):
-    """A replayed run has a question that the log does not answer."""
+    """A question of a replayed run is not in the log of answers."""
 
 
 ProgramStatus = Literal[
@@ -320,11 +346,11 @@ FailureStatus = Literal["timeout", "memory", "killed", "raised", "shape", "not f
 
 
 class ProgramError(RoboRLError):
-    """Base of the errors about reward programs; the messages are written for the author of the program."""
+    """Base of the errors about reward programs; the messages address the author of the program."""
 
 
 class InvalidProgram(ProgramError):
-    """A reward program is rejected before it runs; `status` has the reason in one or two words."""
+    """A reward program is rejected before it runs; `status` names the reason."""
 
     def __init__(
         self, status: ProgramStatus, what: str, *, got: object = None, allowed: object = None, fix: str | None = None
@@ -334,7 +360,7 @@ class InvalidProgram(ProgramError):
 
 
 class ProgramFailed(ProgramError):
-    """A reward program ran and was stopped, raised, or returned no valid reward, as `status` says."""
+    """A reward program ran and was stopped, raised an error or returned an invalid reward; `status` names the reason."""
 
     def __init__(
         self, status: FailureStatus, what: str, *, got: object = None, allowed: object = None, fix: str | None = None
@@ -356,19 +382,19 @@ class RobotUnavailable(RobotError):
 
 
 class CameraFault(RobotUnavailable):
-    """A camera delivers nothing: it is unplugged, or its process has ended."""
+    """A camera delivers no pictures: it is unplugged, or its process has ended."""
 
 
 class CameraStale(CameraFault):
-    """The newest picture of a camera is too old to act on; no old one is given as new."""
+    """The newest picture of a camera is too old to act on. An old picture is never returned as a new one."""
 
 
 class CameraFrozen(CameraFault):
-    """A camera repeats one picture or one time stamp."""
+    """A camera delivers the same picture or the same time stamp again and again."""
 
 
 class CameraChanged(CameraFault):
-    """The pictures of a camera have another size, or another camera takes them; nothing is resized."""
+    """The pictures of a camera have another size than before, or come from another camera; no picture is resized."""
 
 
 class RobotBusy(RobotError):
@@ -380,7 +406,7 @@ class TeleoperatorUnavailable(RobotError):
 
 
 class RobotStopped(RobotError):
-    """The guard allows no motion until a person re-arms the robot, or it was not armed at all."""
+    """The guard allows no motion: the robot was never armed, or was stopped and a person has not yet re-armed it."""
 
     def __init__(self, mode: str, reason: str) -> None:
         super().__init__(
@@ -417,7 +443,7 @@ class DatasetBusy(DatasetError):
 
 
 class DatabaseCorrupt(DatasetError):
-    """A database file is damaged or holds foreign tables; a full disk or a lock is another error."""
+    """A database file is damaged or holds foreign tables. A full disk or a lock raises another error."""
 
 
 class EpisodeCorrupt(DatasetError):

@@ -34,88 +34,94 @@ RowNumbers = npt.NDArray[np.int64]
 
 
 class StoredRows(Protocol):
-    """Rows of a memory; numbers beyond its last row wrap around to the first."""
+    """Rows of a replay memory, as extras read them; row numbers beyond the last row wrap around to the first."""
 
     def column(self, name: str, rows: RowNumbers) -> Array:
         """Return the values (*rows.shape, ...) of an extra's column, or of "action", "reward", "terminates" or "starts"."""
 
     def observations(self, rows: RowNumbers) -> dict[str, Array]:
-        """Return name -> observations (*rows.shape, ...)."""
+        """Return name -> observations (*rows.shape, ...) of the rows."""
 
     def after(self, rows: RowNumbers, steps: int | RowNumbers = 1) -> RowNumbers:
-        """Return the rows so many steps later, or earlier if negative; not always the next numbers."""
+        """Return the rows `steps` steps later, or earlier if negative; consecutive steps need not have consecutive numbers."""
 
 
 @dataclass(frozen=True)
 class SampledRows:
-    """Rows of a batch, from which extras are computed."""
+    """Rows of a sampled batch, from which extras compute their arrays."""
 
     stored: StoredRows
     first: RowNumbers
     """(B,) rows in which the sampled steps start."""
     following: RowNumbers
-    """(B,) rows of `next_observations`: behind the last reward of each n-step sum."""
+    """(B,) rows of `next_observations`: after the last reward of each n-step sum."""
     next_actions: Array
-    """(B, ...) actions stored in `following`; they mean nothing unless a step starts there."""
+    """(B, ...) actions stored in the rows `following`; meaningless if no step starts there."""
     generator: np.random.Generator
-    """Generator of the memory; its draws repeat after an exact resume."""
+    """Random generator of the memory; its draws repeat after an exact resume."""
 
     def column(self, name: str, rows: RowNumbers) -> Array:
-        """Return the same as StoredRows.column."""
+        """Return the result of `StoredRows.column`."""
         return self.stored.column(name, rows)
 
     def observations(self, rows: RowNumbers) -> dict[str, Array]:
-        """Return the same as StoredRows.observations."""
+        """Return the result of `StoredRows.observations`."""
         return self.stored.observations(rows)
 
     def after(self, rows: RowNumbers, steps: int | RowNumbers = 1) -> RowNumbers:
-        """Return the same as StoredRows.after."""
+        """Return the result of `StoredRows.after`."""
         return self.stored.after(rows, steps)
 
 
 class Extra(ABC):
-    """One kind of additional data: columns stored for each step, and arrays computed for sampled rows.
+    """One kind of further data for a learner: columns stored for each step, and arrays computed for each batch.
 
-    Values recorded by `record` must not follow from reward or termination: a reward model may replace both later. `complete`
-    and `sample` see the final ones.
+    What `record` returns must not depend on reward or termination, because a reward model may replace both later. `complete`
+    and `sample` see their final values.
     """
 
     uses_rewards: ClassVar[bool] = False
-    """True if values follow from rewards; refused with rewards that change after they were stored."""
+    """True if the values depend on rewards; such an extra is refused together with rewards that change after they were
+    stored."""
     unknown: ClassVar[float | None] = None
-    """Value of the columns until `complete` fills them, for extras without `record`."""
+    """For extras without `record`: value of the columns until `complete` fills them. None for extras with `record`."""
 
     def columns(self, spec: EnvironmentSpec) -> Layout:
-        """Return name -> shape and type of the columns stored for each step."""
+        """Return name -> (shape, type) of the columns that are stored for each step."""
         return {}
 
     def require(self, spec: EnvironmentSpec, step: Transition) -> None:  # noqa: B027 - most columns need no check
-        """Raise InvalidSetting if a step lacks what `record` reads, or has it in another layout than `columns` says."""
+        """Raise InvalidSetting if `step` lacks what `record` reads, or has it in another shape than `columns` says."""
 
     def record(self, step: Transition) -> Mapping[str, Any]:
-        """Return the value of each column for a step; in the process that acts."""
+        """Return the value of each column for one step; called in the process that acts."""
         return {}
 
     def record_episode(self, episode: Episode) -> Mapping[str, Array]:
-        """Return the values (T, ...) of each column for a recorded episode."""
+        """Return name -> (T, ...) the columns of a recorded episode."""
         steps = [self.record(episode.transition(step)) for step in range(len(episode))]
         return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
 
     def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
-        """Return values (T,) of columns that are known once an episode has ended.
+        """Return name -> (T, ...) columns whose values are known only once the episode has ended.
 
-        steps: (T,) rows of the episode's steps in their order, without those that the ring has overwritten.
+        Args:
+            rows: Stored rows.
+            steps: (T,) rows of the episode's steps, in order, without those that the ring has overwritten.
         """
         return {}
 
     @abstractmethod
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Return name -> (B, ...) for `Batch.extras`."""
+        """Return name -> (B, ...) arrays for `Batch.extras`."""
 
 
 @dataclass(frozen=True)
 class NextActions(Extra):
-    """`next_actions` (B, A) or (B,): executed at the next observation; `has_next_action` (B,): False if none was recorded."""
+    """Extra `next_actions` (B, A) or (B,): actions executed at the next observations.
+
+    `has_next_action` (B,) is False if no such action was recorded, as at the end of an episode.
+    """
 
     @override
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
@@ -124,13 +130,13 @@ class NextActions(Extra):
 
 @dataclass(frozen=True)
 class Chunks(Extra):
-    """`action_chunks` (B, H, A) or (B, H): executed from each step on; `chunk_valid` (B, H).
+    """Extra `action_chunks` (B, H, A) or (B, H): actions executed from each step on, and `chunk_valid` (B, H).
 
-    Beyond the end of the episode the last action is repeated and is not valid.
+    Beyond the end of the episode the last action is repeated, and `chunk_valid` is False.
     """
 
     length: int
-    """H"""
+    """Number H of actions in a chunk."""
 
     def __post_init__(self) -> None:
         if self.length < 1:
@@ -149,9 +155,9 @@ class Chunks(Extra):
 
 @dataclass(frozen=True)
 class ReturnsToGo(Extra):
-    """`returns_to_go` (B,): discounted sum of rewards until the episode's end; NaN while it runs.
+    """Extra `returns_to_go` (B,): discounted sum of rewards until the end of the episode; NaN while the episode runs.
 
-    An episode that was cut counts as `return_beyond_cut` says.
+    For an episode that was cut, `return_beyond_cut` of its rewards is added for the unknown rest.
     """
 
     uses_rewards = True
@@ -175,16 +181,27 @@ class ReturnsToGo(Extra):
 
 
 def returns_to_go(rewards: Array, discount: float, beyond: float = 0.0) -> Array:
-    """Return the discounted sum (T,) of the rewards (T,) from each step on; `beyond`: that after the last."""
+    """Return the discounted sums (T,) of rewards from each step to the end.
+
+    Args:
+        rewards: (T,) rewards.
+        discount: Discount per step.
+        beyond: Return after the last step.
+    """
     sums = [*accumulate(rewards[::-1].tolist(), lambda total, reward: reward + discount * total, initial=beyond)]
     return np.asarray(sums[:0:-1], np.float64)
 
 
 def return_beyond_cut(rewards: Array, discount: float) -> float:
-    """Return a lower bound of the return after an episode with these rewards was cut.
+    """Return an estimate from below of the return that a cut episode would have earned afterwards.
 
-    As if its lowest reward continued forever, if that is negative. Without it a penalty for every step would seem to end
-    at the time limit (Nakamoto et al. 2023 do so, in their code, for episodes that earn nothing but the penalty).
+    It assumes that the lowest reward of the episode is paid forever if that is negative, and 0 otherwise. Without this estimate
+    a penalty for every step would seem to end at the time limit. The code of Nakamoto et al. 2023 does the same, but only for
+    episodes that earn nothing but the penalty.
+
+    Args:
+        rewards: (T,) rewards of the episode.
+        discount: Discount per step; at 1 the result may be minus infinity.
     """
     lowest = min(float(rewards.min(initial=0.0)), 0.0)
     if lowest == 0.0:
@@ -194,11 +211,17 @@ def return_beyond_cut(rewards: Array, discount: float) -> float:
 
 @dataclass(frozen=True)
 class Column(Extra):
-    """An entry of each step's `info` under its own name, such as "cost"; recorded episodes provide "cost" from `costs`."""
+    """Extra with an entry of each step's `info` under its own name, such as "cost" (B, *shape).
+
+    Recorded episodes provide "cost" from `Episode.costs`.
+    """
 
     name: str
+    """Key in `info`."""
     shape: tuple[int, ...] = ()
+    """Shape of the value of one step."""
     dtype: str = "float32"
+    """Type of the column."""
 
     @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
@@ -222,7 +245,7 @@ class Column(Extra):
 
 @dataclass(frozen=True)
 class Costs(Extra):
-    """`costs` (B, C): constraint costs of each step, in alphabetical order (`cost_names`)."""
+    """Extra `costs` (B, C): constraint costs of each step, in alphabetical order of their names (`cost_names`)."""
 
     @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
@@ -255,15 +278,57 @@ class Costs(Extra):
         return {"costs": rows.column("costs", rows.first)}
 
 
+EXPERT_ACTION = "expert_action"
+"""Entry of `info`: the action that an expert would have taken in place of the executed one."""
+
+
+@dataclass(frozen=True)
+class ExpertActions(Extra):
+    """`expert_actions` (B, A) or (B,): an expert's action for each observation, whoever acted.
+
+    Recorded episodes have the executed ones.
+    """
+
+    shuffled: bool = False
+    """Each goes to another row of its batch: the control of a study, in which labels tell nothing."""
+
+    @override
+    def columns(self, spec: EnvironmentSpec) -> Layout:
+        return {EXPERT_ACTION: (spec.action.shape, np.dtype(spec.action.dtype))}
+
+    @override
+    def record(self, step: Transition) -> Mapping[str, Any]:
+        if EXPERT_ACTION not in step.info:
+            raise InvalidSetting(
+                "The learner needs an expert's action for each step, and a step has none.",
+                got=f"info with {', '.join(sorted(step.info)) or 'no entries'}",
+                allowed=f"info with {EXPERT_ACTION!r}",
+                fix="put the wrapper `labelled` around the environment: --environment.wrappers.labelled '{}'",
+            )
+        return {EXPERT_ACTION: step.info[EXPERT_ACTION]}
+
+    @override
+    def record_episode(self, episode: Episode) -> Mapping[str, Array]:
+        return {EXPERT_ACTION: episode.actions}
+
+    @override
+    def sample(self, rows: SampledRows) -> Mapping[str, Array]:
+        chosen = rows.generator.permutation(rows.first) if self.shuffled else rows.first
+        return {"expert_actions": rows.column(EXPERT_ACTION, chosen)}
+
+
 @dataclass(frozen=True)
 class FromExpert(Extra):
-    """`from_expert` (B,): True for an expert's steps: those of some recorded episodes, and those that a person chose."""
+    """Extra `from_expert` (B,): True for steps of an expert.
+
+    These are the steps of recorded episodes that `experts` selects, and steps that a person chose.
+    """
 
     experts: str = "all"
-    """Recorded episodes of the expert: "all", "success", "source NAME" as `robo-rl data info` lists it, or "return X" for a
-    return of X or more."""
+    """Recorded episodes that count as the expert's: "all", "success", "source NAME" as `robo-rl data info` lists it, or "return
+    X" for a return of at least X."""
     fraction: float = 0.0
-    """Share of recorded steps in a batch that are the expert's; 0 draws all alike."""
+    """Share of the recorded steps in a batch that are the expert's, 0 to below 1; 0 draws all recorded steps uniformly."""
 
     def __post_init__(self) -> None:
         kind, _, value = self.experts.partition(" ")
@@ -293,7 +358,7 @@ class FromExpert(Extra):
         return {"from_expert": np.full(len(episode), self.is_expert(episode))}
 
     def is_expert(self, episode: Episode) -> bool:
-        """Return True if a recorded episode is the expert's."""
+        """Return True if `experts` selects this recorded episode."""
         kind, _, value = self.experts.partition(" ")
         if kind == "success":
             return episode.success is True
@@ -315,15 +380,15 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class FutureGoals(Extra):
-    """`goals` (B, ...): an entry of an observation that the same episode reached at or after the next observation.
+    """Extra `goals` (B, ...): value of an observation entry that the same episode reached at or after the next observation.
 
-    Drawn uniformly ("future" of Andrychowicz et al. 2017, "Hindsight Experience Replay", section 4.5). While an episode runs
-    its future is not known yet, and the goal is the next observation's own.
+    The goal is drawn uniformly ("future" of Andrychowicz et al. 2017, "Hindsight Experience Replay", section 4.5). While an
+    episode runs its future is unknown, and the goal is the value in the next observation.
     """
 
     unknown = 0.0
     entry: str
-    """Name of the observation, such as "object_position"."""
+    """Name of the observation entry, such as "object_position"."""
 
     @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
@@ -340,7 +405,7 @@ class FutureGoals(Extra):
 
 
 def step_columns(spec: EnvironmentSpec, extras: Sequence[Extra], step: Transition) -> Mapping[str, Any]:
-    """Return the value of every column for a step; values recorded by another process are kept."""
+    """Return name -> value of every extra column for one step; values that the acting process recorded are kept."""
     if step.columns:
         return step.columns
     found: dict[str, Any] = {}
@@ -353,9 +418,15 @@ def step_columns(spec: EnvironmentSpec, extras: Sequence[Extra], step: Transitio
 def recorded_columns(
     spec: EnvironmentSpec, extras: Sequence[Extra], lengths: Iterable[int], episodes: Iterable[Episode]
 ) -> dict[str, Array]:
-    """Return name -> the columns of whole episodes in RAM, T + 1 rows for each of T steps.
+    """Return name -> extra columns of whole episodes in RAM, T + 1 rows for T steps.
 
-    Episodes are read only if an extra records something of them; values that `complete` fills are `unknown`.
+    Episodes are read only if an extra records something of them. Columns that `complete` fills later hold `Extra.unknown`.
+
+    Args:
+        spec: Spec of the environment.
+        extras: Extras with the columns.
+        lengths: Number of steps of each episode.
+        episodes: The episodes.
     """
     count = sum(length + 1 for length in lengths if length)
     rows = {

@@ -1,4 +1,4 @@
-"""The fit of a network to data that lie in memory: rewards, encoders, models, clones; learners that train have their own."""
+"""Supervised fit of a network to data in memory, for rewards, encoders, models and clones; learners update themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from robo_rl.errors import NonFiniteUpdate
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.system.threads import tensor_threads, threads_of_a_fit
 
 Rows = TypeVar("Rows")
@@ -26,25 +26,27 @@ def fit(
     largest_norm: float = math.inf,
     after: Callable[[int], None] = lambda _: None,
 ) -> float:
-    """Take one step of an optimiser for each batch, with one thread or as many as OMP_NUM_THREADS says.
+    """Take one optimiser step for each batch in `data`.
 
-    The same batches from the same weights give the same network: who draws `data` takes a seed. A progress bar goes around the
-    numbers of updates that the batches are drawn for.
+    The same batches and initial weights give the same network, so that the caller of `fit` has to seed `data`. It runs on one
+    CPU thread, or on OMP_NUM_THREADS threads. No progress is shown; wrap the iterable that `data` is made from in a progress
+    bar.
 
     Args:
-        network: Module that is fitted.
-        data: Batches, drawn one after the other, after the step of the one before.
-        loss: Returns the loss of a batch, a scalar.
+        network: Module to fit.
+        data: Batches; each is drawn after the step of the one before.
+        loss: Returns the loss of a batch, a scalar tensor.
         optimizer: Optimiser of the network's parameters.
-        title: Name of the fit, for errors.
-        largest_norm: Norm to which larger gradients are scaled.
-        after: Called with the number of each update, after its step.
+        title: Name of the fit in error messages.
+        largest_norm: Gradients with a larger norm are scaled down to this norm.
+        after: Called with the number of each update, from 0, after its step.
 
     Returns:
         Loss of the last batch; NaN without batches.
 
     Raises:
-        NonFiniteUpdate: A loss is NaN or infinite; on a CPU before the step, on a device after the last one.
+        NonFiniteUpdate: A loss is NaN or infinite. On a CPU this is raised before the step; on another device only after the
+            last step, so that the network is spoilt.
     """
     found, total = torch.tensor(math.nan), torch.zeros(())
     with tensor_threads(threads_of_a_fit()):
@@ -74,18 +76,29 @@ def _require_finite(loss: Tensor, update: int | None, title: str) -> None:
 
 
 class Best:
-    """The parameters of a network at its least loss of data that are held out."""
+    """Keeps the parameters with which a network had its lowest held-out loss."""
 
     def __init__(self, network: nn.Module) -> None:
-        """Begin with those of now, which any finite loss replaces."""
+        """Start with the present parameters, which any finite loss replaces."""
         self._network, self.loss = network, math.inf
         self._parameters = copy.deepcopy(network.state_dict())
 
     def look(self, loss: float) -> None:
-        """Keep the present parameters if this is their loss and the least so far."""
+        """Keep the present parameters if `loss`, their held-out loss, is the lowest so far."""
         if loss < self.loss:
             self._parameters, self.loss = copy.deepcopy(self._network.state_dict()), loss
 
     def restore(self) -> None:
-        """Give the network the parameters that were kept."""
+        """Load the kept parameters into the network."""
         self._network.load_state_dict(self._parameters)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a setting; raises InvalidSetting with those that are present."""
+    cuda = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))] if torch.cuda.is_available() else []
+    mps = ["mps"] if torch.backends.mps.is_available() else []
+    present = [*cuda, *mps, "cpu"]
+    if name not in (*present, "auto"):
+        what = "There is no such device."
+        raise InvalidSetting(what, got=name, allowed=", ".join((*present, "auto")), fix="set device to one of these")
+    return torch.device(present[0] if name == "auto" else name)

@@ -8,18 +8,18 @@ from typing import Any
 from robo_rl.types import Metrics, StateDict
 
 METRICS_EVERY = 100
-"""Updates between two reports."""
+"""Updates between two reports of means."""
 
 
 class MetricsWindow:
-    """Sums scalars, numbers or tensors on a device, and returns their means every METRICS_EVERY updates."""
+    """Averages scalars (numbers, or tensors on a device) over METRICS_EVERY updates."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Any] = {}
         self._updates = 0
 
     def add(self, scalars: Mapping[str, Any]) -> Metrics:
-        """Add the scalars of one update; returns means if they are due and {} otherwise."""
+        """Add the scalars of one update; return their means if they are due, else {}."""
         for name, value in scalars.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
         self._updates += 1

@@ -14,16 +14,16 @@ FIRST_COUNT = 1e-4  # weight of the first guess, mean 0 and variance 1, as there
 
 
 class RunningMoments:
-    """Mean and variance of all vectors (D,) so far (Chan et al. 1983, "Algorithms for computing the sample variance")."""
+    """Running mean and variance of vectors (D,) (Chan et al. 1983, "Algorithms for computing the sample variance")."""
 
     def __init__(self, size: int, count: float = 0.0) -> None:
-        """Begin with mean 0 and variance 1, which weigh as much as `count` vectors."""
+        """Start with mean 0 and variance 1, which count as much as `count` vectors."""
         self.mean: npt.NDArray[np.float64] = np.zeros(size)
         self.variance: npt.NDArray[np.float64] = np.ones(size)
         self.count = count
 
     def merge(self, values: Array) -> None:
-        """Merge values (B, D)."""
+        """Add B vectors (B, D) to the moments."""
         rows = len(values)
         total = self.count + rows
         mean = np.add.reduce(values, 0, dtype=np.float64) / rows
@@ -35,7 +35,7 @@ class RunningMoments:
         self.variance, self.count = squares / total, total
 
     def state_dict(self) -> StateDict:
-        """Return the moments, copied."""
+        """Return copies of the moments."""
         return {"mean": np.array(self.mean), "variance": np.array(self.variance), "count": float(self.count)}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -44,10 +44,16 @@ class RunningMoments:
 
 
 class Normalizer(RunningMoments):
-    """Scales values by their running moments, as VecNormalize of Stable-Baselines3 does."""
+    """Normalises vectors by their running moments, as VecNormalize of Stable-Baselines3 does."""
 
     def __init__(self, size: int, *, is_on: bool = True, is_centred: bool = True) -> None:
-        """Without `is_on` values stay as they are; without `is_centred` they keep their signs."""
+        """Start with mean 0 and variance 1.
+
+        Args:
+            size: Number D of elements.
+            is_on: False to return values unchanged.
+            is_centred: False to subtract no mean, so that signs are kept.
+        """
         super().__init__(size, FIRST_COUNT)
         self.is_on, self._is_centred = is_on, is_centred
         """True if values are scaled at all."""
@@ -58,7 +64,10 @@ class Normalizer(RunningMoments):
             super().merge(values)
 
     def scaled(self, values: Array) -> npt.NDArray[np.float32]:
-        """Return values (B, D), or the first of their columns, in standard deviations, clipped to +-LARGEST."""
+        """Return values (B, D) in standard deviations, clipped to +-10, as float32.
+
+        Also for the first columns of such values only.
+        """
         if not self.is_on:
             return np.asarray(values, np.float32)
         size = values.shape[1]

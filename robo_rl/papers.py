@@ -56,14 +56,14 @@ Group = Literal[
     "operations",
     "commands",
 ]
-"""Group of components; `robo_rl.GROUP` is the one of entry points."""
+"""Group of components; the group of entry points is `robo_rl.GROUP`."""
 GROUP = "robo_rl.papers"
 DECLARATION = "paper.toml"
 _COMPONENT = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*(\.\w+)*")
 
 
 class Component(EntryPoint):
-    """Component that a paper declares."""
+    """Entry point that a paper declares."""
 
     distribution: str
 
@@ -74,56 +74,56 @@ class Component(EntryPoint):
 
 @dataclass(frozen=True)
 class Paper:
-    """Declaration of a paper, and what lies beside it."""
+    """Declaration of a paper, and the files in its folder."""
 
     name: str
-    """Name of its folder."""
+    """Name of the folder."""
     package: str
-    """Import name of its folder."""
+    """Import name of the folder."""
     folder: Path
     distribution: str
-    """Installed distribution that brings it."""
+    """Installed distribution that contains the paper."""
     title: str
     summary: str
-    """One sentence."""
+    """Summary in one sentence."""
     source: str = ""
-    """Address of the paper."""
+    """URL of the paper."""
     section: str = "Papers"
     """Section of the documentation's navigation."""
     components: Mapping[Group, Mapping[str, str]] = field(default_factory=dict)
     """Group -> name -> "module:object"."""
     trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Learner -> how the conformance suites try it (robo_app.papers.trials)."""
+    """Learner -> settings with which the conformance suites try it (robo_app.papers.trials)."""
     evidence: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Group -> name -> evidence as declared (robo_rl.evidence)."""
 
     @property
     def recipes(self) -> dict[str, Path]:
-        """Name -> file of its recipes."""
+        """Name -> file of each recipe."""
         return {path.stem: path for path in sorted(self.folder.glob("recipes/*.yaml"))}
 
     @property
     def plans(self) -> dict[str, Path]:
-        """Name -> file of its experiments."""
+        """Name -> file of each plan of experiments."""
         return {path.stem: path for path in sorted(self.folder.glob("plans/*.yaml"))}
 
     @property
     def packs(self) -> dict[str, Path]:
-        """Name -> file of its packs of replies."""
+        """Name -> file of each pack of replies."""
         return {path.stem: path for path in sorted(self.folder.glob("packs/*.yaml"))}
 
     @property
     def page(self) -> Path | None:
-        """Page of the documentation, None without one."""
+        """File of the documentation page; None without one."""
         return _there(self.folder / "page.md")
 
     @property
     def study(self) -> str | None:
-        """Module that measures it (`python -m MODULE`), None without one."""
+        """Name of the study module (`python -m MODULE`); None without one."""
         return f"{self.package}.study" if _there(self.folder / "study.py") else None
 
     def points(self, group: Group) -> list[EntryPoint]:
-        """Return the components of a group."""
+        """Return the entry points that the paper declares in a group."""
         return [
             Component(name, f"{self.package}.{place}", f"robo_rl.{group}", self.distribution)
             for name, place in self.components.get(group, {}).items()
@@ -131,7 +131,10 @@ class Paper:
 
 
 def papers() -> dict[str, Paper]:
-    """Return name -> paper of all installed distributions, sorted; warns of each that cannot be read. Imports none."""
+    """Return name -> paper of all installed distributions, sorted by name, without importing them.
+
+    Warns about each paper whose declaration cannot be read.
+    """
     return dict(_papers(tuple(sys.path)))
 
 
@@ -151,7 +154,7 @@ def _papers(path: tuple[str, ...]) -> dict[str, Paper]:
 
 
 def _folders(package: str) -> Iterator[tuple[str, Path]]:
-    """Yield import name and folder of a package and of its folders that hold a declaration."""
+    """Yield import name and folder of a package, and of its direct subfolders, that hold a declaration."""
     top, *rest = package.split(".")
     spec = find_spec(top)  # of a package without parents: nothing is imported
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -163,7 +166,7 @@ def _folders(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def read_paper(folder: Path, package: str, distribution: str) -> Paper:
-    """Return the paper of a folder; raises InvalidSetting or UnknownName, which name the file and the key."""
+    """Return the paper in a folder; raises InvalidSetting or UnknownName with the file and the key that is wrong."""
     file = folder / DECLARATION
     try:
         declared = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Checks of what a component needs: ranges of settings, kinds of actions, finite numbers."""
+"""Checks that components share: ranges of settings, kinds of actions, finite numbers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "critics": (lambda count: count >= 1, "1 or more"),
     "initial_temperature": (lambda weight: weight > 0, "above 0"),
 }
-"""Allowed values of settings by name, in every learner that has them."""
+"""Name of a setting -> (check, allowed values in words), for every learner with this setting."""
 
 
 def require_ranges(config: Any) -> None:
-    """Raise InvalidSetting if a setting of a learner, or of its `sampling` if it has one, is out of range."""
+    """Raise InvalidSetting if a setting of a learner, or of its `sampling`, is out of range."""
     values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in RANGES}
     require_allowed(config, {name: (RANGES[name][0](value), RANGES[name][1]) for name, value in values.items()})
     _ = getattr(config, "sampling", None)  # checks itself when it is made
 
 
 def require_groups(settings: Any) -> None:
-    """Raise InvalidSetting if a group is of another class than its default, which has the defaults of the learner."""
+    """Raise InvalidSetting if a group of settings has another class than its default."""
     for field in fields(settings):
         value, kind = getattr(settings, field.name), type(field.default)
         if is_dataclass(field.default) and not isinstance(value, kind):
@@ -46,7 +46,7 @@ def require_groups(settings: Any) -> None:
 
 
 def require_continuous(spec: EnvironmentSpec, learner: str) -> None:
-    """Raise InvalidSetting if the actions of an environment are choices."""
+    """Raise InvalidSetting if the actions of the environment are discrete; `learner` is named in the message."""
     if spec.action.is_discrete:
         raise InvalidSetting(
             f"{learner} needs continuous actions, and those of {spec.name!r} are discrete.",
@@ -57,7 +57,7 @@ def require_continuous(spec: EnvironmentSpec, learner: str) -> None:
 
 
 def require_choices(spec: EnvironmentSpec, learner: str) -> None:
-    """Raise InvalidSetting if the actions of an environment are continuous."""
+    """Raise InvalidSetting if the actions of the environment are continuous; `learner` is named in the message."""
     if not spec.action.is_discrete:
         raise InvalidSetting(
             f"{learner} needs discrete actions, and those of {spec.name!r} are continuous.",
@@ -79,20 +79,26 @@ def require_vectors(spec: EnvironmentSpec) -> ObservationSpec:
 
 
 def require_same_networks(got: str, allowed: str) -> None:
-    """Raise RunError if a checkpoint holds other networks than those that are to be restored."""
+    """Raise RunError if a checkpoint holds networks of other kinds than the present ones.
+
+    got, allowed: descriptions of the networks.
+    """
     if got != allowed:
         what = "This checkpoint was made by a version of robo-rl with other networks: train again, or use that version."
         raise RunError(what, got=got, allowed=allowed)
 
 
 def refuse_step(update: int, what: str, *, got: str, fix: str) -> NoReturn:
-    """Raise NonFiniteUpdate for a step along a gradient that is not finite."""
+    """Raise NonFiniteUpdate for an update whose gradient is not finite.
+
+    what: name of the quantity that is not finite.
+    """
     what = f"Update {update} was refused: the {what} is not finite; the parameters before it are kept."
     raise NonFiniteUpdate(what, got=got, allowed="finite numbers", fix=fix)
 
 
 def require_role(spec: EnvironmentSpec, role: Role, setting: str) -> ObservationSpec:
-    """Return the entries of a role that a setting asks for; raises InvalidSetting if there are none."""
+    """Return the observation entries with a role that a setting needs; raises InvalidSetting if there are none."""
     if entries := spec.observation.subset(role):
         return entries
     raise InvalidSetting(
@@ -104,7 +110,13 @@ def require_role(spec: EnvironmentSpec, role: Role, setting: str) -> Observation
 
 
 def require_finite_data(arrays: Mapping[str, Array], update: int, of: str = "batch") -> None:
-    """Raise NonFiniteUpdate, before anything is changed, if an array (B, ...) of a batch holds NaN or infinity."""
+    """Raise NonFiniteUpdate if an array (B, ...) of a batch holds NaN or infinity; called before anything is changed.
+
+    Args:
+        arrays: Name -> array.
+        update: Number of the update, for the message.
+        of: Noun for the data, for the message.
+    """
     # a sum is not finite if an element is not, and costs a tenth of testing each; the slow test settles overflow
     with np.errstate(over="ignore", invalid="ignore"):
         if math.isfinite(sum([float(np.add.reduce(value, axis=None)) for value in arrays.values()])):

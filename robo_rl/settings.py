@@ -1,6 +1,6 @@
-"""Read frozen dataclasses of settings from plain values, strictly, and write them back.
+"""Read frozen dataclasses of settings from plain values, strictly, and write them as plain values.
 
-The error of an unknown key names the nearest known one, that of a wrong type the allowed one.
+An unknown key raises an error that names the nearest known key, a wrong type one that names the allowed type.
 """
 
 from __future__ import annotations
@@ -15,10 +15,18 @@ from robo_rl.errors import LIKENESS, InvalidSetting, UnknownName
 
 
 def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, Any] | None = None, group: str = "") -> Any:
-    """Return a dataclass with these settings; raises UnknownName or InvalidSetting naming the key, such as network.hidden.
+    """Return a dataclass of the class `kind` from a mapping.
 
-    source: name of the settings in error messages. types: of fields whose type the dataclass leaves open, by name. group: key
-    of the settings within the source.
+    Args:
+        kind: A dataclass; its fields may be dataclasses (groups of settings).
+        settings: Field -> plain value.
+        source: Name of the settings in error messages.
+        types: Field -> type, for fields whose type the dataclass leaves open.
+        group: Key of `settings` within the source.
+
+    Raises:
+        UnknownName: There is no such key; the message has its path, such as network.hidden.
+        InvalidSetting: A value has the wrong type or range, or a required key is missing.
     """
     hints = get_type_hints(kind, include_extras=False) | dict(types or {})
     names = [item.name for item in dataclasses.fields(kind)]
@@ -66,7 +74,10 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 
 
 def unknown_key(kind: Any, key: str, source: str, group: str = "", types: Mapping[str, Any] | None = None) -> UnknownName:
-    """Return the error for a key that settings have not; its remedy names the place that has it, or one that is like it."""
+    """Return the error for an unknown key.
+
+    Its remedy is a key of the same meaning elsewhere in the settings, or a similar key.
+    """
     within = [item.name for item in dataclasses.fields(kind)]
     start = f"{group}." if group else ""
     is_near = bool(difflib.get_close_matches(key, within, n=1, cutoff=LIKENESS))
@@ -77,9 +88,10 @@ def unknown_key(kind: Any, key: str, source: str, group: str = "", types: Mappin
 
 
 def place_of(kind: Any, key: str, types: Mapping[str, Any] | None = None) -> str:
-    """Return the path of a field with a name, or with a name that means the same (`SYNONYMS`); "" if there is none.
+    """Return the path of a field with this name, or with a name of the same meaning (`SYNONYMS`); "" if there is none.
 
-    types: of fields whose type the dataclass leaves open, by name. Fields nearer to the top, and those of `learner`, are first.
+    Fields near the top, and those of `learner`, come first. types: field -> type, for fields whose type the dataclass leaves
+    open.
     """
     paths = [*_paths(kind, types)]
     paths.sort(key=lambda path: path.count("."))
@@ -88,7 +100,7 @@ def place_of(kind: Any, key: str, types: Mapping[str, Any] | None = None) -> str
 
 
 def _paths(kind: Any, types: Mapping[str, Any] | None) -> Iterator[str]:
-    """Return the paths of all fields of a dataclass and its groups, those of `learner` first."""
+    """Yield the paths of all fields of a dataclass and its groups, those of `learner` first."""
     hints = get_type_hints(kind, include_extras=False) | dict(types or {})
     for item in sorted(dataclasses.fields(kind), key=lambda item: item.name != "learner"):
         yield item.name
@@ -97,7 +109,7 @@ def _paths(kind: Any, types: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def nested_key(kind: Any, key: str, likeness: float = 1.0) -> str:
-    """Return GROUP.NAME for a key that is NAME, GROUP_NAME or NAME_GROUP, or as like one of them; "" if there is none."""
+    """Return GROUP.NAME for a key NAME, GROUP_NAME or NAME_GROUP, or for one as similar as `likeness`; "" if there is none."""
     groups: list[Any] = [item for item in dataclasses.fields(kind) if dataclasses.is_dataclass(item.default)]
     pairs = [(item.name, inner.name) for item in groups for inner in dataclasses.fields(item.default)]
     spelled = {written: f"{group}.{name}" for group, name in pairs for written in (f"{name}_{group}", f"{group}_{name}", name)}
@@ -106,9 +118,16 @@ def nested_key(kind: Any, key: str, likeness: float = 1.0) -> str:
 
 
 def updated(settings: Any, *changes: Mapping[str, Any], **more: Any) -> Any:
-    """Return settings with other values; those of a group are a mapping of what changes in it, {"hidden": (64, 64)}.
+    """Return settings with changed values.
 
-    changes: mappings of values, of which the last one counts. Raises UnknownName, and the errors of the settings.
+    Args:
+        settings: A dataclass.
+        changes: Mappings field -> value; for a group the value is a mapping of what changes in it, {"hidden": (64, 64)}. Later
+            mappings win.
+        more: Further changes by keyword.
+
+    Raises:
+        UnknownName: There is no such field. The settings raise their own errors for wrong values.
     """
     values: dict[str, Any] = {}
     for each in (*changes, more):
@@ -122,7 +141,7 @@ def updated(settings: Any, *changes: Mapping[str, Any], **more: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a dataclass as nested dicts and lists of plain values."""
+    """Return a dataclass, mapping or sequence as nested dicts and lists of plain values."""
     if dataclasses.is_dataclass(value):
         return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -131,7 +150,7 @@ def plain(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Return text such as 1e5, which YAML reads as a string, as the whole number; any other value unchanged."""
+    """Return text such as 1e5, which YAML reads as a string, as a whole number; any other value unchanged."""
     is_written_so = isinstance(value, str) and re.fullmatch(r"\d+(?:\.\d+)?[eE]\+?\d{1,2}", value)
     return int(float(value)) if is_written_so and float(value).is_integer() else value
 

@@ -1,6 +1,6 @@
-"""Wall clock by activity: exactly one runs at any moment, so that their seconds add up to the total.
+"""Wall-clock time by activity: exactly one activity runs at any moment, so that the times add up to the total.
 
-Two readings of a clock for each measured call cost about a microsecond; a training step takes a thousand times as long.
+Each measured call reads the clock twice, about a microsecond; a training step takes a thousand times as long.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from robo_rl.types import Metrics
 Result = TypeVar("Result")
 
 OTHER = "other"
-"""Activity while no other is timed: the training loop itself."""
+"""Name of the activity while no other one is timed: the training loop itself."""
 
 _running = threading.local()
 
 
 class Stopwatch:
-    """Seconds by activity since `start`; activities may be nested, and each counts without those inside it."""
+    """Seconds spent in each activity since `start`.
+
+    Activities may be nested; the time of an inner one does not count for the outer.
+    """
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
@@ -30,12 +33,12 @@ class Stopwatch:
         self._mark: float | None = None
 
     def start(self) -> None:
-        """Start counting, or continues after a resume; `timed` in this thread now charges this stopwatch."""
+        """Start or, after a resume, continue counting; `timed` in this thread now charges this stopwatch."""
         self._mark = time.perf_counter()
         _running.stopwatch = self
 
     def switch(self, activity: str) -> str:
-        """Charge the time up to now to the present activity, switches to `activity` and return the one before."""
+        """Charge the time until now to the present activity, switch to `activity`, and return the activity before."""
         if self._mark is not None:
             now = time.perf_counter()
             self._seconds[self._activity] += now - self._mark  # type: ignore[assignment]
@@ -44,7 +47,7 @@ class Stopwatch:
         return before
 
     def time(self, activity: str, function: Callable[[], Result]) -> Result:
-        """Return the result of `function`, charging its duration to `activity`."""
+        """Return the result of `function()`, whose duration is charged to `activity`."""
         before = self.switch(activity)
         try:
             return function()
@@ -53,12 +56,12 @@ class Stopwatch:
 
     @property
     def metrics(self) -> Metrics:
-        """Tags time/<activity>_s, up to this moment."""
+        """Seconds of each activity until now, under the tags time/ACTIVITY_s."""
         self.switch(self._activity)
         return {f"time/{activity}_s": float(seconds) for activity, seconds in self._seconds.items()}
 
     def state_dict(self) -> dict[str, float]:
-        """Return the seconds by activity, up to this moment."""
+        """Return the seconds of each activity until now."""
         self.switch(self._activity)
         return dict(self._seconds)
 
@@ -68,9 +71,9 @@ class Stopwatch:
 
 
 def timed(activity: str, function: Callable[[], Result]) -> Result:
-    """Return the result of `function`, charging its duration to the stopwatch that runs in this thread, if one does.
+    """Return the result of `function()`, whose duration is charged to the stopwatch that runs in this thread, if any.
 
-    For work that a training cannot time from outside, such as cameras that an environment draws within a step.
+    For work that a training loop cannot time from outside, such as cameras that an environment renders within a step.
     """
     stopwatch: Stopwatch | None = getattr(_running, "stopwatch", None)
     return function() if stopwatch is None else stopwatch.time(activity, function)

@@ -19,101 +19,113 @@ from robo_rl.spec.environment import Observation
 
 Array = npt.NDArray[Any]
 Layout = Mapping[str, tuple[tuple[int, ...], Any]]
-"""name -> shape and type of one row"""
+"""Layout of stored arrays: name -> (shape, type) of one row."""
 StateDict = dict[str, Any]
 """Nested dict of a checkpoint; its leaves are numpy arrays, torch tensors or JSON values."""
 Metrics = dict[str, float]
-"""Scalars by TensorBoard tag, such as "train/critic_loss"."""
+"""Scalars for the log by TensorBoard tag, such as "train/critic_loss"."""
 MEASURES = "measures"
-"""In `info` of a step, and in the metadata of an episode: measures of the whole episode (robo_rl.evaluation.measures)."""
+"""Key of measures of the whole episode, in `info` of its last step and in the episode's metadata
+(robo_rl.evaluation.measures)."""
 MEASURED_AT = "measured_at"
-"""In `info` of a reset and a step: time of the measurement [s], by a monotonic clock of the robot."""
+"""Key in `info` of a reset or step: time at which the observation was measured [s], by a monotonic clock of the robot."""
 METADATA = "metadata"
-"""In `info` of a reset: facts of the episode for its metadata, JSON values by name."""
+"""Key in `info` of a reset: JSON values by name, which are stored in the metadata of the episode."""
 DIVERGED = "sim_diverged"
-"""The stop reason of an episode whose simulation left the realm of finite numbers."""
+"""Stop reason of an episode whose simulation produced NaN or infinity."""
 DISCARDED = "discarded"
-"""The stop reason of an episode that a person does not want counted."""
+"""Stop reason of an episode that a person rejected; it is not counted."""
 
 
 class ActionSource(IntEnum):
-    """Origin of the executed action."""
+    """Origin of an executed action."""
 
     POLICY = 0
     HUMAN = 1
     SCRIPT = 2
     GUARD = 3
     DATASET = 4
+    IMAGINED = 5
+    """The policy's, in a step that a world imagined (robo_rl.worlds)."""
+
+
+AS_PROPOSED = (ActionSource.POLICY, ActionSource.IMAGINED)
+"""Sources of actions that are the policy's own."""
 
 
 @dataclass(frozen=True)
 class Executed:
-    """Executed command of a robot."""
+    """Command that a robot executed."""
 
     action: Array
-    """(A,) in [-1, 1], as sent"""
+    """(A,) in [-1, 1], as sent to the robot"""
     reasons: tuple[str, ...] = ()
-    """Why a guard changed the command; empty if it passed"""
+    """Reasons for which the guard changed the command; empty if the command passed unchanged"""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """One step. Learners train on `action`, the executed one; `policy_action` is the proposed one."""
+    """One step of an environment.
+
+    Learners train on `action`, the executed action. `policy_action` is the action that the policy proposed.
+    """
 
     observation: Observation
     action: Array
-    """(A,) in [-1, 1], or an int64 scalar."""
+    """Executed action: (A,) in [-1, 1], or an int64 scalar."""
     reward: float
     next_observation: Observation
     terminated: bool
-    """The task itself ended; only this stops bootstrapping."""
+    """True if the task itself ended with this step; only then there is no bootstrap value."""
     truncated: bool
-    """The episode was cut: time limit, operator, divergence, lost link."""
+    """True if the episode was cut after this step: time limit, operator, divergence, lost link."""
     policy_action: Array
+    """Action that the policy proposed, in the form of `action`."""
     source: ActionSource = ActionSource.POLICY
     info: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Array] = field(default_factory=dict)
-    """Columns that extras recorded of the step in the acting process (robo_rl.extras); empty before that."""
+    """Values of the learner's extra columns (robo_rl.extras), recorded in the acting process; empty before that."""
 
 
 @dataclass(frozen=True)
 class VectorTransition:
-    """One step of N environments, which begin the next episode at once where one has ended."""
+    """One step of N environments. An environment whose episode ends begins the next episode in the same step."""
 
     observations: Mapping[str, Array]
-    """name -> (N, ...), before the step"""
+    """name -> (N, ...) observations before the step"""
     actions: Array
-    """(N, A) or (N,) as executed"""
+    """(N, A) or (N,) executed actions"""
     rewards: npt.NDArray[Any]
     """(N,)"""
     next_observations: Mapping[str, Array]
-    """name -> (N, ...) that the step led to: the last ones of the episodes that ended"""
+    """name -> (N, ...) observations after the step; for an episode that ended, its last observation"""
     following: Mapping[str, Array]
-    """name -> (N, ...) in which the next step begins: the first ones of new episodes; else the same"""
+    """name -> (N, ...) observations from which the next step starts: for an episode that ended, the first observation of the
+    new episode; otherwise equal to `next_observations`"""
     terminated: npt.NDArray[np.bool_]
-    """(N,); the task itself ended"""
+    """(N,) True if the task itself ended"""
     truncated: npt.NDArray[np.bool_]
-    """(N,); the episode was cut, and not terminated"""
+    """(N,) True if the episode was cut and did not terminate"""
     diverged: npt.NDArray[np.bool_]
-    """(N,); of the truncated ones those of a diverged simulation, which teach nothing"""
+    """(N,) True if the episode was cut because its simulation diverged; nothing is learned from such a step"""
     policy_actions: Array
-    """(N, A) or (N,) as proposed"""
+    """(N, A) or (N,) actions that the policy proposed"""
     sources: npt.NDArray[np.int8]
-    """(N,) of ActionSource"""
+    """(N,) values of ActionSource"""
     infos: Mapping[str, Any]
-    """As Gymnasium's vector environments tell them; those of the last step of an episode are in `final_info`."""
+    """`infos` of Gymnasium's vector environment; those of the last step of an episode are in `infos["final_info"]`"""
 
     def __len__(self) -> int:
         return len(self.rewards)
 
     @property
     def ended(self) -> npt.NDArray[np.bool_]:
-        """(N,); the episode ended with this step."""
+        """(N,) True if the episode ended with this step."""
         over: npt.NDArray[np.bool_] = self.terminated | self.truncated
         return over
 
     def transition(self, place: int) -> Transition:
-        """Return the step of one environment."""
+        """Return the step of environment `place`, counted from 0."""
         infos = self.infos.get("final_info", {}) if self.ended[place] else self.infos
         return Transition(
             {name: values[place] for name, values in self.observations.items()},
@@ -128,13 +140,16 @@ class VectorTransition:
         )
 
     def instruction(self, place: int) -> str | None:
-        """Return the task of the episode of an environment that goes on after the step, in words if there are any."""
+        """Return the task in words of the episode that runs in environment `place` after the step, or None."""
         told: str | None = info_of(self.infos, place).get("instruction")
         return told
 
 
 def info_of(infos: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """Return the info of one environment out of those of N."""
+    """Return the `info` of environment `place` from the `infos` of Gymnasium's vector environment.
+
+    Entries that the environment did not report (their mask `_name` is False) and `final_...` entries are left out.
+    """
     found = {}
     for name, values in infos.items():
         if f"_{name}" in infos and infos[f"_{name}"][place] and not name.startswith("final_"):
@@ -144,33 +159,42 @@ def info_of(infos: Mapping[str, Any], place: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Episode:
-    """A whole recorded episode, immutable; checks itself."""
+    """A whole recorded episode of T steps, immutable.
+
+    Raises InvalidEpisode if the arrays differ in length.
+    """
 
     observations: Mapping[str, Array]
-    """name -> (T+1, ...)"""
+    """name -> (T+1, ...), the last one after the last step"""
     actions: Array
-    """(T, A) executed"""
+    """(T, A), or (T,) of discrete actions: executed actions"""
     policy_actions: Array
-    """(T, A) proposed"""
+    """(T, A) or (T,) actions that the policy proposed"""
     rewards: npt.NDArray[np.float32]
-    """(T,)"""
+    """(T,) rewards of the environment"""
     sources: npt.NDArray[np.int8]
-    """(T,) of ActionSource"""
+    """(T,) values of ActionSource"""
     timestamps: npt.NDArray[np.float64]
-    """(T+1,) [s] of a monotonic clock: when the observations were measured if a robot tells, else when they arrived"""
+    """(T+1,) times of the observations [s] by a monotonic clock: of the measurement if a robot reports it, otherwise of the
+    arrival"""
     terminated: bool
+    """True if the task itself ended with the last step."""
     truncated: bool
+    """True if the episode was cut after the last step."""
     stop_reason: str
     """"goal", "failure", "time_limit", "sim_diverged", "operator", "safety", "link_lost", "crash", ..."""
     success: bool | None
-    """None if the environment has no notion of success."""
+    """True or False if the environment reports success, None if it has no success criterion."""
     seed: int | None
+    """Seed of the reset that began the episode; None if unknown."""
     spec_fingerprint: str
+    """`EnvironmentSpec.fingerprint` of the environment."""
     instruction: str | None = None
+    """Task in words; None if there are none."""
     reward_terms: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
-    """name -> (T,)"""
+    """Name of a term of the reward -> (T,)."""
     costs: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
-    """name -> (T,) constraint costs, 0 or more; a single array (T,) is taken as the cost "cost" """
+    """Name of a constraint cost -> (T,), 0 or more; a single array (T,) is stored under the name "cost"."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -190,7 +214,10 @@ class Episode:
         return len(self.actions)
 
     def transition(self, step: int) -> Transition:
-        """Return a step as it was taken; the last one counts as truncated unless it terminated."""
+        """Return step number `step`, counted from 0.
+
+        The last step of an episode that did not terminate counts as truncated.
+        """
         is_last = step == len(self) - 1
         costs = {name: float(values[step]) for name, values in self.costs.items()}
         return Transition(
@@ -209,12 +236,12 @@ class Episode:
 
     @property
     def undiscounted_return(self) -> float:
-        """Sum of rewards."""
+        """Sum of the rewards."""
         return float(np.sum(self.rewards, dtype=np.float64))
 
     @property
     def interventions(self) -> list[Intervention]:
-        """Ranges of steps of a person, derived from `sources`."""
+        """Ranges of steps in which a person acted, derived from `sources`."""
         human = np.concatenate(([False], self.sources == ActionSource.HUMAN, [False])).astype(np.int8)
         edges = np.flatnonzero(np.diff(human))
         return [Intervention(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
@@ -222,7 +249,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Intervention:
-    """Half-open range of steps of a person."""
+    """Range of steps in which a person acted: `start` included, `stop` excluded."""
 
     start: int
     stop: int
@@ -230,22 +257,26 @@ class Intervention:
 
 @dataclass(frozen=True)
 class Batch:
-    """Transitions with a leading axis B."""
+    """B transitions for one or more gradient steps of a learner; every array has a leading axis B."""
 
     observations: Mapping[str, Array]
+    """name -> (B, ...) observations before the action"""
     actions: Array
+    """(B, A) or (B,) executed actions"""
     rewards: npt.NDArray[np.float32]
-    """(B,) n-step sums if n_step > 1"""
+    """(B,) rewards; discounted sums of up to n rewards if n_step > 1"""
     masks: npt.NDArray[np.float32]
-    """(B,) 1 - terminated; 1 at a time limit"""
+    """(B,) 0 if the task terminated, otherwise 1, also at a time limit; factor of the bootstrap value"""
     discounts: npt.NDArray[np.float32]
-    """(B,) gamma ** n of the bootstrap value"""
+    """(B,) discount ** (number of rewards in the sum); factor of the bootstrap value"""
     next_observations: Mapping[str, Array]
+    """name -> (B, ...) observations of the bootstrap value"""
     weights: npt.NDArray[np.float32]
-    """(B,) importance of each row, 1 by default"""
+    """(B,) weight of each row in the loss, 1 by default"""
     is_human: npt.NDArray[np.bool_]
+    """(B,) True if a person chose the action"""
     extras: Mapping[str, Array] = field(default_factory=dict)
-    """name -> (B, ...) extras that the learner requests in its `Sampling` (robo_rl.extras)"""
+    """name -> (B, ...) further data that the learner requests in its `Sampling` (robo_rl.extras)"""
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -253,16 +284,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Windows:
-    """Stretches of L consecutive steps, each within one episode, with a leading axis B."""
+    """B stretches of L consecutive steps; each stretch lies within one episode."""
 
     observations: Mapping[str, Array]
-    """name -> (B, L, ...), before each action"""
+    """name -> (B, L, ...) observations before each action"""
     actions: Array
-    """(B, L, A), or (B, L) of discrete actions"""
+    """(B, L, A), or (B, L) of discrete actions: executed actions"""
     rewards: npt.NDArray[np.float32]
     """(B, L)"""
     valid: npt.NDArray[np.bool_]
-    """(B, L) False beyond the episode, at repetitions of its first or last step"""
+    """(B, L) False beyond the ends of the episode, where its first or last step is repeated"""
 
     def __len__(self) -> int:
         return len(self.valid)
@@ -270,15 +301,15 @@ class Windows:
 
 @dataclass(frozen=True)
 class Labels:
-    """Rewards of K steps, or scores of K pictures; a missing one is missing, not zero.
+    """Rewards of K steps, or scores of K pictures. A missing label is marked in `valid`; it is not zero.
 
-    Raises InvalidSetting for arrays that differ in length or type, and for a valid value that is not finite.
+    Raises InvalidSetting for arrays that differ in length or have a wrong type, and for a valid value that is not finite.
     """
 
     values: Array
-    """(K,) float32; float64 on the way to a sum. Meaningless if a label is missing."""
+    """(K,) float32, or float64 for intermediate results; meaningless where `valid` is False"""
     valid: npt.NDArray[np.bool_]
-    """(K,) False if a label is missing"""
+    """(K,) False if the label is missing"""
 
     def __post_init__(self) -> None:
         values, valid = self.values, self.valid
@@ -298,7 +329,13 @@ class Labels:
 
     @classmethod
     def finite(cls, values: npt.ArrayLike, valid: npt.ArrayLike = True, dtype: type[np.floating[Any]] = np.float32) -> Labels:
-        """Return labels that are 0 and missing if not `valid`, or if not finite in the type they are given."""
+        """Return labels of type `dtype`; those that are not `valid` or not finite are missing, with the value 0.
+
+        Args:
+            values: (K,) labels.
+            valid: (K,), or one value for all: False for a missing label.
+            dtype: Type of the result. A value that overflows in this type is missing.
+        """
         with np.errstate(over="ignore"):
             found = np.asarray(values).astype(dtype)
         present = np.isfinite(found) & valid
@@ -306,52 +343,64 @@ class Labels:
 
     @classmethod
     def missing(cls, count: int) -> Labels:
-        """Return `count` labels that are all missing."""
+        """Return `count` missing labels."""
         return cls(np.zeros(count, np.float32), np.zeros(count, np.bool_))
 
     @classmethod
     def joined(cls, parts: Sequence[Labels]) -> Labels:
-        """Return the labels of one part or more as one, in their order."""
+        """Return one object with the labels of all parts, in order; `parts` must not be empty."""
         return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.valid for part in parts]))
 
     @property
     def or_nan(self) -> npt.NDArray[np.float64]:
-        """(K,) float64, NaN if a label is missing."""
+        """(K,) float64 values, NaN for missing labels."""
         return np.where(self.valid, self.values.astype(np.float64), np.nan)
 
     def by(self, identity: tuple[str, str], prompt_hash: str = "none", confidence: Array | None = None) -> RewardLabels:
-        """Return these labels with their provenance: the identity of the model, and a hash of its prompt."""
+        """Return these labels with their provenance.
+
+        Args:
+            identity: (name, hash of the weights) of the reward model that made the labels.
+            prompt_hash: Hash of its prompt; "none" without a prompt.
+            confidence: (K,) in [0, 1], if the model reports it.
+        """
         return RewardLabels(self.values, self.valid, *identity, prompt_hash, confidence)
 
 
 @dataclass(frozen=True)
 class RewardLabels(Labels):
-    """Rewards of a model for one episode, stored next to the recorded ones."""
+    """Rewards of a model for the T steps of one episode, with their provenance; stored beside the recorded rewards."""
 
     model: str
+    """Name of the reward model."""
     weights_hash: str
+    """Hash of everything in the model that its labels depend on."""
     prompt_hash: str
+    """Hash of the prompt; "none" without a prompt."""
     confidence: npt.NDArray[np.float32] | None = None
     """(T,) in [0, 1]"""
 
 
 @dataclass(frozen=True)
 class StepRewards:
-    """Rewards of K steps of environments under way, and the model's view of the end of the task."""
+    """Rewards of K steps from running environments, and the steps with which the model considers the task completed."""
 
     labels: Labels
     ends: npt.NDArray[np.bool_]
-    """(K,) True if the model sees the task completed with a step: learnt from as terminated; later steps of the episode have no
-    label."""
+    """(K,) True if the model considers the task completed with the step. Such a step is learned from as terminated; later steps
+    of the episode have no label."""
 
 
 @dataclass(frozen=True)
 class Preference:
-    """A comparison of two segments (episode id, start, stop)."""
+    """Comparison of two segments of episodes by a rater."""
 
     first: tuple[str, int, int]
+    """(episode id, start, stop) of the first segment; `stop` is excluded"""
     second: tuple[str, int, int]
+    """(episode id, start, stop) of the second segment"""
     label: float | Literal["skip"]
-    """0 first is better, 1 second is better, 0.5 equal, "skip" cannot tell"""
+    """0 if the first segment is better, 1 if the second is better, 0.5 if they are equal, "skip" if the rater cannot tell"""
     rater: str
+    """Name of the rater."""
     kind: Literal["human", "model", "oracle"]

@@ -1,6 +1,8 @@
-"""The workbench as functions: train, resume, load a policy, open runs and datasets. The command line calls the same.
+"""The workbench as functions: train, resume, evaluate, load a policy, open runs and datasets.
 
-Packages above this one implement them and are found through the entry points `robo_rl.operations`.
+The command line calls the same.
+
+Packages above this one implement them; the entry points `robo_rl.operations` name the implementations.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from robo_rl.types import Episode
 
 
 class Recipe(Protocol):
-    """Settings that determine a training, as `robo_app.recipes.recipe.Recipe` holds them."""
+    """Settings that determine a training; implemented by `robo_app.recipes.recipe.Recipe`."""
 
     @property
     def name(self) -> str:
@@ -34,11 +36,11 @@ class Recipe(Protocol):
 
     @property
     def algorithm(self) -> str:
-        """Entry point of `robo_rl.learners`."""
+        """Name of a learner: entry point of `robo_rl.learners`."""
 
     @property
     def learner(self) -> Any:
-        """Settings of the algorithm."""
+        """Settings of the learner."""
 
     @property
     def total_steps(self) -> int:
@@ -46,7 +48,7 @@ class Recipe(Protocol):
 
 
 class Dataset(Protocol):
-    """Recorded episodes of one environment; iterating reads and checks them one by one."""
+    """Recorded episodes of one environment; iterating reads and checks one episode at a time."""
 
     @property
     def path(self) -> Path:
@@ -54,7 +56,7 @@ class Dataset(Protocol):
 
     @property
     def spec(self) -> EnvironmentSpec:
-        """Observations and actions of the episodes."""
+        """Spec of the episodes' environment."""
 
     @property
     def card(self) -> dict[str, Any]:
@@ -66,9 +68,9 @@ class Dataset(Protocol):
 
 
 RecipeLike = str | os.PathLike[str] | Mapping[str, Any] | Recipe
-"""Name of a recipe that comes with the package, path of a YAML file, mapping such as `Run.recipe`, or a Recipe."""
+"""Name of a recipe of the package, path of a YAML file, mapping such as `Run.recipe`, or a Recipe."""
 RunLike = Run | str | os.PathLike[str]
-"""A run, its folder, its name, or "latest"."""
+"""A run, the path of its folder, its name, or "latest"."""
 
 
 def train(  # noqa: PLR0913 (keyword settings)
@@ -129,13 +131,24 @@ def resume(  # noqa: PLR0913 (keyword settings)
     progress: bool = False,
     callbacks: Sequence[Callback | str] = (),
 ) -> Run:
-    """Go on with an interrupted run from its newest sound checkpoint; a finished run is left as it is.
+    """Continue a run from its newest sound checkpoint, and return it; a finished run is left unchanged.
 
-    steps: train to this step, counted from the run's beginning, also if it was finished. online_steps: go on in the environment
-    after learning from recorded data; 0 for as many as the recipe names. dataset, robot: their present locations. ray: cluster
-    of the run's collectors from now on. progress, callbacks: as for `train`.
+    Args:
+        run: Run, folder, name, or "latest".
+        steps: Last step of the training, counted from the beginning of the run; a finished run is continued up to it. None for
+            the recipe's.
+        online_steps: Steps in the environment after learning from recorded data; 0 for as many as the recipe says.
+        dataset: Present folder of the recorded episodes.
+        ray: Address of a cluster for the run's collectors from now on.
+        robot: Present address of the robot.
+        runs: Folder in which runs are searched by name.
+        progress: True to show a progress bar or lines.
+        callbacks: As for `train`.
 
-    Raises RunNotFound, UnknownName, RunError, SpecMismatch.
+    Raises:
+        RunNotFound, UnknownName: There is no such run.
+        RunError: The run is damaged, or another process is writing it.
+        SpecMismatch: The environment has changed since.
     """
     refuse_while_importing("resume")
     where = open_run(run, runs=runs)
@@ -144,12 +157,23 @@ def resume(  # noqa: PLR0913 (keyword settings)
 
 
 def open_run(run: RunLike = "latest", *, runs: str | os.PathLike[str] = "runs") -> Run:
-    """Return the run of a folder, of a name under `runs`, or the newest one there; raises RunNotFound, UnknownName."""
+    """Return the run with this folder or name; raises RunNotFound, UnknownName.
+
+    Args:
+        run: Run, folder, name, or "latest" for the newest run in `runs`.
+        runs: Folder in which runs are searched by name.
+    """
     return run if isinstance(run, Run) else find_run(os.fspath(run), Path(runs))
 
 
 def load_policy(run: RunLike = "latest", step: Step = None, *, runs: str | os.PathLike[str] = "runs") -> Policy:
-    """Return the policy of a run at its newest checkpoint, at a step that it kept, or the "best"; raises as `Run.policy`."""
+    """Return the policy of a run; raises the errors of `Run.policy`.
+
+    Args:
+        run: Run, folder, name, or "latest".
+        step: A step that the run has kept, "best", or None for the newest checkpoint.
+        runs: Folder in which runs are searched by name.
+    """
     return open_run(run, runs=runs).policy(step)
 
 
@@ -169,18 +193,19 @@ def evaluate(
         robo_rl.evaluate(lambda observation: [0.0], MyEnv)
 
     Args:
-        policy: A policy of a run or the run itself; a model of Stable-Baselines3; an object with `act` or `predict`; a function
-            of the observation. One without an `environment_spec` sees what the environment returns, and returns what it takes.
+        policy: A policy of a run, or the run itself; a model of Stable-Baselines3; an object with `act` or `predict`; a
+            function of the observation. A policy without an `environment_spec` gets the observations that the environment
+            returns, and returns the actions that it takes.
         environment: An environment, its name, its class, or a function that returns a new one.
-        episodes: Number of episodes, on the first seeds on which all evaluations play.
-        seeds: Seeds in their place.
-        deterministic: Take the most likely action, if the policy can choose.
-        on_episode: Function that sees each episode.
-        video: Films of some episodes.
+        episodes: Number of episodes, on the first of the fixed evaluation seeds.
+        seeds: Seeds to use instead.
+        deterministic: True for the most likely action, if the policy offers it.
+        on_episode: Called with each recorded episode.
+        video: Films to write; None for none.
 
     Raises:
         SpecMismatch: The policy was made for an environment with another spec.
-        InvalidSetting: The policy is none, or fails.
+        InvalidSetting: The object is no policy, or the policy fails.
     """
     chosen = load_policy(policy) if isinstance(policy, Run | str | os.PathLike) else policy
     place = with_derived_spec(environment)

@@ -254,6 +254,7 @@ def test_every_import_is_declared():
         "cv2",
         "yaml",
         "dm_env",
+        "google",
         "markupsafe",
         "sbx",
         "PIL",

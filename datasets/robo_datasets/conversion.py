@@ -20,13 +20,13 @@ from robo_datasets.formats.adjustments import NONE, Adjustments
 from robo_datasets.formats.extremes import Extremes
 from robo_datasets.formats.hdf5_file import damage_of_hdf5
 from robo_datasets.formats.importer import EpisodeImporter, held, importer_of
-from robo_datasets.formats.recording import FACTS, About, Foreign, Format, Reader, Recording
+from robo_datasets.formats.recording import FACTS, About, DetectedReader, Foreign, Format, MappedReader, Reader, Recording
 from robo_datasets.formats.side_file import Kept, SideFile, SideFileWriter, opened, rows_alike, side_path
 from robo_datasets.hdf5_arrays import created_hdf5
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.remarks import Remarks, remarks_for
 from robo_rl.entry_points import known, load
-from robo_rl.errors import BrokenPlugin, DatasetError, RoboRLError, fix_of
+from robo_rl.errors import BrokenPlugin, DatasetError, InvalidSetting, RoboRLError, fix_of
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import ActionSource, Episode
 
@@ -161,8 +161,26 @@ def with_exact_pictures(form: Format) -> Format:
     return exact
 
 
-def formats() -> list[Format]:
-    """Return all installed formats. One that cannot be loaded is left out."""
+def with_mapping(form: DetectedReader, path: Path | None) -> DetectedReader:
+    """Return a format that reads by the mapping of a YAML file; raises InvalidSetting if the format takes none."""
+    if path is None:
+        return form
+    if not isinstance(form, MappedReader):
+        what = f"{form.name} takes no mapping: its files say what is an observation and what an action."
+        raise InvalidSetting(what, got=f"--mapping {path}", fix="leave --mapping out")
+    return form.mapped(path)
+
+
+def writable(form: DetectedReader) -> Format:
+    """Return a format that can be written; raises InvalidSetting for one that is read alone."""
+    if not isinstance(form, Format):
+        names = [each.name for each in formats() if isinstance(each, Format)]
+        raise InvalidSetting(f"{form.name} is read alone.", got=f"--to {form.name}", allowed=", ".join(sorted(names)))
+    return form
+
+
+def formats() -> list[DetectedReader]:
+    """Return the formats that are installed and load."""
     found = []
     for name in known("formats"):
         with suppress(BrokenPlugin):  # `robo-rl doctor` names it
@@ -170,8 +188,8 @@ def formats() -> list[Format]:
     return found
 
 
-def recognized(source: Path) -> Format:
-    """Return the format of a file or folder; raises DatasetError if no format, or more than one, recognises it."""
+def recognized(source: Path) -> DetectedReader:
+    """Return the format of a file or folder; raises DatasetError if none or several could read it."""
     if not source.exists():
         raise DatasetError(f"{source} does not exist.", fix="name a file or a folder")
     found = [form for form in formats() if form.recognizes(source)]

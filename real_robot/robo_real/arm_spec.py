@@ -39,17 +39,12 @@ def arm_arrays(joints: int = 7) -> tuple[ArraySpec, ...]:
     )
 
 
-def arm_spec(name: str, joints: int = 7) -> EnvironmentSpec:
-    """Return the spec of an arm without a task, whose actions displace a hand that points down, at 20 Hz.
-
-    Args:
-        name: Name of the environment.
-        joints: Number of joints.
-    """
+def arm_spec(name: str, joints: int = 7, opening: float = MAX_OPENING) -> EnvironmentSpec:
+    """Return the spec of an arm without a task: displacements of a hand that points down, at 20 Hz; opening: widest [m]."""
     action = ActionSpec(
         names=("dx", "dy", "dz", "turn", "gripper_opening"),
         low=(*(-step for step in MAX_STEP), 0.0),
-        high=(*MAX_STEP, MAX_OPENING),
+        high=(*MAX_STEP, opening),
         units=("m", "m", "m", "rad", "m"),
         mode="end_effector_delta",
         control_period=CONTROL_PERIOD,

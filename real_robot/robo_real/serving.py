@@ -67,9 +67,10 @@ def build_server(settings: ServerSettings) -> RobotServer:
     """
     kind = load("robots", settings.driver)
     driver = kind(settings_as(kind.options, dict(settings.options), source=f"options of {settings.driver}"))
-    limits = _limits(settings, kind)
+    limits = _limits(settings, driver)
     scene: Scene | None = driver if isinstance(driver, Twin) else None
     spec = getattr(driver, "spec", None) or arm_spec(driver.name, len(limits.joint_low))
+    _require_joints(spec, limits)
     options = {name: CameraOptions.of(name, given, settings.image_size) for name, given in settings.cameras.items()}
     log = AuditLog(settings.log, largest=settings.log_bytes, files=settings.log_files)
     robot = GuardedArm(driver, limits, scene=scene, spec=_with_cameras(spec, options), log=log)
@@ -116,10 +117,20 @@ class DriverCamera(Camera):
         """Do nothing: the driver closes it."""
 
 
-def _limits(settings: ServerSettings, kind: Any) -> Limits:
+def _require_joints(spec: EnvironmentSpec, limits: Limits) -> None:
+    joints = spec.observation["joint_position"].shape[0] if "joint_position" in spec.observation else len(limits.joint_low)
+    if joints != len(limits.joint_low):
+        raise InvalidSetting(
+            "The limits are those of an arm with other joints.",
+            got=f"{len(limits.joint_low)} joint limits",
+            allowed=f"{joints}, the joints of {spec.name}",
+        )
+
+
+def _limits(settings: ServerSettings, driver: Any) -> Limits:
     if settings.limits is not None:
         return limits_from(settings.limits)
-    own: Limits | None = getattr(kind, "limits", None)
+    own: Limits | None = getattr(driver, "limits", None)
     if own is None:
         raise InvalidSetting(
             f"No limits are given for {settings.driver}.",

@@ -16,10 +16,11 @@ from typing_extensions import override
 from robo_real.arm import ArmDriver, ArmState, ArmTarget, Hold, JointTarget, Response, Scene, SetPoint, SetPoints
 from robo_real.cameras import Frame
 from robo_real.clock import Clock, ManualClock, MonotonicClock
-from robo_real.limits import TWIN
+from robo_real.limits import TWIN, Limits
 from robo_real.priority import drop_realtime
 from robo_real.rotations import quaternion
 from robo_rl.entry_points import load
+from robo_rl.environments.make import make_environment
 from robo_rl.errors import CameraFault, InvalidSetting, RobotUnavailable
 from robo_rl.spec.environment import EnvironmentSpec
 
@@ -38,7 +39,7 @@ class TwinOptions:
     """Options of the digital twin: which task is simulated, how fast, and with which cameras."""
 
     task: str = "robo/ArmReach-v0"
-    """simulated arm task, such as robo/ArmPick-v0"""
+    """task of an environment family with plants, or package.module:Class of a task with an arm of your own"""
     speed: float = 1.0
     """speed of the twin's clock, as a multiple of real time; above 0"""
     cameras: tuple[str, ...] = ()
@@ -54,7 +55,8 @@ class Twin(ArmDriver, Scene):
     """Simulated arm with its scene and cameras, in the time of its clock. It is the driver `twin` of `robo-rl robot serve`."""
 
     options = TwinOptions
-    limits = TWIN
+    limits: Limits | None = TWIN
+    """Limits without a limits file; None for an arm of somebody's own, which needs one."""
     is_simulated = True
     width = TWIN.opening
 
@@ -74,17 +76,14 @@ class Twin(ArmDriver, Scene):
         if not self._options.speed > 0:
             raise InvalidSetting("The speed of the twin is out of range.", got=self._options.speed, allowed="above 0")
         self.clock = clock or MonotonicClock(self._options.speed)
-        family, _, task = self._options.task.partition("/")
-        makes = getattr(load("environments", family), "make_realtime_arm", None)
-        if makes is None:
-            raise InvalidSetting("This task has no plant to make a twin of.", got=self._options.task, allowed="robo/Arm...")
-        wanted = self._options
-        self._plant = makes(task, cameras=wanted.cameras, image_size=wanted.image_size, sees=wanted.sees)
+        self._plant = _plant(self._options)
         self.period: float = self._plant.tick
-        self.response = Response(self._plant.lag, self._plant.quickest)
+        self.response = None if self._plant.lag is None else Response(self._plant.lag, self._plant.quickest)
         self.home: npt.NDArray[np.float64] = self._plant.home
         self._set_points: SetPoints | None = None
         self.spec: EnvironmentSpec = self._plant.spec
+        if ":" in self._options.task:  # an arm of somebody's own
+            self.limits, self.width = None, self.spec.action.high[-1]
         self.name = self.spec.name
         self.skipped = 0
         """number of times that the twin fell more than MOST_BEHIND behind its clock and skipped that time"""
@@ -299,3 +298,19 @@ class Twin(ArmDriver, Scene):
         pictures.close()
         self._frames[camera] = frame = Frame(found, stamp, round(stamp / self._plant.tick), camera)
         return frame
+
+
+def _plant(options: TwinOptions) -> Any:
+    """Return the simulated arm of a task; raises InvalidSetting if it has none."""
+    drawing: dict[str, Any] = {"cameras": options.cameras, "image_size": options.image_size}
+    family, _, task = options.task.partition("/")
+    if ":" not in options.task:
+        makes = getattr(load("environments", family), "make_realtime_arm", None)
+        drawing["sees"] = options.sees
+    else:
+        environment = make_environment(options.task, **({} if options.sees is None else {"sees": options.sees}), **drawing)
+        makes, task = getattr(environment.unwrapped, "make_realtime_arm", None), ""
+    if makes is None:
+        allowed = "robo/Arm..., or package.module:Class of an OwnArmTask (docs/robots/own-arm.md)"
+        raise InvalidSetting("This task has no plant to make a twin of.", got=options.task, allowed=allowed)
+    return makes(task, **drawing) if task else makes()

@@ -1,8 +1,8 @@
 """Start a Ray cluster on this machine or join one, on loopback, with a token and bounded waiting times.
 
-`auto` starts one that ends with the process. An address joins one started by `ray start`: this machine must be a node of it.
-Environment: the token in RAY_AUTH_TOKEN, or in the file that RAY_AUTH_TOKEN_PATH names, or in ~/.ray/auth_token; RAY_AUTH_MODE,
-which is "token" unless it is set.
+`auto` starts a cluster that ends with the process. An address joins a cluster started by `ray start`, of which this machine
+must be a node. The token is in the environment variable RAY_AUTH_TOKEN, in the file that RAY_AUTH_TOKEN_PATH names, or in
+~/.ray/auth_token; RAY_AUTH_MODE is "token" unless it is set.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ AGAIN = "give the same command again, once its cluster runs again: it continues"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Connection to a cluster; returned by `connected`."""
+    """Connection to a Ray cluster, returned by `connected`."""
 
     ray: Any
-    """The library, connected."""
+    """The library Ray, connected."""
     address: str
-    """HOST:PORT of the head."""
+    """HOST:PORT of the cluster's head."""
     node: socket.socket
-    """Silent connection to the node of this machine; closed when that process of Ray's ends."""
+    """Idle connection to Ray's node on this machine, which closes when the node ends."""
     head: HeadMonitor
-    """Polled in a thread."""
+    """Monitor of the head, which polls it in a thread."""
     again: str
-    """Remedy if either is gone."""
+    """Remedy if the node or the head is lost."""
 
     @property
     def cores(self) -> float:
-        """Of all nodes that are alive now."""
+        """Cores of all nodes that are alive."""
         return sum(self._cores_of_nodes)
 
     @property
     def largest(self) -> float:
-        """Cores of the largest node that is alive now."""
+        """Cores of the largest node that is alive."""
         return max(self._cores_of_nodes, default=0.0)
 
     def require(self) -> None:
-        """Raise ClusterUnavailable if the node of this machine or the head is gone.
+        """Raise ClusterUnavailable if Ray's node on this machine, or the head, is lost.
 
-        Ray would wait without end, or end this process after a minute.
+        Ray itself would wait forever, or end this process after a minute.
         """
         if self._is_without_node:
             raise lost_node(self.again)
@@ -82,7 +82,7 @@ class Cluster:
 
     @property
     def addresses(self) -> set[str]:
-        """Of the machines of all nodes that are alive now."""
+        """Addresses of the machines of all nodes that are alive."""
         return {node["NodeManagerAddress"] for node in self._nodes}
 
     @property
@@ -95,7 +95,7 @@ class Cluster:
 
 
 def lost_node(again: str) -> ClusterUnavailable:
-    """Return the error for a lost node on this machine."""
+    """Return the error for a lost node on this machine; again: remedy."""
     return ClusterUnavailable(
         "Ray's node on this machine has ended.",
         got="its process (raylet) was killed, perhaps for want of memory, or crashed",
@@ -105,7 +105,7 @@ def lost_node(again: str) -> ClusterUnavailable:
 
 
 def lost_head(address: str, why: object, again: str) -> ClusterUnavailable:
-    """Return the error for a lost head."""
+    """Return the error for a lost head; why: reason, again: remedy."""
     return ClusterUnavailable(
         f"The head of the cluster, {address}, is gone.", got=why, allowed="a head for as long as the command runs", fix=again
     )
@@ -113,11 +113,17 @@ def lost_head(address: str, why: object, again: str) -> ClusterUnavailable:
 
 @contextmanager
 def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Cluster]:
-    """Yield a cluster: a new one on this machine for "auto", else the one at HOST:PORT; leaves it at the end.
+    """Connect to a cluster within this context; a nested context yields the same cluster.
 
-    cores: of a new one, 0 for those of this process. again: remedy if the cluster is lost before the end. A nested block
-    yields the same cluster.
-    Raises MissingExtra, InvalidSetting, ClusterUnavailable.
+    Args:
+        where: "auto" for a new cluster on this machine, or HOST:PORT of a head.
+        cores: Cores of a new cluster; 0 for those of this process.
+        again: Remedy if the cluster is lost before the end.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        InvalidSetting: `where` is no address.
+        ClusterUnavailable: The cluster does not answer, or rejects this machine.
     """
     if is_connected():
         with _connection(again) as cluster:
@@ -139,7 +145,7 @@ def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Clu
 
 @contextmanager
 def _own_cluster(ray: Any, cores: int) -> Iterator[None]:
-    """Start a cluster on this machine; at the end stops it and remove its files."""
+    """Start a cluster on this machine; at the end stop it and delete its files."""
     count = cores or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
     folder, lock = locked_folder("ray-", Path("/tmp"))  # a short path: sockets
     with lock:
@@ -154,7 +160,7 @@ def _own_cluster(ray: Any, cores: int) -> Iterator[None]:
 
 @contextmanager
 def _joined_cluster(ray: Any, address: str) -> Iterator[None]:
-    """Join a cluster, and leaves it at the end."""
+    """Join a cluster, and leave it at the end."""
     try:
         _init(ray, address)
         yield
@@ -181,7 +187,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def is_connected() -> bool:
-    """Return whether this process is part of a cluster."""
+    """Return True if this process is connected to a cluster."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
 

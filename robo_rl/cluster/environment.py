@@ -1,4 +1,4 @@
-"""Environment variables of Ray: the address on which it listens, and its token."""
+"""Environment variables of Ray: its address and its token."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 def require_library() -> None:
-    """Raise MissingExtra if there is no Ray; does not load it."""
+    """Raise MissingExtra if Ray is not installed, without importing it."""
     if importlib.util.find_spec("ray") is None:
         raise MissingExtra("--ray", "ray", "ray")
 
 
 def ray_library() -> Any:
-    """Return Ray; raises MissingExtra."""
+    """Return the library Ray; raises MissingExtra if it is not installed."""
     require_library()
     import ray
 
@@ -34,7 +34,7 @@ def ray_library() -> Any:
 
 @contextmanager
 def ray_environment(where: str) -> Iterator[None]:
-    """Set the environment variables of Ray and its processes, and restore them at the end."""
+    """Set the environment variables of Ray within this context."""
     wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
     if _is_on_loopback(where):
         # the switch that has Ray use 127.0.0.1: it replaces that address by the machine's own wherever it reads it
@@ -58,7 +58,7 @@ def ray_environment(where: str) -> Iterator[None]:
 
 
 def reload_settings(where: str) -> None:
-    """Reload Ray's import-time settings: it may have been imported before they were set."""
+    """Read again the settings that Ray reads when it is imported, in case it was imported before they were set."""
     constants: Any = importlib.import_module("ray._private.ray_constants")
     native: Any = importlib.import_module("ray._raylet")
     constants.ENABLE_RAY_CLUSTER = not _is_on_loopback(where)

@@ -16,7 +16,14 @@ POLL_PERIOD = 5.0
 
 
 def main(descriptor: str, address: str, without_node: str, without_head: str) -> None:
-    """Wait for the end of the command, that is, of the input; then print the loss before it, if any."""
+    """Wait until the command ends, which closes the input, then print which loss preceded its end, if any.
+
+    Args:
+        descriptor: Number of the inherited socket to Ray's node.
+        address: HOST:PORT of the head.
+        without_node: Message for a lost node.
+        without_head: Message for a lost head.
+    """
     said = ""
     with socket.socket(fileno=int(descriptor)) as line:
         awaited = [sys.stdin, line]

@@ -1,4 +1,4 @@
-"""Monitor of a cluster's head, in a thread; Ray itself would end the process after a minute without it."""
+"""Monitor of a cluster's head, in a thread; Ray itself would end the process a minute after the head is lost."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from robo_rl.cluster.preflight import CONNECT_TIMEOUT
 POLL_PERIOD = 5.0
 """[s] between two checks."""
 LOSS_TIMEOUT = 30.0
-"""[s] without a connection until it counts as lost; one that refuses is lost at once."""
+"""[s] without an answer after which the head counts as lost; a head that refuses connections is lost at once."""
 LEASE = 8.0
-"""[s] the same for a worker with an exclusive resource: less than the 15 or more after which a cluster counts a node as dead
-(five times 3 s) and starts another worker elsewhere."""
+"""[s] without an answer after which a worker with an exclusive resource ends; less than the 15 s after which a cluster counts a
+node as dead (five times 3 s) and starts another worker elsewhere."""
 
 
 class HeadMonitor:
-    """State of the head; to be used in a `with` block."""
+    """Monitor that checks a cluster's head in a thread; used as a context manager."""
 
     def __init__(self, address: str) -> None:
-        """address: HOST:PORT."""
+        """Prepare the monitor of the head at `address`, HOST:PORT."""
         self._address = address
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -43,7 +43,7 @@ class HeadMonitor:
 
 
 def exit_without_head(address: str) -> None:
-    """End this process, a worker, at once if it cannot reach the head for LEASE seconds."""
+    """End this process, a worker, at once when it cannot reach the head for LEASE seconds; returns immediately."""
 
     def watch() -> None:
         _loss(address, threading.Event(), LEASE / 4, LEASE)
@@ -53,7 +53,7 @@ def exit_without_head(address: str) -> None:
 
 
 def _loss(address: str, over: threading.Event, look: float, cut: float) -> OSError | None:
-    """Return the reason of the head's loss, as soon as it counts as lost; None when it is over."""
+    """Return the reason as soon as the head counts as lost; None when `over` is set."""
     host, _, port = address.rpartition(":")
     seen = time.monotonic()
     while not over.wait(look):

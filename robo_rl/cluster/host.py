@@ -1,7 +1,7 @@
-"""Object in another process; its methods take and return bytes, so that nothing is pickled.
+"""Object in another process, whose methods take and return bytes, so that nothing is pickled.
 
-The object is made there by `Class(setup)`. A reply is the bytes that a method returned, or the prefix ERROR followed by the
-error. No other reply has this prefix, and so replies are passed on without a copy.
+The object is created there as `Class(setup)`. A reply is the bytes that a method returned, or the prefix ERROR followed by an
+error. No other reply has this prefix, so that replies are passed on without a copy.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ Make = Callable[[bytes], Any]
 
 
 class Host:
-    """Runs one object for callers in another process.
+    """Runs one object for a caller in another process.
 
-    It makes the object at the first call. An error of the object becomes a reply (ERROR and its text), and is not raised.
+    The object is created at the first call. An error becomes a reply (ERROR and its text) and is not raised.
     """
 
     def __init__(self, kind: str | Make, setup: bytes, here: str = "", robo_rl: str = "") -> None:
-        """Keep what makes the object.
+        """Store how to create the object.
 
         Args:
-            kind: The object's class, as "module:Class" or itself.
+            kind: Class of the object, as "module:Class" or as the class.
             setup: Argument of the class.
-            here: Working folder of the calling process, so that relative paths mean the same.
-            robo_rl: The caller's version of the package; another one here is an error. Empty for no check.
+            here: Working folder of the caller, so that relative paths mean the same.
+            robo_rl: Version of the package in the caller; a different version here is an error. "" for no check.
         """
         self._kind, self._setup, self._here, self._version = kind, setup, here, robo_rl
         self._object: Any = None
 
     def call(self, method: str, *contents: bytes) -> bytes:
-        """Call a method of the object, and return its reply or ERROR with the error; method "": only make the object."""
+        """Call a method of the object, and return its result, or ERROR with the error; method "" only creates the object."""
         try:
             if self._object is None:
                 self._object = self._made()
@@ -70,12 +70,12 @@ class Host:
 
 
 def made_of(kind: str, setup: bytes) -> tuple[str, bytes, str, str]:
-    """Return the arguments of a Host whose caller is this process."""
+    """Return the arguments of a Host for callers in this process."""
     return kind, setup, os.getcwd(), version("robo-rl")
 
 
 def error_of(reply: bytes) -> tuple[str, str] | None:
-    """Return (class name, text) of the error in a reply, or None; the name is "" for any error but a RoboRLError."""
+    """Return (class name, text) of the error in a reply, or None; the name is "" unless the error is a RoboRLError."""
     if not reply.startswith(ERROR):
         return None
     kind, words = json.loads(reply.removeprefix(ERROR))
@@ -83,15 +83,15 @@ def error_of(reply: bytes) -> tuple[str, str] | None:
 
 
 def content_of(name: str, reply: bytes) -> bytes:
-    """Return the reply of a Host's object, or raise the error that it stands for.
+    """Return the content of a reply, or raise the error in it.
 
     Args:
         name: Name of the worker, for the message.
-        reply: What `Host.call` returned.
+        reply: Value of `Host.call`.
 
     Raises:
         RoboRLError: The error of the object, in its own class.
-        WorkerFailed: The object raised an error of another kind.
+        WorkerFailed: The object raised another error.
     """
     if (refused := error_of(reply)) is None:
         return reply
@@ -105,9 +105,9 @@ def content_of(name: str, reply: bytes) -> bytes:
 
 
 def serve(connection: Connection, make: Make) -> None:
-    """Run an object for the process at the other end of a connection; this process ends when that one does.
+    """Run an object for the process at the other end of a connection; this process ends when that process ends.
 
-    Messages: the setup; then for each call the method and the number of its contents, and these.
+    The first message is the setup. Each call is a message "METHOD COUNT", followed by COUNT messages with the arguments.
     """
     messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, messages), daemon=True).start()
@@ -119,7 +119,7 @@ def serve(connection: Connection, make: Make) -> None:
 
 
 def _receive(connection: Connection, messages: queue.SimpleQueue[bytes]) -> None:
-    """Receive in a thread: the caller never waits for a busy object, and no object outlives its caller."""
+    """Receive messages in a thread, so that a busy object blocks no caller, and exit when the caller ends."""
     try:
         while True:
             messages.put(connection.recv_bytes())

@@ -1,4 +1,4 @@
-"""Workers on this machine: child processes, or objects in this process, without any cluster."""
+"""Workers on this machine, without a cluster: child processes, or objects in this process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from robo_rl.system.supervised_process import SupervisedProcess
 
 
 class LocalEngine(Engine):
-    """Starts a command for each worker, which gets the number of an inherited socket as its last word (host.serve)."""
+    """Engine that starts a process per worker.
+
+    Its command gets the number of an inherited socket as last argument (host.serve).
+    """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
-        """log: file for the output of workers."""
+        """Store the command; log: file for the output of the workers."""
         self._command, self._log = list(command), log
         self._replies: queue.SimpleQueue[tuple[LocalWorker, bytes | None]] = queue.SimpleQueue()
 
@@ -40,7 +43,7 @@ class LocalEngine(Engine):
 
 
 class LocalWorker(SupervisedProcess):
-    """A worker's process."""
+    """Process of one worker."""
 
     def __init__(self, command: Sequence[str], log: Path, replies: queue.SimpleQueue[tuple[LocalWorker, bytes | None]]) -> None:
         super().__init__(command, on_message=lambda message: replies.put((self, message)), log=log)
@@ -52,7 +55,7 @@ class LocalWorker(SupervisedProcess):
 
 
 class InProcessEngine(Engine):
-    """Answers requests in this process, in their order: the reference for other engines."""
+    """Engine that answers requests in this process, in order; the reference for the other engines."""
 
     def __init__(self, make: Make) -> None:
         self._make = make
@@ -75,7 +78,7 @@ class InProcessEngine(Engine):
 
 
 class InProcessWorker(Worker):
-    """A worker that answers when the engine has it answer."""
+    """Worker whose requests InProcessEngine answers."""
 
     def __init__(self, engine: InProcessEngine, host: Host) -> None:
         self._engine, self.host = engine, host

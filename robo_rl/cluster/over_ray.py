@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster: one actor each. Requests and replies are bytes in Ray's own envelopes."""
+"""Workers on a Ray cluster, one actor each; requests and replies are bytes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ from robo_rl.system.supervised_process import SHOWN
 
 
 class RayEngine(Engine):
-    """Starts actors (robo_rl.cluster.host.Host); the first one connects to the cluster, which places them."""
+    """Engine that starts a Ray actor (robo_rl.cluster.host.Host) per worker; the first one connects to the cluster."""
 
     def __init__(self, connected: Callable[[], AbstractContextManager[Cluster]], kind: str, *, cores: float = 1.0) -> None:
-        """connected: enters a cluster, at the first start. kind: "module:Class", made there by Class(setup). cores: of each."""
+        """Store how to start workers.
+
+        Args:
+            connected: Returns a context manager that connects to a cluster; used at the first start.
+            kind: Class of the workers' objects, "module:Class".
+            cores: Cores of each worker.
+        """
         self._connected, self._kind, self._cores = connected, kind, cores
         self._connection = ExitStack()
         self._cluster: Cluster | None = None
@@ -42,7 +48,7 @@ class RayEngine(Engine):
 
     @override
     def next(self, timeout: float) -> tuple[RayWorker, bytes | None] | None:
-        """Return as documented; raises ClusterUnavailable if the node of this machine or the head is gone."""
+        """Return the next reply; raises ClusterUnavailable if the node of this machine or the head is lost."""
         waiting = {worker.pending[0]: worker for worker in self._workers if worker.pending and not worker.has_ended}
         if self._cluster is None or not waiting:
             return None
@@ -61,12 +67,12 @@ class RayEngine(Engine):
 
     @override
     def close(self) -> None:
-        """Leave the cluster; one that was started for this ends."""
+        """Leave the cluster; a cluster that was started for this engine ends."""
         self._cluster, self._shared = None, (b"", None)
         self._connection.close()
 
     def _share(self, content: bytes) -> Any:
-        """Put bytes that many actors get into the cluster's store, once for all machines."""
+        """Put bytes for many actors into the cluster's store, once for all machines."""
         assert self._cluster is not None
         if content is not self._shared[0]:
             self._shared = content, self._cluster.ray.put(content)
@@ -74,7 +80,7 @@ class RayEngine(Engine):
 
 
 class RayWorker(Worker):
-    """One actor."""
+    """Ray actor of one worker."""
 
     def __init__(self, cluster: Cluster, actor: Any, share: Callable[[bytes], Any]) -> None:
         self._cluster, self._actor, self._share = cluster, actor, share
@@ -84,7 +90,7 @@ class RayWorker(Worker):
 
     @override
     def ask(self, method: str, *contents: bytes) -> None:
-        """Send a request; all contents but the first are shared by actors."""
+        """Send a request; its arguments except for the first are shared between actors."""
         self.pending.append(self._actor.call.remote(method, *contents[:1], *map(self._share, contents[1:])))
 
     @override

@@ -1,6 +1,6 @@
-"""Try a cluster before it is joined: Ray retries for minutes, and some of its failures end the process.
+"""Try to join a cluster in a separate process first: Ray retries for minutes, and some of its failures end the process.
 
-python -m robo_rl.cluster.preflight HOST:PORT     joins it and leaves it at once, or prints the reason of its failure
+python -m robo_rl.cluster.preflight HOST:PORT     joins and leaves the cluster, or prints why that failed
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from robo_rl.errors import ClusterUnavailable, InvalidSetting
 from robo_rl.system.supervised_process import SupervisedProcess
 
 CONNECT_TIMEOUT = 5.0
-"""[s] until a port counts as one without a listener."""
+"""[s] after which a port without an answer counts as closed."""
 OUTPUT_LIMIT = 1 << 20
 DRIVER_TIMEOUT = 60.0
 """[s] for a cluster to accept a driver; Ray itself would wait for minutes."""
 
 
 def require_open(address: str) -> None:
-    """Raise InvalidSetting for an invalid address, ClusterUnavailable if no cluster accepts the token."""
+    """Raise InvalidSetting for an invalid address, ClusterUnavailable unless a cluster there accepts this machine."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise InvalidSetting("--ray names no cluster.", got=address, allowed=f"{AUTO}, or HOST:PORT of a head: 10.0.0.1:6379")
@@ -59,7 +59,7 @@ def _refusal(address: str, said: str) -> ClusterUnavailable:
 
 
 def main(address: str) -> None:
-    """Return if the cluster accepts this machine; otherwise end with status 1 and the reason."""
+    """Join and leave the cluster; exit with status 1 and the reason if that fails."""
     ray = ray_library()
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")

@@ -1,4 +1,4 @@
-"""TaskPool of workers: one task at a time each, lost tasks are repeated, tasks are drawn lazily."""
+"""Pool of workers on a cluster: each has one task at a time, lost tasks are repeated, tasks are drawn lazily."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from robo_rl.cluster.workers import USUAL, Kind, Timeouts, Workers
 from robo_rl.errors import WorkerFailed
 
 TICK = 0.2
-"""[s] between two looks for workers that are late."""
+"""[s] between two checks for workers that are late."""
 
 
 class TaskPool(Workers):
-    """Workers of one kind: their method `work` takes a task and returns its result; to be closed."""
+    """Workers on a cluster whose method `work` takes a task and returns its result; call `close` at the end."""
 
     def __init__(
         self,
@@ -28,7 +28,16 @@ class TaskPool(Workers):
         timeouts: Timeouts = USUAL,
         say: Callable[[str], None] = print,
     ) -> None:
-        """kind: "module:Class", made of each of the setups by Class(setup)."""
+        """Start the workers.
+
+        Args:
+            cluster: The cluster.
+            kind: Class of the workers' objects, "module:Class".
+            setups: Argument of the class, one for each worker.
+            cores: Cores of each worker.
+            timeouts: Limits for silence and losses.
+            say: Called with messages for the user.
+        """
         engine, names = RayEngine(lambda: nullcontext(cluster), kind, cores=cores), range(len(setups))
         super().__init__(engine, setups.__getitem__, [f"worker {name}" for name in names], say, timeouts=timeouts)
         self._most_losses = timeouts.losses
@@ -36,12 +45,18 @@ class TaskPool(Workers):
             self.ask(index)
 
     def results(self, tasks: Iterable[bytes], *, ahead: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield (number, result) of each task as they arrive; a task is drawn when a worker is free.
+        """Yield (number, result) of each task as the results arrive; a task is drawn when a worker is free.
 
-        A worker gets its next task when the caller requests the next result, so its answer can depend only on state that the
-        caller has stored until then. ahead: number of tasks drawn beyond the oldest one without a result, with results in
-        the order of the tasks; 0 for any order.
-        Raises the error of a worker, and WorkerFailed for a task that costs worker after worker.
+        A worker gets its next task when the caller requests the next result, so that an answer depends only on what the caller
+        has stored until then.
+
+        Args:
+            tasks: The tasks.
+            ahead: Number of tasks that may be drawn beyond the oldest one without a result; results then come in the order of
+                the tasks. 0 for any order.
+
+        Raises:
+            WorkerFailed: Several workers in a row were lost with one task. Errors of the workers' objects are raised, too.
         """
         numbered, again = enumerate(tasks), deque[tuple[int, bytes]]()
         held: dict[int, tuple[int, bytes]] = {}

@@ -1,4 +1,4 @@
-"""Temporary folders: those that a kill leaves behind are removed when the next one of their kind is made."""
+"""Temporary folders; those left behind by killed processes are deleted when the next one of the same kind is made."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LOCK = "robo-rl.lock"
 
 
 def locked_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
-    """Return a new private folder and its lock, held until it is closed or this process ends.
+    """Return a new private folder and its lock file, which is held until it is closed or this process ends.
 
-    Removes this user's folders of the same kind that no process holds.
+    Folders of the same kind and user that no process holds are deleted.
     """
     for path in parent.glob(f"{prefix}*/{LOCK}"):
         with suppress(OSError):
@@ -30,9 +30,10 @@ def locked_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
 
 
 def _remove_unheld(folder: Path) -> None:
-    """Remove a folder unless it is held; raises OSError if it is, or is not ours.
+    """Delete a folder unless a process holds its lock; raises OSError if one does, or the folder belongs to another user.
 
-    Its parent is shared: folders and links of others are left alone, and a FIFO in place of the lock is not waited for.
+    The parent folder is shared: folders and links of other users are left alone, and a FIFO in place of the lock does not
+    block.
     """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

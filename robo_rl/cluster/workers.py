@@ -1,4 +1,4 @@
-"""Workers in processes here or on a cluster: requests are bytes; replaced if they die or hang."""
+"""Workers in processes, here or on a cluster: requests are bytes; workers that die or hang are replaced."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from robo_rl.system.supervised_process import SHOWN
 
 
 class Worker(Protocol):
-    """Worker started by an engine."""
+    """Worker that an engine has started."""
 
     def ask(self, method: str, *contents: bytes) -> None:
-        """Call a method of its Host; never waits for the worker."""
+        """Send a call of a method of its Host; never waits for the worker."""
 
     def stop(self) -> object:
-        """End it at once; twice is no error."""
+        """End the worker at once; may be called twice."""
 
     def output(self) -> str:
-        """Return the end of its output."""
+        """Return the last part of its output."""
 
 
 class Engine(Protocol):
     """Starts workers, and receives the replies of all of them."""
 
     def start(self, setup: bytes) -> Worker:
-        """Start one, without waiting for it."""
+        """Start a worker, without waiting for it."""
 
     def next(self, timeout: float) -> tuple[Worker, bytes | None] | None:
-        """Return the next (worker, reply), with reply None if the worker is lost; None after `timeout` [s]."""
+        """Return the next (worker, reply), with reply None if the worker is lost.
+
+        None if there is none within `timeout` [s].
+        """
 
     def close(self) -> None:
         """Release the engine's own resources."""
@@ -40,45 +43,46 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Silence after which a worker counts as lost, and losses after which that is an error."""
+    """Limits for the silence of a worker, after which it counts as lost, and for losses, after which an error is raised."""
 
     start: float = 300.0
-    """[s] until its first reply, waiting for room on a node included."""
+    """[s] until the first reply of a worker, including the wait for room on a node."""
     answer: float = 600.0
-    """[s] until each other; then it counts as hung and is replaced."""
+    """[s] until each later reply; after that the worker counts as hung and is replaced."""
     losses: int = 3
-    """Workers lost at one place in a row, without a reply in between, until it is an error."""
+    """Workers lost at one place in a row, without a reply in between, that raise an error."""
     counts_start: bool = False
-    """True if one that was silent for `start` counts as lost: it does not wait for room."""
+    """True if a worker that is silent for `start` counts as lost, because it does not wait for room."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Treatment of lost workers of a kind."""
+    """How the loss of workers is handled."""
 
     error: type[RoboRLError] = WorkerFailed
-    """Raised if one is lost repeatedly."""
+    """Error that is raised if workers are lost repeatedly."""
     fix: str = "look whether it runs here, without --ray; the logs of a node are in its /tmp/ray/session_latest/logs"
     consequence: str = ""
     """Consequence of a replacement, in words."""
     retried: Sequence[str] = ()
-    """Names of errors after which the worker is replaced, because another one may not meet them; "" for foreign errors."""
+    """Names of errors after which a worker is replaced, because another worker may not meet them; "" for any foreign error."""
 
 
 USUAL = Timeouts()
 
 
 class Reply(NamedTuple):
-    """Reply of the worker at a place."""
+    """Reply of one worker."""
 
     place: int
+    """Number of the worker."""
     name: str
     raw: bytes | None
-    """None if the worker and its requests were lost; its successor at that place waits for a request."""
+    """Reply; None if the worker was lost together with its requests, and its replacement waits for a request."""
 
     @property
     def content(self) -> bytes:
-        """Bytes that its object returned; raises the object's error."""
+        """Bytes that the worker's object returned; raises the object's error."""
         assert self.raw is not None
         return content_of(self.name, self.raw)
 
@@ -94,7 +98,7 @@ class _Place:
 
 
 class Workers:
-    """One worker at each place; started at the first request."""
+    """A fixed number of workers, each at its own place; they are started at the first request."""
 
     def __init__(
         self,
@@ -107,7 +111,17 @@ class Workers:
         kind: Kind = Kind(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """setup: of a worker that starts at a place. names: one for each place. say: prints that a worker is replaced."""
+        """Store how to start workers.
+
+        Args:
+            engine: Starts the workers.
+            setup: Returns the setup of the worker at a place.
+            names: Name of the worker at each place.
+            say: Called with messages for the user about replacements.
+            timeouts: Limits for silence and losses.
+            kind: How losses are handled.
+            clock: Clock [s].
+        """
         self._engine, self._setup, self._names, self._say = engine, setup, names, say
         self._timeouts, self._kind, self._clock = timeouts, kind, clock
         self._places: list[_Place] = []
@@ -116,15 +130,15 @@ class Workers:
 
     @property
     def idle(self) -> list[int]:
-        """Places of the workers that have replied, and have no open request."""
+        """Places of workers that have replied and have no open request."""
         return [index for index, place in enumerate(self._places) if place.has_replied and not place.open]
 
     def open(self, index: int) -> int:
-        """Return the number of requests to a place that are not answered yet."""
+        """Return the number of open requests of the worker at place `index`."""
         return self._places[index].open if self._places else 0
 
     def ask(self, index: int, method: str = "", *contents: bytes) -> None:
-        """Call a method of a worker, or only start it."""
+        """Call a method of the worker at place `index`; without a method only start it."""
         if not self._places:
             self._places = [self._start(place) for place in range(len(self._names))]
         place = self._places[index]
@@ -134,9 +148,9 @@ class Workers:
         place.worker.ask(method, *contents)
 
     def next(self, timeout: float) -> Reply | None:
-        """Return the next reply of any worker, None if there is none in `timeout` [s]; lost workers are replaced.
+        """Return the next reply of any worker, None if there is none within `timeout` [s]; lost workers are replaced.
 
-        Raises the error of its kind if workers are lost repeatedly.
+        Raises `Kind.error` if workers are lost repeatedly.
         """
         for index, place in enumerate(self._places):
             allowed = self._timeouts.answer if place.has_replied else self._timeouts.start
@@ -157,7 +171,7 @@ class Workers:
         return Reply(index, self._names[index], reply)
 
     def close(self) -> None:
-        """End all of them."""
+        """End all workers."""
         places, self._places = self._places, []
         for place in places:
             place.worker.stop()

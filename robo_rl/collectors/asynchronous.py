@@ -1,7 +1,7 @@
-"""Off-policy training with asynchronous collectors: each acts on its own, the learner learns from arrived segments.
+"""Off-policy training with asynchronous collectors: they act without waiting; the learner learns from arrived segments.
 
-The learner takes segments step by step in their order of arrival, with as many updates for each as in one process.
-They are on disk before that, so that its state follows from its checkpoint and the log.
+The learner takes the steps of segments in the order of arrival, with as many updates per step as in one process. Segments are
+written to disk first, so that the state of the learner follows from its checkpoint and the log.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ TICK = 0.5  # [s] between two looks for collectors that hang
 
 @dataclass(frozen=True)
 class Pace:
-    """Steps that collectors may run ahead of the learner."""
+    """Limits on how far collectors may run ahead of the learner."""
 
     segment: int = 32
-    """Most steps that are sent at once."""
+    """Largest number of steps that a collector sends at once, 1 or more."""
     requests: int = 2
-    """Open requests to a collector, so that it need not wait for the next one."""
+    """Open requests per collector, so that a collector need not wait for the next one; 1 or more."""
     every: int = 10
-    """Steps that are learnt from between two versions of the parameters, as between two processes at a robot."""
+    """Steps learned from between two versions of the parameters, 1 or more."""
     most_stale: int = 0
-    """Steps that may be learnt from between the parameters that chose an action, and learning from it, `every` not
-    counted; 0 for two segments for each request that may be open."""
+    """Largest number of steps that may be learned from between the choice of an action and learning from it, without counting
+    `every`; at least 2 * segment. 0 for two segments per request that may be open."""
 
     def __post_init__(self) -> None:
         positive = ("segment", "requests", "every")
@@ -48,16 +48,17 @@ class Pace:
         require_allowed(self, {"most_stale": (self.most_stale == 0 or self.most_stale >= least, f"{least} or more, or 0")})
 
     def ahead(self, collectors: int) -> int:
-        """Return the largest number of requested steps without an update yet, and the largest age of an open request."""
+        """Return the limit [steps] for requested steps that are not yet learned from, and for the age of an open request."""
         return (self.most_stale or 2 * self.segment * self.requests * collectors) // 2
 
 
 class CollectedSteps:
-    """Steps of collectors, segment by segment in their order of arrival, with parameters of bounded age.
+    """Source of steps that takes the segments of collectors in the order of arrival, with parameters of bounded age.
 
-    A request names the parameters for a segment. None is sent while `Pace.ahead` steps are not learnt from,
-    nor while an open one is older than that: the fast wait for the slow (Ho et al. 2013, "More Effective Distributed ML via a
-    Stale Synchronous Parallel Parameter Server"). Hence parameters are never older than Pace.most_stale + Pace.every.
+    A request names the parameters for a segment. No request is sent while `Pace.ahead` requested steps are not yet learned
+    from, or while an open request is older than that: fast collectors wait for slow ones (Ho et al. 2013, "More Effective
+    Distributed ML via a Stale Synchronous Parallel Parameter Server"). Hence parameters are never older than Pace.most_stale +
+    Pace.every steps.
     """
 
     replays, stride = True, 1
@@ -79,7 +80,7 @@ class CollectedSteps:
         """Largest age so far, in steps, of the parameters behind a step when it was learnt from."""
 
     def step(self, sink: StepSink) -> Transition:
-        """Store arrived segments, requests more within the limits, and wait if no step is available."""
+        """Store arrived segments, send requests within the limits, and return the next step, waiting if there is none."""
         self._receive(0.0)
         self._send_requests()
         while not self._steps:
@@ -93,7 +94,7 @@ class CollectedSteps:
         return self._steps.popleft()
 
     def report(self, observer: TrainingObserver) -> bool:
-        """Report the episode that ended with the newest step, as its collector sent it."""
+        """Report the episode that ended with the newest step, as its collector summarised it."""
         if self._steps or self._segment is None or (end := self._segment.end) is None:
             return False
         self.episodes += 1
@@ -134,7 +135,7 @@ class CollectedSteps:
         return sum(map(sum, self._requested)) + len(self._steps) + sum(map(len, self._waiting))
 
     def _send_requests(self) -> None:
-        """Ask those that have the fewest open requests, as long as that is allowed."""
+        """Send requests to the collectors with the fewest open requests, as long as the limits allow."""
         pool, limit = self.pool, self._pace.ahead(self.pool.count)
         while pool.oldest is None or self.taken - pool.oldest <= limit:
             index, ahead = min(range(pool.count), key=pool.open), self._ahead
@@ -157,17 +158,17 @@ class CollectedSteps:
         self._steps.extend(segment.transitions())
 
     def state_dict(self) -> StateDict:
-        """Return counters; steps without an update yet are in the log."""
+        """Return the counters; steps that are not yet learned from are in the log."""
         return {"episodes": self.episodes, "births": self.pool.births, "running": self._running, "stalest": self.stalest}
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
-        """Restore the counters; `go_on` follows."""
+        """Restore the counters; call `go_on` afterwards."""
         self.taken, self.episodes = int(state["step"]), int(state["episodes"])
         self._running, self.stalest, self.pool.births = int(state["running"]), int(state["stalest"]), int(state["births"])
         return "warm"
 
     def go_on(self) -> bool:
-        """Read the log after the present step; return False if it has no step at all."""
+        """Read the log after the present step; return False if there is no step at all."""
         for before, segment in self._log.since(self.taken):
             self.pool.births = max(self.pool.births, segment.birth + 1)
             if before < self.taken:
@@ -179,7 +180,7 @@ class CollectedSteps:
 
 
 class AsynchronousTraining(OnlineTraining[CollectedSteps]):
-    """Off-policy training whose collectors act; equals a training in one process from the same steps."""
+    """Off-policy training whose steps come from collectors; equal to a training in one process from the same steps."""
 
     def __init__(
         self,
@@ -204,14 +205,14 @@ class AsynchronousTraining(OnlineTraining[CollectedSteps]):
             self._log.close()
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
-        """Write a checkpoint, and remove the log from before the oldest kept checkpoint."""
+        """Write a checkpoint, and delete the log before the oldest kept checkpoint."""
         save_checkpoint(self._checkpoints, Checkpoint(step, parts))
         self._log.forget(min(checkpoint_steps(self._checkpoints)))
 
     def go_on(self, state: StateDict | None) -> None:
         """Restore a checkpoint, if there is one, and the log after it.
 
-        Collectors begin new episodes: warm, if there was any step.
+        Collectors begin new episodes, so that the resume is "warm" if there was any step.
         """
         if state is not None:
             self.load_state_dict(state)

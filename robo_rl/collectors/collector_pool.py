@@ -1,4 +1,4 @@
-"""Pool of collectors: requests carry the newest parameters; replaced if they die or hang."""
+"""Pool of collectors: sends requests with the newest parameters, and replaces collectors that die or hang."""
 
 from __future__ import annotations
 
@@ -23,35 +23,42 @@ KIND = Kind(
 
 
 class Collector(ABC):
-    """Acts in environments of its own by the parameters that it receives; a Host (robo_rl.cluster.host) runs it."""
+    """Acts in its own environments with the parameters that it receives; runs inside a Host (robo_rl.cluster.host)."""
 
     @abstractmethod
     def load_parameters(self, parameters: StateDict) -> None:
-        """Act with these from now on."""
+        """Act with these parameters from now on."""
 
     @abstractmethod
     def handle(self, request: StateDict) -> StateDict:
-        """Carry out a request and return its result."""
+        """Carry out a request, and return its result."""
 
     def answer(self, request: bytes, parameters: bytes | None = None) -> bytes:
-        """Return the packed answer to a packed request; parameters: newer ones."""
+        """Return the packed answer to a packed request.
+
+        parameters: packed newer parameters to load first; None to keep the present ones.
+        """
         if parameters is not None:
             self.load_parameters(unpacked(parameters))
         return packed(self.handle(unpacked(request)))
 
 
 class CollectorAnswer(NamedTuple):
-    """Answer of the collector at a place."""
+    """Answer of one collector."""
 
     place: int
+    """Number of the collector in the pool."""
     content: StateDict | None
-    """None if the collector was lost, with all its requests; a new one at its place waits for a request."""
+    """Answer; None if the collector was lost together with its requests, and its replacement waits for a request."""
     raw: bytes = b""
     """`content`, packed."""
 
 
 class CollectorPool:
-    """Collectors that all have the same job. Each has a place, its `index`, and a `birth` that no other collector has."""
+    """Collectors with the same job.
+
+    Each has a number, its `index`, and a `birth` that no other collector of the training has.
+    """
 
     def __init__(
         self,
@@ -86,19 +93,19 @@ class CollectorPool:
 
     @property
     def oldest(self) -> int | None:
-        """Oldest version of parameters that an open request was sent with; None if no request is open."""
+        """Oldest version of the parameters among the open requests; None if no request is open."""
         return min((version for asked in self._open_versions for version in asked), default=None)
 
     def publish(self, version: int, parameters: StateDict) -> None:
-        """Set the parameters that later requests are answered with; each collector is sent them once."""
+        """Set the parameters for later requests; each collector gets them once."""
         self._version, self._parameters = version, packed(parameters)
 
     def open(self, index: int) -> int:
-        """Return the number of requests to a place that have no answer yet."""
+        """Return the number of open requests of collector `index`."""
         return len(self._open_versions[index])
 
     def ask(self, index: int, request: StateDict) -> None:
-        """Send a request to the collector at a place; the first request starts all collectors."""
+        """Send a request to collector `index`; the first request starts all collectors."""
         newer = [] if self._sent[index] == self._version else [self._parameters]
         self._workers.ask(index, "answer", packed(request | {"version": self._version}), *newer)
         self._open_versions[index].append(self._version)

@@ -1,6 +1,6 @@
-"""A part of the environments of an on-policy training, acted in for a whole rollout at a time.
+"""Collectors of an on-policy training: each acts in a part of its environments, for a whole rollout at a time.
 
-T steps, N environments of the training, n of one collector; `first` is the place of its first one among the N.
+T steps; N environments of the training, n of them in one collector, the first of which has number `first`.
 """
 
 from __future__ import annotations
@@ -24,32 +24,36 @@ BLOCK = 16  # rows that a policy sees at once
 
 
 class VectorPolicy(TransferablePolicy, Protocol):
-    """Acts in many environments at once."""
+    """Policy that acts in many environments at once, with one random generator per environment."""
 
     def draw(self, observations: Mapping[str, Array], generators: Mapping[int, np.random.Generator]) -> Array:
-        """Return actions of the rows of observations that have a generator, as drawn with it.
+        """Return sampled actions for the rows of the observations that have a generator.
 
-        No action depends on the observations in other rows.
+        An action depends on its own row only.
+
+        Args:
+            observations: name -> (n, ...).
+            generators: Row -> generator of its environment.
         """
 
     def executed(self, actions: Array) -> Array:
-        """Return drawn actions as the environments accept them."""
+        """Return sampled actions in the form that the environments accept."""
 
 
 @runtime_checkable
 class CollectedLearner(OnPolicyLearner, Protocol):
-    """On-policy learner from rollouts of other processes with its parameters."""
+    """On-policy learner that learns from rollouts which other processes collect with its parameters."""
 
     @property
     def policy(self) -> VectorPolicy:
         """The policy being trained."""
 
     def add_rollout(self, rollout: CollectedRollout) -> None:
-        """Store a whole rollout acted with the present policy; `update` learns from it."""
+        """Store a whole rollout collected with the present policy; `update` learns from it."""
 
 
 class RolloutCollector(Collector):
-    """Acts in n of the environments of a training."""
+    """Collector that acts in n of the environments of an on-policy training."""
 
     def __init__(self, environments: Environments, policy: VectorPolicy, *, seed: int, first: int) -> None:
         self._policy, self._seed, self._first = policy, seed, first
@@ -61,11 +65,14 @@ class RolloutCollector(Collector):
 
     @override
     def handle(self, request: StateDict) -> StateDict:
-        """Collect a rollout, or saves or restores the environments."""
+        """Collect a rollout, save the environments or restore them, as request["do"] says."""
         return {"rollout": self._rollout, "save": self._save, "restore": self._restore}[request["do"]](request)
 
     def _rollout(self, request: StateDict) -> StateDict:
-        """Random numbers follow from seed, step and environment alone: collected again after a loss, they are the same."""
+        """Collect a rollout.
+
+        Its random numbers depend only on seed, step and environment, so that it can be repeated after a loss.
+        """
         begins = not self._playing.is_under_way
         if begins:
             self._begin(request["step"])
@@ -85,7 +92,7 @@ class RolloutCollector(Collector):
         self._playing.begin([episode_seed(self._seed, step + self._first + index) for index in range(len(self._playing))])
 
     def _save(self, request: StateDict) -> StateDict:
-        """Return the state of the environments; None if they have none to be restored from."""
+        """Return the state of the environments; None if they cannot be saved."""
         playing = self._playing.state_dict()
         return {"state": None if playing["state"] is None else {"playing": playing, "reports": self._reports.state_dict()}}
 
@@ -98,10 +105,10 @@ class RolloutCollector(Collector):
 def draw_actions(
     policy: VectorPolicy, observations: Mapping[str, Array], generators: Sequence[np.random.Generator], first: int
 ) -> Array:
-    """Return actions (n, ...) as drawn in environments from number `first` on, each with its own generator.
+    """Return sampled actions (n, ...) for the environments from number `first` on, each with its own generator.
 
-    Every row has a fixed place in a block of BLOCK rows, because a product of matrices of another shape rounds otherwise. So no
-    bit depends on how the environments are shared out, if nothing but vectors is read.
+    Every environment has a fixed row in a block of BLOCK rows, because matrix products of another shape round differently. So
+    the actions do not depend on how the environments are divided among collectors, if the policy reads only vectors.
     """
     numbers = np.arange(first, first + len(generators))
     found = []
@@ -116,7 +123,7 @@ def draw_actions(
 
 
 class _PackedSteps:
-    """Outcome of the steps so far; also observes the episodes that end."""
+    """Steps of a rollout so far; also the observer of the episodes that end in it."""
 
     def __init__(self) -> None:
         self.observations: list[Mapping[str, Array]] = []

@@ -1,8 +1,8 @@
-"""Log of segments in their order of arrival, on disk before they are learnt from: a killed learner loses none.
+"""Log of segments on disk, in the order of arrival, written before they are learned from: a killed learner loses none.
 
-    collected/0000000000.log  0000012000.log      named by the steps before, a new one after each checkpoint
+    collected/0000000000.log  0000012000.log      named by the steps before them; a new file after each checkpoint
 
-Each record of a log (robo_rl.system.framed_log) is a segment as it was sent.
+Each record of a file (robo_rl.system.framed_log) is a segment as it was sent.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ SUFFIX = ".log"
 
 
 class SegmentLog:
-    """Log of segments, written and read by one process; continues after the last whole segment of an earlier process."""
+    """Log of segments, written and read by one process; continues after the last complete segment of an earlier process."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        """step: of the restored checkpoint, for a log that lost its steps in a power cut."""
+        """Open the log in `folder`.
+
+        step: step of the restored checkpoint, in case a power failure removed steps from the log.
+        """
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         last = self._files()[-1:]
@@ -32,7 +35,7 @@ class SegmentLog:
         self._log: FramedLog | None = None
 
     def add(self, segment: bytes, steps: int) -> None:
-        """Write a packed segment of that many steps; once this has returned, it is not lost. Raises RunError."""
+        """Write a packed segment of `steps` steps durably; raises RunError if the disk is full."""
         try:
             if self._log is None:
                 self._log = FramedLog(self._folder / f"{self.steps:010d}{SUFFIX}")
@@ -44,7 +47,7 @@ class SegmentLog:
         self.steps += steps
 
     def since(self, step: int) -> Iterator[tuple[int, Segment]]:
-        """Yield the segments that end after that step, each with the number of steps before it."""
+        """Yield (number of steps before it, segment) for each segment that ends after step `step`."""
         for path in self._files():
             before = int(path.stem)
             for segment in _segments(path):
@@ -53,14 +56,14 @@ class SegmentLog:
                 before += len(segment)
 
     def forget(self, step: int) -> None:
-        """Begin a new file, and remove those that end at that step or before: no learner resumes from them."""
+        """Start a new file, and delete files that end at step `step` or before, from which no learner resumes."""
         self.close()
         for path, following in pairwise(self._files()):
             if int(following.stem) <= step:
                 path.unlink()
 
     def close(self) -> None:
-        """End writing."""
+        """Close the file."""
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -70,5 +73,5 @@ class SegmentLog:
 
 
 def _segments(path: Path) -> Iterator[Segment]:
-    """Yield the whole segments of a file, up to the first that is torn."""
+    """Yield the complete segments of a file, up to the first torn one."""
     return (Segment(unpacked(content)) for content in read_records(path))

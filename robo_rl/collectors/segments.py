@@ -1,4 +1,4 @@
-"""Segments of episodes of one environment, sent to off-policy learners. T steps."""
+"""Segments: steps of one episode, which collectors send to off-policy learners."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPISODES = 10**6  # more than one collector ever begins: the seeds of the next o
 
 
 class SegmentCollector(Collector):
-    """Acts in one environment, episode after episode."""
+    """Collector that acts in one environment, episode after episode."""
 
     def __init__(
         self,
@@ -35,9 +35,14 @@ class SegmentCollector(Collector):
         birth: int,
         extras: Sequence[Extra] = (),
     ) -> None:
-        """birth: number of this collector, unique in the training; determines the seeds of its episodes.
+        """Prepare the first episode.
 
-        extras: of the learner's `sampling`; their columns are sent with each step.
+        Args:
+            environment: The environment.
+            policy: Policy that receives the parameters.
+            seed: Seed of the training.
+            birth: Number of this collector, unique in the training, which determines the seeds of its episodes.
+            extras: Extras of the learner, whose columns are sent with each step.
         """
         self._extras = extras
         self._environment, self._policy, self._seed, self._birth = environment, policy, seed, birth
@@ -49,12 +54,12 @@ class SegmentCollector(Collector):
 
     @override
     def load_parameters(self, parameters: StateDict) -> None:
-        """Also in the middle of an episode."""
+        """Load parameters, also in the middle of an episode."""
         self._policy.load_parameters(parameters)
 
     @override
     def handle(self, request: StateDict) -> StateDict:
-        """Take that many steps, or fewer if an episode ends before, and return them."""
+        """Take request["steps"] steps, fewer if the episode ends before, and return them as the content of a Segment."""
         self._acts_at_random = request["is_random"]
         begins = self._rollout is None
         if self._rollout is None:
@@ -75,7 +80,7 @@ class SegmentCollector(Collector):
         return facts | {"version": request["version"], "birth": self._birth, "begins": begins, "end": self._end()}
 
     def _end(self) -> StateDict | None:
-        """Return the outcome of the episode; None while it runs."""
+        """Return the summary of the episode; None while it runs."""
         rollout = self._rollout
         if rollout is None or not rollout.done:
             return None
@@ -85,12 +90,12 @@ class SegmentCollector(Collector):
 
     @property
     def acting(self) -> Policy:
-        """Policy that acts now."""
+        """Policy that acts at present: the random or the trained one."""
         return self._random if self._acts_at_random else self._policy
 
 
 class _Acting:
-    """Acts as the last request of the collector says."""
+    """Policy that acts as the newest request of the collector says: at random or not."""
 
     def __init__(self, collector: SegmentCollector) -> None:
         self._collector = collector
@@ -117,7 +122,7 @@ def _stack(steps: list[Transition], spec: EnvironmentSpec) -> StateDict:
 
 @dataclass(frozen=True)
 class Segment:
-    """Steps of one episode, as they were sent."""
+    """Consecutive steps of one episode, as they were sent."""
 
     content: StateDict
 
@@ -126,32 +131,35 @@ class Segment:
 
     @property
     def version(self) -> int:
-        """Of the parameters that acted: the steps that were learnt from for them."""
+        """Version of the parameters that acted: number of steps from which they were learned."""
         return int(self.content["version"])
 
     @property
     def birth(self) -> int:
-        """Of its collector."""
+        """Number of the collector, unique in the training."""
         return int(self.content["birth"])
 
     @property
     def observation(self) -> Observation:
-        """The first observation."""
+        """Observation before the first step."""
         return {name: values[0] for name, values in self.content["observations"].items()}
 
     @property
     def begins(self) -> bool:
-        """True if an episode begins with it."""
+        """True if the episode begins with this segment."""
         return bool(self.content["begins"])
 
     @property
     def end(self) -> StateDict | None:
-        """Return, length, success, costs and stop reason of the episode that ends with it, and whether it terminated."""
+        """Summary of the episode if it ends with this segment: return, length, success, costs, stop reason, termination.
+
+        Else None.
+        """
         end: StateDict | None = self.content["end"]
         return end
 
     def transitions(self) -> Iterator[Transition]:
-        """Yield the steps."""
+        """Yield the steps as transitions."""
         observations, actions = self.content["observations"], self.content["actions"]
         for step, reward in enumerate(self.content["rewards"]):
             end = self.end if step == len(self) - 1 else None

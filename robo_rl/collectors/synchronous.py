@@ -1,7 +1,7 @@
-"""On-policy training with synchronous collectors: each rollout with the newest parameters.
+"""On-policy training with synchronous collectors: every rollout is collected with the newest parameters.
 
-A collector acts with the parameters that it has, those of the last update, for a whole rollout. Observations are scaled
-by the moments of the rollouts before.
+A collector keeps its parameters, those of the last update, for a whole rollout. Observations are normalised by the moments of
+the rollouts before.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ TICK = 0.5  # [s] between two checks for collectors that hang
 
 
 class SynchronousTraining(Stateful):
-    """On-policy training with any number of collectors; never takes more than `steps`.
+    """On-policy training with any number of collectors; takes at most `steps` environment steps.
 
-    A collector that is lost is replaced; its environments begin new episodes, and its part of the rollout is collected again.
+    A lost collector is replaced; its environments begin new episodes, and its part of the rollout is collected again.
     """
 
     def __init__(self, learner: CollectedLearner, pool: CollectorPool, config: OnPolicyConfig, *, steps: int) -> None:
@@ -46,7 +46,7 @@ class SynchronousTraining(Stateful):
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Train from the present step to the last; the last rollout has the remaining steps."""
+        """Train from the present step to the last step; the last rollout has the remaining steps."""
         time = self.stopwatch.time
         self.stopwatch.start()
         while (length := min(self._rollout_steps, (self.steps - self.step) // self._environments)) > 0:
@@ -63,7 +63,7 @@ class SynchronousTraining(Stateful):
         return {"collect/collectors": float(self.pool.count), "collect/lost": float(self.pool.losses), "collect/staleness": 0.0}
 
     def _collect(self, length: int) -> list[StateDict]:
-        """Return the parts of a rollout of `length` steps of each environment, in the order of the environments."""
+        """Return the parts of a rollout of `length` steps, in the order of the environments."""
         self.pool.publish(self.step, self.learner.policy.parameters())
         self._restore()
         wanted = {"do": "rollout", "step": self.step, "steps": length}
@@ -77,13 +77,16 @@ class SynchronousTraining(Stateful):
         self._restored = {}
 
     def _request_all(self, request: StateDict) -> dict[int, Any]:
-        """Return the answers of all collectors to a request; a replacement gets it again."""
+        """Return the answers of all collectors to a request; the replacement of a lost collector gets it again."""
         for index in range(self.pool.count):
             self.pool.ask(index, request)
         return self._answers(set(range(self.pool.count)), request)
 
     def _answers(self, places: set[int], again: StateDict | None) -> dict[int, StateDict | None]:
-        """Return the answers of places; the successor of a lost collector gets `again`; if that is None the answer is None."""
+        """Return the answers of the collectors in `places`.
+
+        again: request for the replacement of a lost collector; None to return None as its answer.
+        """
         found: dict[int, StateDict | None] = {}
         while places - set(found):
             reply = self.pool.next(TICK)
@@ -116,7 +119,7 @@ class SynchronousTraining(Stateful):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore a training; `resumed` is "exact" if its environments continue as they were."""
+        """Restore a training; `resumed` is "exact" if its environments continue their episodes."""
         training, environments = state["training"], state["environments"]
         self.learner.load_state_dict(state["learner"])
         self.step = int(training["step"])

@@ -1,4 +1,4 @@
-"""Conformance suites: one rule after the other, for any implementation."""
+"""Conformance suites: checks of rules that every implementation of a protocol must keep."""
 
 from robo_rl.conformance.environments import (
     actions_at_the_limits_are_accepted,

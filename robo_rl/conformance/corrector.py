@@ -1,4 +1,4 @@
-"""A scripted person for `check_training`: takes over in the same steps of every episode."""
+"""A scripted person for `check_training`, who takes over in the same steps of every episode."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from robo_rl.spec.environment import Observation
 from robo_rl.types import ActionSource, Array, StateDict
 
 CORRECTED = 2, 3
-"""Steps of an episode, from 1 on, that the person commands."""
+"""Steps of an episode, from 1, that the person commands."""
 COMMAND = 0.5
-"""Each element of a command."""
+"""Value of each element of a command."""
 
 
 class Corrector(Stateful):
-    """Commands the same continuous action in two steps of each episode (robo_rl.rollout.intervention.Human)."""
+    """Scripted person (robo_rl.rollout.intervention.Human): commands one continuous action in two steps of each episode."""
 
     source = ActionSource.HUMAN
 
@@ -23,11 +23,11 @@ class Corrector(Stateful):
         self._step = 0
 
     def reset(self) -> None:
-        """Another episode begins."""
+        """Prepare for a new episode."""
         self._step = 0
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
-        """Return the command in the steps that are corrected, else None."""
+        """Return the command in the corrected steps, else None."""
         self._step += 1
         return np.full_like(proposed, COMMAND) if self._step in CORRECTED else None
 

@@ -1,4 +1,4 @@
-"""One suite of checks per protocol, for every implementation: ours and third parties'.
+"""Conformance suite of environments, built in or third party.
 
     from robo_rl.conformance.environments import check_environment
     check_environment(lambda: MyEnvironment())          # raises ConformanceFailure, which names the broken rule
@@ -8,7 +8,8 @@ With pytest, one row of a table is one test per rule:
     @pytest.mark.parametrize("check", ENVIRONMENT_CHECKS, ids=lambda check: check.__name__)
     def test_my_environment(check): check(MyEnvironment)
 
-An environment that is simulated by MuJoCo shows its state as the attribute `data`; the rule about divergence needs it.
+Each check makes its own environments and raises ConformanceFailure if the rule is broken. The rule about divergence needs the
+state of a MuJoCo environment in its attribute `data`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Make = Callable[[], Environment]
 EnvironmentCheck = Callable[[Make], None]
 
 _STEPS = 12
-"""Steps of the short episodes; long enough for two resets' worth of differences to show."""
+"""Steps of the short episodes."""
 
 
 def check_environment(make: Make) -> None:
@@ -43,7 +44,7 @@ def check_environment(make: Make) -> None:
 
 
 def spaces_derive_from_spec(make: Make) -> None:
-    """Both spaces are the spec's, and the spec survives JSON."""
+    """Require that both spaces are those of the spec, and that the spec survives JSON."""
     with _rule(make, spaces_derive_from_spec) as (environment, spec, require):
         require(environment.observation_space == spec.observation.space, "the observation space is not the spec's")
         require(environment.action_space == spec.action.space, "the action space is not the spec's")
@@ -52,14 +53,14 @@ def spaces_derive_from_spec(make: Make) -> None:
 
 
 def specs_of_two_instances_agree(make: Make) -> None:
-    """The fingerprint depends on how an environment was made, not on chance."""
+    """Require that two environments made alike have the same fingerprint."""
     with _rule(make, specs_of_two_instances_agree) as (_, spec, require), contextlib.closing(make()) as other:
         difference = spec.differences(specification(other))
         require(not difference, "two instances made alike have different specs", got=difference)
 
 
 def observations_match_spec(make: Make) -> None:
-    """Keys, shapes, types, finiteness and limits hold after the reset and after every step."""
+    """Require right keys, shapes, types, finite numbers and limits after the reset and after every step."""
     with _rule(make, observations_match_spec) as (environment, spec, require):
         for step in _episode(environment, seed=0, steps=_STEPS):
             try:
@@ -72,7 +73,7 @@ def observations_match_spec(make: Make) -> None:
 
 
 def reset_depends_on_seed_alone(make: Make) -> None:
-    """The same seed gives the same first observation, in a fresh instance and after another episode."""
+    """Require that the same seed gives the same first observation, in a fresh instance and after another episode."""
     with _rule(make, reset_depends_on_seed_alone) as (environment, _, require), contextlib.closing(make()) as used:
         list(_episode(used, seed=1, steps=_STEPS))
         used.reset()
@@ -84,7 +85,7 @@ def reset_depends_on_seed_alone(make: Make) -> None:
 
 
 def episode_replays(make: Make) -> None:
-    """The same seed and actions give the same observations, rewards and ends, bit for bit."""
+    """Require that the same seed and actions give the same observations, rewards and ends, bit for bit."""
     with _rule(make, episode_replays) as (environment, _, require), contextlib.closing(make()) as used:
         list(_episode(used, seed=1, steps=_STEPS))
         pairs = zip(_episode(environment, seed=3, steps=_STEPS), _episode(used, seed=3, steps=_STEPS), strict=True)
@@ -96,7 +97,7 @@ def episode_replays(make: Make) -> None:
 
 
 def rewards_are_finite_numbers(make: Make) -> None:
-    """Each reward is one finite number."""
+    """Require that each reward is one finite number."""
     with _rule(make, rewards_are_finite_numbers) as (environment, _, require):
         for step in _episode(environment, seed=0, steps=_STEPS):
             finite = isinstance(step.reward, float | int | np.floating) and bool(np.isfinite(step.reward))
@@ -104,7 +105,7 @@ def rewards_are_finite_numbers(make: Make) -> None:
 
 
 def info_has_right_types(make: Make) -> None:
-    """The keys of `info` that we know have the types that everything else expects."""
+    """Require that the known keys of `info` have the right types."""
     with _rule(make, info_has_right_types) as (environment, _, require):
         declared = {measure.name for measure in measures_of(environment)}
         for step in _episode(environment, seed=0, steps=_STEPS):
@@ -121,7 +122,7 @@ def info_has_right_types(make: Make) -> None:
 
 
 def episodes_end_for_one_reason(make: Make) -> None:
-    """An episode ends terminated or truncated, never both, says why, and never outlives the time limit."""
+    """Require that an episode ends terminated or truncated, never both, gives a stop reason, and keeps the time limit."""
     with _rule(make, episodes_end_for_one_reason) as (environment, spec, require):
         limit = spec.max_steps
         for count, step in enumerate(_episode(environment, seed=0, steps=(limit or 100) + 1)):
@@ -138,7 +139,7 @@ def episodes_end_for_one_reason(make: Make) -> None:
 
 
 def actions_at_the_limits_are_accepted(make: Make) -> None:
-    """Every corner value, and every choice, is a legal action."""
+    """Require that every corner value of the action range, or every choice, is accepted."""
     with _rule(make, actions_at_the_limits_are_accepted) as (environment, spec, require):
         action = spec.action
         zeros = np.zeros(action.shape, np.float32)
@@ -150,7 +151,7 @@ def actions_at_the_limits_are_accepted(make: Make) -> None:
 
 
 def wrong_actions_are_refused(make: Make) -> None:
-    """NaN, a wrong shape and an unknown choice raise InvalidAction, and the episode can go on."""
+    """Require that NaN, a wrong shape and an unknown choice raise InvalidAction, and that the episode can go on afterwards."""
     with _rule(make, wrong_actions_are_refused) as (environment, spec, require):
         environment.reset(seed=0)
         size = spec.action.size
@@ -170,7 +171,7 @@ def wrong_actions_are_refused(make: Make) -> None:
 
 
 def observations_are_not_shared(make: Make) -> None:
-    """Writing into a returned observation changes no later one."""
+    """Require that writing into a returned observation changes no later one."""
     with _rule(make, observations_are_not_shared) as (environment, spec, require), contextlib.closing(make()) as spoilt:
         observation, _ = environment.reset(seed=0)
         other, _ = spoilt.reset(seed=0)
@@ -185,7 +186,7 @@ def observations_are_not_shared(make: Make) -> None:
 
 
 def arrays_are_fresh(make: Make) -> None:
-    """A later step, and a reset, writes into nothing that was returned before."""
+    """Require that a later step or reset changes no observation that was returned before."""
     with _rule(make, arrays_are_fresh) as (environment, _, require):
         returned: list[tuple[dict[str, Array], dict[str, Array]]] = []
         for steps in (_STEPS, 1):  # the second episode begins with a reset after the steps of the first
@@ -197,7 +198,7 @@ def arrays_are_fresh(make: Make) -> None:
 
 
 def closing_twice_is_harmless(make: Make) -> None:
-    """close() may come before the first reset, and again."""
+    """Require that close() raises nothing before the first reset, and when it is called twice."""
     with _rule(make, closing_twice_is_harmless) as (environment, _, _require):
         environment.reset(seed=0)
         environment.close()
@@ -207,7 +208,10 @@ def closing_twice_is_harmless(make: Make) -> None:
 
 
 def divergence_ends_the_episode(make: Make) -> None:
-    """NaN in the velocities of a MuJoCo state truncates with "sim_diverged" and finite numbers; a reset recovers."""
+    """Require that NaN in the velocities of a MuJoCo state truncates the episode, and that a reset recovers.
+
+    The stop reason must be "sim_diverged", the reward finite, and the observation the last finite one.
+    """
     with _rule(make, divergence_ends_the_episode) as (environment, spec, require):
         first = _copy(environment.reset(seed=5)[0])
         data = _mujoco_data(environment)
@@ -267,7 +271,7 @@ def _rule(make: Make, check: EnvironmentCheck) -> Iterator[tuple[Environment, En
 
 
 def _actions(spec: EnvironmentSpec, count: int) -> list[Array]:
-    """Return at least one action: the same random ones at every call, to compare two episodes."""
+    """Return at least one random action, the same ones at every call, to compare two episodes."""
     return list(spec.action.random(np.random.default_rng(0), max(count, 1)))
 
 
@@ -283,7 +287,7 @@ def _episode(environment: Environment, *, seed: int, steps: int) -> Iterator[_St
 
 
 def _mujoco_data(environment: Environment) -> Any:
-    """Return the environment's MuJoCo state, or None; `data` of itself or of its `physics`."""
+    """Return the MuJoCo state of an environment, its `data` or that of its `physics`; None if there is none."""
     inner = environment.unwrapped
     data = getattr(inner, "data", None) or getattr(getattr(inner, "physics", None), "data", None)
     return data if hasattr(data, "qvel") else None

@@ -1,4 +1,4 @@
-"""Steps that a training keeps to learn from, found wherever it keeps them, in memories of ours or of Stable-Baselines3."""
+"""Steps that a training has stored to learn from, in memories of ours or of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -19,23 +19,26 @@ _ROWS = 512  # that are drawn from a memory
 
 @dataclass(frozen=True)
 class Rows:
-    """Transitions of a memory, (B, ...), and what their observations say of them."""
+    """B transitions of a memory, and what their observations tell about them."""
 
     actions: npt.NDArray[np.floating]
-    """(B, A); one-hot of discrete ones."""
+    """(B, A) stored actions; discrete ones as one-hot vectors."""
     executed: npt.NDArray[np.floating]
-    """(B, A)"""
+    """(B, A) executed actions, from the observations"""
     terminated: npt.NDArray[np.bool_]
+    """(B,) as stored"""
     should_terminate: npt.NDArray[np.bool_]
+    """(B,) True if the task terminated, from the observations"""
     diverged: npt.NDArray[np.bool_]
+    """(B,) True if the simulation diverged, from the observations"""
     numbers: npt.NDArray[np.int64]
-    """(B,) of the step within its episode, from 1 on."""
+    """(B,) number of the step in its episode, from 1"""
     is_human: npt.NDArray[np.bool_] | None
-    """(B,) None if the memory does not tell."""
+    """(B,) True for a person's steps, as stored; None if the memory does not store it."""
 
 
 def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
-    """Return random rows of a memory: of ours, or one of Stable-Baselines3's kind."""
+    """Return random rows of a memory, ours or one of Stable-Baselines3's kind."""
     batch = memory.sample(_ROWS)
     seen = batch.next_observations
     if not isinstance(seen, Mapping):
@@ -60,7 +63,7 @@ def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
 
 
 def memories(training: Training, action: ActionSpec) -> Iterator[Any]:
-    """Yield the replay memories of steps with these actions, wherever the training keeps them."""
+    """Yield the replay memories, found anywhere inside a training, that store steps with these actions."""
     seen, waiting = set[int](), list[tuple[Any, int]]([(training, 0)])
     while waiting:
         thing, depth = waiting.pop()

@@ -1,10 +1,10 @@
-"""Checks that every learner and every policy must pass: ours and third parties'.
+"""Conformance suite of learners and policies, built in or third party.
 
     from robo_rl.conformance.learners import check_learner
     check_learner(lambda seed: MyConfig().build(spec, seed), spec, rows=256)      # raises ConformanceFailure
 
-`rows` is the size of the batches that the learner needs, sampling.batch_size * sampling.updates_per_step. A learner with
-extras passes `sampling.extras` too.
+`rows` is the number of transitions per update, sampling.batch_size * sampling.updates_per_step. For a learner with extras pass
+`sampling.extras`, too.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Episode
 
 MakeLearner = Callable[[int], Learner]
-"""Returns a fresh learner from a seed."""
+"""Function that returns a fresh learner from a seed."""
 MakeBatch = Callable[[int], Batch]
-"""Returns random data in the shape that the learner requests, from a seed."""
+"""Function that returns a random batch, in the shape that the learner requests, from a seed."""
 LearnerCheck = Callable[[MakeLearner, EnvironmentSpec, MakeBatch], None]
 
 EXTRAS: tuple[Extra, ...] = (NextActions(), ReturnsToGo(), Chunks(4))
-"""Extras that the learners of robo_policies need."""
+"""Extras that learners of robo_policies need."""
 _UPDATES = 3
 
 
@@ -47,14 +47,14 @@ def check_learner(make: MakeLearner, spec: EnvironmentSpec, rows: int, extras: S
 
 
 def batches(spec: EnvironmentSpec, rows: int, extras: Sequence[Extra] = EXTRAS) -> MakeBatch:
-    """Return a maker of random batches."""
+    """Return a function that makes random batches from a seed."""
     return lambda seed: random_batch(spec, rows, seed=seed, extras=extras)
 
 
 def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
-    """Actions are those of the spec, repeat if deterministic, are not overwritten, and depend on nothing privileged.
+    """Require that actions fit the spec, repeat if deterministic, are not overwritten later, and ignore privileged entries.
 
-    After `replan` they follow from their own observation.
+    After `replan` an action must follow from its own observation.
     """
     require = Rule(type(policy).__name__, "actions are those of the spec")
     policy.reset()
@@ -83,7 +83,7 @@ def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
 
 
 def _no_plan_outlives_replan(policy: Policy, spec: EnvironmentSpec, require: Rule) -> None:
-    """An action after one that was not executed follows from its own observation."""
+    """Require that an action after `replan` follows from its own observation."""
     if spec.action.is_discrete:  # two observations often have the same choice
         return
     first, *others = _observations(spec, 12)
@@ -101,7 +101,7 @@ def _no_plan_outlives_replan(policy: Policy, spec: EnvironmentSpec, require: Rul
 
 
 def its_policy_conforms(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """The policy acts as `check_policy` demands, before and after updates."""
+    """Require that the policy passes `check_policy`, before and after updates."""
     learner = make(0)
     check_policy(learner.policy, spec)
     _update(learner, batch_of)
@@ -109,7 +109,7 @@ def its_policy_conforms(make: MakeLearner, spec: EnvironmentSpec, batch_of: Make
 
 
 def metrics_are_floats_by_tag(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """`update` returns a dict, empty if nothing is due, of finite floats under tags such as train/critic_loss."""
+    """Require that `update` returns a dict of finite floats under tags such as train/critic_loss; it may be empty."""
     learner = make(0)
     require = Rule(type(learner).__name__, "metrics are floats by tag")
     for tag, value in learner.update(batch_of(0)).items():
@@ -118,7 +118,10 @@ def metrics_are_floats_by_tag(make: MakeLearner, spec: EnvironmentSpec, batch_of
 
 
 def seed_determines_updates(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """The same seed and batches give the same state bit for bit, independent of global generators; another seed does not."""
+    """Require that the same seed and batches give the same state bit for bit, and another seed another state.
+
+    Global random generators must not be used.
+    """
     first, second, other = (make(seed) for seed in (0, 0, 1))
     require = Rule(type(first).__name__, "seed determines updates")
     before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
@@ -131,7 +134,7 @@ def seed_determines_updates(make: MakeLearner, spec: EnvironmentSpec, batch_of: 
 
 
 def saved_state_continues_exactly(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """A learner restored from a checkpoint on disk takes the same next updates, bit for bit."""
+    """Require that a learner restored from a checkpoint on disk takes the same next updates, bit for bit."""
     learner, restored = make(0), make(1)
     require = Rule(type(learner).__name__, "saved state continues exactly")
     _update(learner, batch_of)
@@ -148,7 +151,7 @@ def saved_state_continues_exactly(make: MakeLearner, spec: EnvironmentSpec, batc
 
 
 def parameters_act_elsewhere(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """A policy rebuilt from transferred parameters acts as the original does."""
+    """Require that a policy with transferred parameters acts as the original does."""
     learner, other = make(0), make(1)
     policy, elsewhere = learner.policy, other.policy
     if not isinstance(policy, TransferablePolicy) or not isinstance(elsewhere, TransferablePolicy):
@@ -168,7 +171,7 @@ def parameters_act_elsewhere(make: MakeLearner, spec: EnvironmentSpec, batch_of:
 
 
 def update_that_is_not_finite_is_refused(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """NaN in a batch raises NonFiniteUpdate and changes nothing."""
+    """Require that NaN in a batch raises NonFiniteUpdate and changes nothing."""
     learner = make(0)
     require = Rule(type(learner).__name__, "update that is not finite is refused")
     before = copy.deepcopy(learner.state_dict())
@@ -194,7 +197,7 @@ LEARNER_CHECKS: tuple[LearnerCheck, ...] = (
 
 
 def random_batch(spec: EnvironmentSpec, rows: int, *, seed: int, extras: Sequence[Extra] = EXTRAS) -> Batch:
-    """Return steps of random episodes in the shapes and types of a spec, with these extras."""
+    """Return a batch of `rows` steps from random episodes, in the shapes and types of a spec, with these extras."""
     generator = np.random.default_rng(seed)
     episodes = [_random_episode(spec, int(length), generator) for length in generator.integers(1, 9, size=1 + rows // 4)]
     return RecordedReplay.of(spec, episodes, seed, extras=extras).sample(rows)

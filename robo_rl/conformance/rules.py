@@ -1,4 +1,4 @@
-"""Rule of a conformance suite: one failed requirement raises ConformanceFailure with its name."""
+"""Rule of a conformance suite; a failed requirement raises ConformanceFailure with the name of the rule."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ class Rule:
     subject: str
     """Name of the implementation."""
     name: str
+    """Name of the rule."""
 
     def __call__(self, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
-        """Raise ConformanceFailure unless `holds`; what: the violation in words."""
+        """Raise ConformanceFailure unless `holds`.
+
+        what: the violation in words.
+        """
         if not holds:
             raise ConformanceFailure(self.subject, self.name, what, got=got, allowed=allowed)

@@ -1,4 +1,4 @@
-"""An environment that does what a careless training loop gets wrong: the environment of `check_training`."""
+"""Environment for `check_training`, with everything that careless training loops get wrong."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _KINDS = 8  # of episodes: one diverges, of the others half terminate
 
 @dataclass
 class Outcome:
-    """One episode as its environment saw it."""
+    """Summary of one episode as its environment saw it."""
 
     length: int = 0
-    """Steps."""
+    """Number of steps."""
     episode_return: float = 0.0
     """Sum of rewards."""
     cost: float = 0.0
@@ -38,14 +38,24 @@ class Outcome:
     diverged: bool = False
     """True if its last step diverged."""
     received: list[Array] = field(default_factory=list, compare=False)
-    """Actions that the environment was given, one for each step."""
+    """Actions that the environment was given, one per step."""
 
 
 class Swerving(gymnasium.Env[Any, Any]):
-    """Episodes of five steps; observations hold the executed action, by which a stored transition can be judged."""
+    """Environment with episodes of five steps that executes another action than the given one.
+
+    Its observations hold the executed action, so that stored transitions can be checked. Success comes in step 2, a cost in
+    step 3; some episodes diverge in step 4.
+    """
 
     def __init__(self, *, is_discrete: bool = False, has_camera: bool = False, terminates: bool = True) -> None:
-        """has_camera: adds a picture to the observations. terminates: half of the episodes end by the task, not by time."""
+        """Prepare the first episode.
+
+        Args:
+            is_discrete: True for choices instead of continuous actions.
+            has_camera: True to add a picture to the observations.
+            terminates: True if half of the episodes end by termination, False if all end at the time limit.
+        """
         self.environment_spec = _spec(is_discrete, has_camera)
         self._terminates = terminates
         self.observation_space, self.action_space = self.environment_spec.observation.space, self.environment_spec.action.space
@@ -56,7 +66,7 @@ class Swerving(gymnasium.Env[Any, Any]):
         self._running, self._kind = Outcome(), 0
 
     def executed(self, action: Array) -> Array:
-        """Return the action that is executed in place of another one."""
+        """Return the action that is executed in place of `action`."""
         if self.environment_spec.action.is_discrete:
             return np.asarray((int(action) + 1) % self.environment_spec.action.size)
         return np.asarray(0.25 - 0.5 * np.asarray(action), np.float32)
@@ -92,7 +102,7 @@ class Swerving(gymnasium.Env[Any, Any]):
         return self._observe(seen), reward, terminated, (is_last and not terminated) or running.diverged, info
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> Policy:
-        """Return an expert that always proposes the same action."""
+        """Return an expert that proposes the same action in every step."""
         return _Still(self.environment_spec)
 
     def _observe(self, executed: Array) -> Observation:
@@ -110,7 +120,7 @@ class _Still:
         self.environment_spec = spec
 
     def reset(self) -> None:
-        """Nothing to forget."""
+        """Do nothing."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Return the first choice, or the middle of the range."""
@@ -129,13 +139,13 @@ def _spec(is_discrete: bool, has_camera: bool) -> EnvironmentSpec:
 
 
 class Factory:
-    """Makes environments and remembers them."""
+    """Factory of environments that keeps a list of all that it made."""
 
     def __init__(self, environment: Callable[[], Swerving]) -> None:
         self.environment, self.made = environment, list[Swerving]()
 
     def __call__(self) -> Swerving:
-        """Return another environment."""
+        """Return a new environment."""
         self.made.append(self.environment())
         return self.made[-1]
 
@@ -146,5 +156,5 @@ class Factory:
 
     @property
     def finished(self) -> list[Outcome]:
-        """Finished episodes of all environments."""
+        """Ended episodes of all environments."""
         return [outcome for each in self.made for outcome in each.finished]

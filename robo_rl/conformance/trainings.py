@@ -1,10 +1,10 @@
-"""Checks that every training loop must pass, whoever wrote it and whatever it trains.
+"""Conformance suite of training loops, built in or third party.
 
     from robo_rl.conformance.trainings import check_training
     check_training(lambda factory, steps: MyConfig().training(factory, steps=steps, seed=0), resume="warm")
 
-The loops are run in `Swerving`, an environment that does what a careless loop gets wrong: it executes another action than the
-proposed one, reports success in the middle of an episode, charges a cost once, and diverges now and then.
+The loops run in `Swerving`, an environment with everything that careless loops get wrong: it executes another action than the
+proposed one, reports success in the middle of an episode, charges a cost once, and sometimes diverges.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from robo_rl.protocols.components import Training
 from robo_rl.types import DIVERGED, Episode, Metrics, StateDict
 
 MakeTraining = Callable[[Factory, int], Training]
-"""Returns a training at step 0, given a factory of environments, which it may wrap, and the steps in them."""
+"""Function that returns a training at step 0 from a factory of environments, which it may wrap, and a number of steps."""
 TrainingCheck = Callable[["Trial"], None]
 
 
 @dataclass
 class Log:
-    """A training's observer that keeps what it is told, and the state after one of the steps."""
+    """Observer of a training that keeps what is reported, and the state of the training after one step."""
 
     keep_after: int = 0
-    """Step from which on the first state is kept."""
+    """First step after which the state is kept."""
     episodes: list[Outcome] = field(default_factory=list)
-    """As reported."""
+    """Episodes as they were reported."""
     state: StateDict | None = None
-    """State of the training, a copy."""
+    """Copy of the state of the training."""
     kept: int = 0
-    """Step of that state."""
+    """Step of the kept state."""
 
     def on_episode(
         self,
@@ -55,44 +55,44 @@ class Log:
         costs: Mapping[str, float] = MappingProxyType({}),
         place: tuple[int, int] = (0, 1),
     ) -> None:
-        """Keep a report."""
+        """Keep the report."""
         spent = costs if episode is None else {name: float(np.nansum(each)) for name, each in episode.costs.items()}
         self.episodes.append(Outcome(length, episode_return, spent.get(ZONE, np.nan), bool(success), stop_reason == DIVERGED))
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """Metrics are not judged here."""
+        """Do nothing: metrics are not checked here."""
 
     def on_step(self, step: int, training: Training) -> None:
-        """Keep a state."""
+        """Keep the state, if it is due."""
         if self.state is None and 0 < self.keep_after <= step:
             self.state, self.kept = copy.deepcopy(training.state_dict()), step
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A training that ran in swerving environments."""
+    """A training that has run in `Swerving` environments, on which the checks work."""
 
     make: MakeTraining
     factory: Factory
     training: Training
     log: Log
     steps: int
-    """Its budget in the environments."""
+    """Environment steps that the training may take."""
     updates: int
-    """Steps of the training that are none of an environment: updates from recorded episodes."""
+    """Steps of the training without an environment: updates from recorded episodes."""
     resume: Literal["exact", "warm"]
-    """Kind of resume that it declares."""
+    """Kind of resume that the training loop declares."""
     final: StateDict
     """State of the training after its last step."""
     corrected: bool = False
-    """True if `make` puts a `Corrector` in the loop."""
+    """True if `make` adds a `Corrector`."""
 
     def rule(self, check: TrainingCheck) -> Rule:
         """Return the rule of a check."""
         return Rule(type(self.training).__name__, check.__name__.replace("_", " "))
 
     def kept(self) -> Iterator[tuple[str, Rows]]:
-        """Yield the kind of each memory of single steps, and random rows of it."""
+        """Yield the class of each memory of single steps, and random rows of it."""
         spec = self.factory.made[0].environment_spec
         for memory in memories(self.training, spec.action):
             yield type(memory).__name__, rows_of(memory, spec)
@@ -107,10 +107,15 @@ def check_training(
     resume: Literal["exact", "warm"] = "exact",
     corrected: bool = False,
 ) -> None:
-    """Run a training and every check on it; raises ConformanceFailure.
+    """Run a training and every check on it; raises ConformanceFailure at the first broken rule.
 
-    steps: budget; choose it so that the last episode is cut. updates: steps that `make` adds for updates from recorded
-    episodes. resume: declared kind. corrected: True if `make` puts a `robo_rl.conformance.corrector.Corrector` in the loop.
+    Args:
+        make: Makes the training.
+        environment: Makes an environment.
+        steps: Environment steps; choose them so that the last episode is cut.
+        updates: Steps that `make` adds for updates from recorded episodes.
+        resume: Kind of resume that the training loop declares.
+        corrected: True if `make` adds a `robo_rl.conformance.corrector.Corrector`.
     """
     trial = run_trial(make, environment=environment, steps=steps, updates=updates, resume=resume, corrected=corrected)
     for check in TRAINING_CHECKS:
@@ -126,7 +131,7 @@ def run_trial(
     resume: Literal["exact", "warm"] = "exact",
     corrected: bool = False,
 ) -> Trial:
-    """Return a training that ran to its end in swerving environments."""
+    """Return a training that has run to its end; the arguments are those of `check_training`."""
     factory, log = Factory(environment), Log(keep_after=updates + steps // 2)
     training = make(factory, steps)
     training.run(log)
@@ -134,7 +139,7 @@ def run_trial(
 
 
 def executed_actions_are_learnt_from(trial: Trial) -> None:
-    """Every memory of single steps holds the executed actions, not the proposed ones."""
+    """Require that every memory of single steps holds the executed actions, not the proposed ones."""
     require = trial.rule(executed_actions_are_learnt_from)
     for memory, kept in trial.kept():
         wrong = ~np.isclose(kept.actions, kept.executed, atol=1e-6).all(-1)
@@ -147,28 +152,28 @@ def executed_actions_are_learnt_from(trial: Trial) -> None:
 
 
 def episodes_are_reported_as_they_were(trial: Trial) -> None:
-    """Each finished episode is reported once, with its length and return; one that the budget cuts is not."""
+    """Require that each ended episode is reported once, with its length and return, and that the cut last one is not."""
     require = trial.rule(episodes_are_reported_as_they_were)
     told, true = ([(each.length, round(each.episode_return, 4)) for each in some] for some in _both(trial))
     require(sorted(told) == sorted(true), "reported episodes differ from those played", got=told, allowed=true)
 
 
 def success_of_any_step_counts(trial: Trial) -> None:
-    """An episode is a success if any of its steps was."""
+    """Require that an episode is reported as a success if any of its steps was one."""
     told, true = ([each.succeeded for each in some] for some in _both(trial))
     require = trial.rule(success_of_any_step_counts)
     require(sum(told) == sum(true), "successes in the middle of an episode are lost", got=sum(told), allowed=sum(true))
 
 
 def costs_reach_the_log(trial: Trial) -> None:
-    """The sum of each constraint cost of an episode is reported."""
+    """Require that the sum of each constraint cost over an episode is reported."""
     told, true = ([each.cost for each in some] for some in _both(trial))
     require = trial.rule(costs_reach_the_log)
     require(sorted(map(str, told)) == sorted(map(str, true)), "costs differ", got=told[:9], allowed=true[:9])
 
 
 def divergence_ends_an_episode_and_teaches_nothing(trial: Trial) -> None:
-    """A diverged simulation ends the episode, by that reason, and its step is in no memory."""
+    """Require that a diverged episode is reported with this stop reason, and that its last step is in no memory."""
     require = trial.rule(divergence_ends_an_episode_and_teaches_nothing)
     told, true = (sum(each.diverged for each in some) for some in _both(trial))
     require(true > 0, "no episode diverged: take more steps", got=trial.steps)
@@ -179,7 +184,7 @@ def divergence_ends_an_episode_and_teaches_nothing(trial: Trial) -> None:
 
 
 def budget_is_kept(trial: Trial) -> None:
-    """No step beyond the budget is taken, and `step` counts those that were."""
+    """Require that no more than `steps` environment steps are taken, and that `step` counts them."""
     require = trial.rule(budget_is_kept)
     require(trial.factory.steps <= trial.steps, "the budget is exceeded", got=trial.factory.steps, allowed=trial.steps)
     counted, taken = trial.training.step, trial.factory.steps + trial.updates
@@ -187,7 +192,7 @@ def budget_is_kept(trial: Trial) -> None:
 
 
 def only_terminated_steps_end_the_bootstrap(trial: Trial) -> None:
-    """A time limit, and an episode that the budget cuts, are truncations."""
+    """Require that a time limit, and the end of the budget, are stored as truncations, not as terminations."""
     require = trial.rule(only_terminated_steps_end_the_bootstrap)
     for memory, kept in trial.kept():
         wrong = kept.terminated != kept.should_terminate
@@ -195,7 +200,7 @@ def only_terminated_steps_end_the_bootstrap(trial: Trial) -> None:
 
 
 def corrections_arrive(trial: Trial) -> None:
-    """A person's commands are what the environment gets, and their steps, and no others, are remembered as the person's."""
+    """Require that the environment gets the person's commands, and that exactly these steps are stored as the person's."""
     if not trial.corrected:
         return
     require = trial.rule(corrections_arrive)
@@ -212,7 +217,7 @@ def corrections_arrive(trial: Trial) -> None:
 
 
 def resume_keeps_its_word(trial: Trial) -> None:
-    """A restored training says "exact" or "warm" as declared, stays within the budget, and if exact ends in the same state."""
+    """Require that a restored training declares its kind of resume, keeps the budget and, if exact, ends in the same state."""
     require = trial.rule(resume_keeps_its_word)
     state = trial.log.state
     require(state is not None, "on_step was not called in the second half of the training", got=trial.steps)
@@ -244,12 +249,12 @@ TRAINING_CHECKS: tuple[TrainingCheck, ...] = (
 
 
 def _both(trial: Trial) -> tuple[list[Outcome], list[Outcome]]:
-    """Return the episodes as reported, and as they were."""
+    """Return the episodes as reported, and as they really were."""
     return trial.log.episodes, trial.factory.finished
 
 
 def _without_clocks(state: StateDict) -> StateDict:
-    """Return a state without the seconds that it took, and without monotonic times of an episode under way."""
+    """Return a state without elapsed seconds and monotonic times, which differ in every run."""
     if not isinstance(state, Mapping):
         return state
     return {name: _without_clocks(value) for name, value in state.items() if name not in ("seconds", "timestamps")}

@@ -1,10 +1,10 @@
-"""Conformance suite of vector environments, for every family: built in or third party.
+"""Conformance suite of vector environments, for every family, built in or third party.
 
     from robo_rl.conformance.vector import check_vector_environment
     check_vector_environment("my/Task-v0")              # raises ConformanceFailure, which names the broken rule
 
-The single environment is the reference: the vector environment must return the same as its `SequentialEnvironments`, to the
-bit. A batch simulated by MuJoCo shows its states as the attribute `datas`; the rule about divergence needs it.
+The single environment is the reference: the vector environment must return the same as its `SequentialEnvironments`, bit for
+bit. The rule about divergence needs the states of a MuJoCo batch in its attribute `datas`.
 """
 
 from __future__ import annotations
@@ -28,32 +28,35 @@ from robo_rl.spec.environment import EnvironmentSpec, specification
 from robo_rl.types import DIVERGED, Array
 
 Vector = Any
-"""gymnasium.vector.VectorEnv with an `environment_spec`, and optionally `state_dict` and `datas`."""
+"""gymnasium.vector.VectorEnv with an `environment_spec`, and optionally with `state_dict` and `datas`."""
 
 COUNT = 3
-"""Environments side by side: the first, the last, and one between."""
+"""Number of environments in a vector environment: the first, the last, and one between."""
 _STEPS = 12
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Task under test and its vector environments."""
+    """Environment under test."""
 
     name: str
-    """Name of the task, as `make_vector_environment` takes it."""
+    """Name of the environment, as `make_vector_environment` takes it."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Arguments of the single environment."""
 
     @contextlib.contextmanager
     def vector(self, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **arguments: Any) -> Iterator[Vector]:
-        """Make the vector environment for one check and close it afterwards."""
+        """Make the vector environment within this context, and close it afterwards.
+
+        arguments: further arguments of `make_vector_environment`.
+        """
         made = make_vector_environment(self.name, COUNT, autoreset_mode=mode, **self.arguments, **arguments)
         with contextlib.closing(made):
             yield made
 
     @contextlib.contextmanager
     def singles(self, mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> Iterator[SequentialEnvironments]:
-        """Make the single environments that it is compared with."""
+        """Make the reference, single environments stepped one by one, within this context, and close it afterwards."""
         made = SequentialEnvironments(lambda: make_environment(self.name, **self.arguments), COUNT, autoreset_mode=mode)
         with contextlib.closing(made):
             yield made
@@ -77,7 +80,7 @@ VectorCheck = Callable[[Subject], None]
 
 
 def check_vector_environment(name: str, **arguments: Any) -> None:
-    """Run every check; raises ConformanceFailure at the first broken rule."""
+    """Run every check on the environment `name`; raises ConformanceFailure at the first broken rule."""
     for check in VECTOR_CHECKS:
         check(Subject(name, arguments))
 
@@ -223,9 +226,9 @@ VECTOR_CHECKS: tuple[VectorCheck, ...] = (
 
 
 def compare(subject: Subject, rule: str, one: Vector, other: Vector, actions: Array, seed: int = 7) -> int:
-    """Steps two vector environments side by side; raises ConformanceFailure at the first bit that differs.
+    """Step two vector environments with the same actions, and return the number of episodes that ended.
 
-    actions: (T, N, *shape). Returns the number of episodes that ended.
+    actions: (T, N, *shape). Raises ConformanceFailure at the first bit that differs.
     """
     require_same(subject, rule, "after the reset", one.reset(seed=seed), other.reset(seed=seed))
     ended = 0

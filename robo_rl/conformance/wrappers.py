@@ -1,7 +1,9 @@
-"""What a wrapper of environments promises, for ours and third parties'.
+"""Conformance suite of wrappers of environments, built in or third party.
 
-from robo_rl.conformance.wrappers import check_wrapper
-check_wrapper(MyWrapper(strength=2.0), lambda: make_environment("robo/ArmReach-v0"))
+    from robo_rl.conformance.wrappers import check_wrapper
+    check_wrapper(MyWrapper(strength=2.0), lambda: make_environment("robo/ArmReach-v0"))
+
+A broken rule raises ConformanceFailure, which names it.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ KEPT: tuple[EnvironmentCheck, ...] = (
     rewards_are_finite_numbers,
     actions_at_the_limits_are_accepted,
 )
-"""Promises of an environment that a wrapper keeps."""
+"""Rules of environments that a wrapped environment must keep."""
 INTERFACE: tuple[Part, ...] = ("observation", "action")
 
 
@@ -47,7 +49,7 @@ def check_wrapper(wrapper: EnvironmentWrapper, make: Callable[[], gymnasium.Env[
 
 
 def settings_are_a_frozen_dataclass(wrapper: EnvironmentWrapper) -> None:
-    """Recipes write the settings, and `changes` names parts of a spec."""
+    """Require that the wrapper is a frozen dataclass, and that its declared attributes are consistent."""
     kind = type(wrapper)
     rule = Rule(kind.__name__, "settings are a frozen dataclass")
     parameters: Any = getattr(kind, "__dataclass_params__", None)
@@ -60,7 +62,7 @@ def settings_are_a_frozen_dataclass(wrapper: EnvironmentWrapper) -> None:
 
 
 def spec_differs_where_it_says(wrapper: EnvironmentWrapper, make: Callable[[], gymnasium.Env[Any, Any]]) -> None:
-    """The spec differs in nothing but the parts of `changes`."""
+    """Require that the wrapper changes only the parts of the spec that it declares in `changes`."""
     with contextlib.closing(make()) as bare:
         before = specification(bare)
     with contextlib.closing(wrapper.wrap(make())) as around:

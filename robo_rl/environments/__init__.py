@@ -1,1 +1,1 @@
-"""Environments: made by name, batches, stepping, relative frames."""
+"""Environments: made by name, wrapped, stepped singly or as vector environments."""

@@ -1,6 +1,6 @@
-"""Pictures of a scene with facts from the simulator's state, which a model of pictures can be fitted to.
+"""Pictures of a scene with facts from the simulator's state, to train models of pictures.
 
-N pictures, S slots, C captions, I instructions.
+Shapes: N pictures, S slots, C captions, I instructions.
 """
 
 from __future__ import annotations
@@ -15,47 +15,54 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.types import Array
 
 Pictures = npt.NDArray[np.uint8]
-"""(N, H, W, 3)"""
+"""(N, H, W, 3) uint8 RGB."""
 LEAST_CONTRAST = 5.0
-"""Standard deviation of the bytes of a picture; a camera that was not updated gives flat ones, and plausible results."""
+"""Smallest standard deviation of the bytes of a picture. A camera that was not updated delivers flat pictures, which would give
+plausible but wrong results."""
 
 HAND = "gripper"
-"""The slot of an arm's moving part."""
+"""Slot of the moving part of an arm."""
 
 
 @dataclass(frozen=True)
 class CaptionedPictures:
-    """Pictures of one scene by one camera, with facts from the simulator's state."""
+    """Pictures of one scene from one camera, with facts from the simulator's state.
+
+    Raises InvalidSetting for a nearly flat picture.
+    """
 
     environment: str
-    """Full name, such as "robo/ArmPick-v0"."""
+    """Full name of the environment, such as "robo/ArmPick-v0"."""
     camera: str
+    """Name of the camera."""
     pictures: Pictures
     firsts: npt.NDArray[np.int64]
-    """(N,) number of the first picture of the episode"""
+    """(N,) number of the first picture of the same episode"""
     slots: tuple[str, ...]
-    """Names of objects with a position; the first is the moving one, such as HAND."""
+    """Names of objects with a position; the first is the moving object, such as HAND."""
     positions: Array
-    """(N, S, 3) float32 [m]; NaN if there is no such thing"""
+    """(N, S, 3) float32 [m]; NaN if the object does not exist"""
     places: Array
-    """(N, S, 3) float32: right and down in the picture, -1 to 1 from edge to edge, and [m] away; NaN if there is none"""
+    """(N, S, 3) float32 places in the picture: to the right and down, both -1 to 1 from edge to edge, and distance from the
+    camera [m]; NaN if the object does not exist"""
     seen: npt.NDArray[np.bool_]
-    """(N, S) True if it is in the picture and nothing hides it"""
+    """(N, S) True if the object is in the picture and nothing hides it"""
     captions: tuple[str, ...]
+    """C sentences about the scene."""
     truth: npt.NDArray[np.bool_]
-    """(N, C)"""
+    """(N, C) True if the caption is true of the picture"""
     instructions: tuple[tuple[str, ...], ...]
-    """Each in all its wordings."""
+    """I instructions, each in all its wordings."""
     named: tuple[tuple[str, ...], ...]
-    """Slots of the one or two things that each names."""
+    """For each instruction the slots of the one or two objects that it names."""
     progress: Array
-    """(N, I) float32 in [0, 1]"""
+    """(N, I) float32 progress of the instruction, in [0, 1]"""
     complete: npt.NDArray[np.bool_]
-    """(N, I)"""
+    """(N, I) True if the instruction is completed"""
     recorded: str = ""
-    """Arguments with which the environment records such pictures: "cameras=[front] image_size=192"."""
+    """Arguments with which the environment records such pictures, such as "cameras=[front] image_size=192"."""
     has_task: bool = True
-    """True if the instructions of the environment's episodes are among these."""
+    """True if `instructions` include the instructions of the environment's episodes."""
 
     def __post_init__(self) -> None:
         contrast = np.array([picture.std() for picture in self.pictures])  # all at once they would be eight times as large
@@ -70,7 +77,7 @@ class CaptionedPictures:
         return len(self.pictures)
 
     def part(self, rows: slice) -> CaptionedPictures:
-        """Return some of the pictures, whole scenes of them."""
+        """Return the pictures of the slice `rows`, which must start and end between two episodes."""
         arrays = ("pictures", "positions", "places", "seen", "truth", "progress", "complete")
         chosen = {name: getattr(self, name)[rows] for name in arrays}
         start = rows.start or 0
@@ -78,9 +85,18 @@ class CaptionedPictures:
 
 
 def captioned_pictures(environment: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
-    """Return `count` pictures of (size, size) that the environment's family draws, with captions.
+    """Return `count` captioned pictures (size, size) that the environment's family renders.
 
-    Raises UnknownName, and InvalidSetting if the family has no captions.
+    Args:
+        environment: Full name of the environment.
+        camera: Name of the camera.
+        size: Height and width [pixel].
+        count: Number of pictures.
+        seed: Seed of the scenes.
+
+    Raises:
+        UnknownName: There is no such environment.
+        InvalidSetting: The family has no captions.
     """
     family, _, task = environment.partition("/")
     if family not in known("environments"):

@@ -1,6 +1,6 @@
-"""The wrapper `constrained`: other limits of costs, further costs, such as those of a reward model, and costs as penalties.
+"""The wrapper `constrained`: limits of costs, further costs, such as those of a reward model, and costs as penalties.
 
-Penalties are for learners that know no constraints, such as those of Stable-Baselines3.
+Penalties are for learners that do not support constraints, such as those of Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, Ob
 from robo_rl.types import MEASURES
 
 PENALTY = "penalty_"
-"""Prefix of the reward terms of costs."""
+"""Prefix of the reward terms that subtract costs."""
 BUDGET = "budget_"
-"""Prefix of the observations of budgets."""
+"""Prefix of the observations of remaining budgets."""
 REQUIRED, OPTIONAL = {"reward", "limit"}, ("settings", "unit", "meaning")
 """Keys of a cost's model."""
 
 
 class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment with the costs, limits, penalties and observed budgets that a user chose."""
+    """Environment with costs, limits, penalties and observed budgets chosen by the user."""
 
     def __init__(
         self,
@@ -47,17 +47,19 @@ class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         Args:
             environment: The environment.
             limits: Cost -> largest sum over an episode, such as 25 or "3 N s".
-            models: New cost -> {reward: NAME or program:FILE, settings: {...}, limit: L}; a step costs the value of this reward
-                model, or 0 if that is negative.
-            measures: Measure of the environment, such as CARLA's collisions -> limit; a step costs the growth of the measure.
-            ends: Reason of an end, such as "failure" (lava) or "safety" -> limit; a step that ends an episode for it costs 1.
-            penalties: Cost -> weight; the weighted cost is subtracted from the reward, as its term "penalty_NAME".
-            budgets: Costs whose budget, the share of the limit that is left, is observed as "budget_NAME": 1 at first, 0 at the
-                limit, negative beyond.
+            models: New cost -> {reward: NAME or program:FILE, settings: {...}, limit: L}. The cost of a step is the value of
+                this reward model, or 0 if the value is negative.
+            measures: Measure of the environment, such as CARLA's collisions -> limit. The cost of a step is the growth of the
+                measure.
+            ends: Stop reason, such as "failure" (lava) or "safety" -> limit. A step that ends the episode for this reason costs
+                1.
+            penalties: Cost -> weight. The weighted cost is subtracted from the reward, as the reward term "penalty_NAME".
+            budgets: Costs whose budget is observed as "budget_NAME": share of the limit that is left, 1 at first, 0 at the
+                limit, negative beyond it.
 
         Raises:
             UnknownName: There is no such cost or measure.
-            InvalidSetting: Two costs have one name, or a value is out of range.
+            InvalidSetting: Two costs have the same name, or a value is out of range.
         """
         super().__init__(environment)
         spec = specification(environment)
@@ -125,7 +127,7 @@ def _budget(name: str) -> ArraySpec:
 
 
 def _scorer(name: str, model: Mapping[str, Any], spec: EnvironmentSpec) -> tuple[CostSpec, ScoredSteps]:
-    """Return a cost and what scores its steps by a reward model; raises InvalidSetting, UnknownName."""
+    """Return a cost and the object that computes it with a reward model; raises InvalidSetting, UnknownName."""
     allowed = "{reward: NAME, settings: {...}, limit: L}, and unit, meaning"
     if not isinstance(model, Mapping) or not REQUIRED <= set(model) <= {*REQUIRED, *OPTIONAL}:
         raise InvalidSetting(f"The model of cost {name!r} is not complete.", got=model, allowed=allowed)
@@ -155,9 +157,9 @@ def _weight(name: str, value: Any) -> float:
 
 @dataclass(frozen=True)
 class ConstrainedWrapper(EnvironmentWrapper):
-    """Add costs to an environment, limit them, subtract them from its reward, or show the policy what is left of a limit.
+    """Add costs to an environment, limit them, subtract them from its reward, or show the policy the budgets that are left.
 
-    All of it is the user's choice; nothing is changed by default.
+    Nothing is changed by default.
     """
 
     changes = ("observation", "costs")
@@ -165,17 +167,17 @@ class ConstrainedWrapper(EnvironmentWrapper):
     limits: dict[str, float | str] = field(default_factory=dict)
     """Cost -> largest sum over an episode, such as 25 or "3 N s"."""
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """New cost -> {reward: NAME or program:FILE, settings: {...}, limit: L}: the cost of a step is the value that the reward
-    model gives it, or 0 if that is negative."""
+    """New cost -> {reward: NAME or program:FILE, settings: {...}, limit: L}: the cost of a step is the value of the reward
+    model, or 0 if the value is negative."""
     measures: dict[str, float | str] = field(default_factory=dict)
     """Measure of the environment, such as CARLA's collisions -> limit: the cost of a step is the growth of the measure."""
     ends: dict[str, float | str] = field(default_factory=dict)
-    """Reason of an end, such as "failure" (lava) or "safety" -> limit: the step that ends an episode for it costs 1."""
+    """Stop reason, such as "failure" (lava) or "safety" -> limit: a step that ends the episode for this reason costs 1."""
     penalties: dict[str, float] = field(default_factory=dict)
-    """Cost -> weight: the weighted cost is subtracted from the reward, as its term "penalty_NAME"."""
+    """Cost -> weight, 0 or more: the weighted cost is subtracted from the reward, as the reward term "penalty_NAME"."""
     budgets: tuple[str, ...] = ()
-    """Costs whose budget, the share of the limit that is left, the policy observes as "budget_NAME": 1 at first, 0 at the
-    limit, negative beyond."""
+    """Costs whose budget the policy observes as "budget_NAME": share of the limit that is left, 1 at first, 0 at the limit,
+    negative beyond it."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> ConstrainedEnv:

@@ -1,8 +1,8 @@
-"""Training episodes on tasks of a curriculum: levels, variants of the environment, or episodes to be finished.
+"""Training episodes on the tasks of a curriculum: levels, variants of the environment, or partly solved episodes (hints).
 
 A hint is the first part of a teacher's episode (Salimans and Chen 2018, arXiv:1812.03381; Uchendu et al. 2023,
-arXiv:2204.02372; Zhao et al. 2024, arXiv:2403.00673): the episode begins at its end, in the time that is left. Evaluations
-have neither curriculum nor hints.
+arXiv:2204.02372; Zhao et al. 2024, arXiv:2403.00673): the training episode starts where the hint ends, and the hint's steps
+count for the time limit. Evaluations use neither curriculum nor hints.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from robo_rl.types import METADATA, Episode, Metrics, StateDict
 
 @dataclass(frozen=True)
 class CurriculumRule(SamplerRule):
-    """Tasks of the training episodes, and the sampler that draws them; evaluations do not use them."""
+    """Settings of a curriculum: tasks of the training episodes, and the sampler that draws them."""
 
     levels: int = 0
-    """Number of levels in training, each of which is one reset seed; 0 for a new seed in every episode."""
+    """Number of training levels, each of which is one reset seed; 0 for a new seed in every episode."""
     hints: tuple[float, ...] = ()
-    """Shares of a teacher's episode that are done before a training episode begins, from the largest to 0, the whole task."""
+    """Shares of a teacher's episode that are done when a training episode starts, falling, from below 1 to 0 (the whole
+    task)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,7 +43,7 @@ class CurriculumRule(SamplerRule):
 
 
 class CurriculumTasks:
-    """The tasks of a rule and their sampler, shared by all environments of a training."""
+    """Tasks of a curriculum and their sampler, shared by all environments of a training."""
 
     def __init__(
         self, rule: CurriculumRule, variants: int, teacher: Sequence[Episode], recorded: EnvironmentSpec | None
@@ -51,12 +52,13 @@ class CurriculumTasks:
 
         Args:
             rule: Settings of the curriculum.
-            variants: Number of environments, which are in the order of their difficulty.
+            variants: Number of environments, ordered from easy to hard.
             teacher: Recorded episodes, for hints.
             recorded: Spec of these episodes.
 
         Raises:
-            InvalidSetting: There is no task, or more than one kind of task; or the teacher has no successful episode.
+            InvalidSetting: There is no task, or more than one kind of task; or the teacher has no successful episode with a
+                seed.
         """
         kinds = {"levels": rule.levels, "variants": variants if variants > 1 else 0, "hints": len(rule.hints)}
         others = [kind for kind in ("variants", "hints") if kinds[kind]]
@@ -80,7 +82,10 @@ class CurriculumTasks:
             )
 
     def levels_of(self, environment: gymnasium.Env[Any, Any]) -> list[int]:
-        """Return the numbers of the levels, all of which differ; raises InvalidSetting if there are too few that differ."""
+        """Return the numbers of the training levels, all with different layouts.
+
+        Raises InvalidSetting if there are too few of them.
+        """
         if self._levels is None:
             self._levels = training_levels(environment, self.rule.levels)
         return self._levels
@@ -90,9 +95,9 @@ class CurriculumEnv(LastingWrapper):
     """Environment whose episodes are tasks of a curriculum. Its saved state is the state of the sampler."""
 
     def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], tasks: CurriculumTasks) -> None:
-        """Wrap the variants of a task.
+        """Wrap the variants of a task; raises SpecMismatch if their observations or actions differ.
 
-        environments: from the easiest to the task itself. Raises SpecMismatch if their observations or actions differ.
+        environments: from the easiest to the task itself.
         """
         super().__init__(environments[-1])
         self.variants, self.curriculum = tuple(environments), tasks
@@ -152,7 +157,10 @@ class CurriculumEnv(LastingWrapper):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the sampler's state. A resume draws the task of the running episode again, by the episode's seed."""
+        """Return the state of the sampler.
+
+        After a resume the task of the running episode is drawn again, from the episode's seed.
+        """
         return self.curriculum.sampler.state_dict()
 
     @override

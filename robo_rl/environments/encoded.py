@@ -1,7 +1,7 @@
 """The wrapper `encoded`: a frozen encoder describes pictures by features.
 
-Learners without convolutions read the features, so that an update costs as much as one of vectors, and the encoder runs once
-for each observation. Recorded episodes keep the pictures too.
+Learners without convolutions read the features, so that an update costs no more than one from vectors, and the encoder runs
+once per observation. Recorded episodes keep the pictures, too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ Observed = dict[str, npt.NDArray[Any]]
 
 
 class EncodedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment that observes the features of its pictures in `picture_features`."""
+    """Environment that observes the features of its pictures as the entry `picture_features` (F,)."""
 
     def __init__(
         self, environment: gymnasium.Env[Any, Any], encoder: FrozenEncoder, *, keep_pictures: bool = True, blank: bool = False
     ) -> None:
-        """Raise InvalidSetting if there is no picture, or one that the encoder cannot read.
+        """Wrap an environment; raises InvalidSetting if it has no picture, or one that the encoder cannot read.
 
-        keep_pictures: False leaves them out of observations. blank: encode black pictures, for a control that sees nothing.
+        Args:
+            environment: Environment with pictures.
+            encoder: Encoder of the pictures.
+            keep_pictures: False to remove the pictures from the observations.
+            blank: True to encode black pictures, as a control without sight.
         """
         super().__init__(environment)
         spec = specification(environment)
@@ -82,11 +86,11 @@ class EncodedWrapper(EnvironmentWrapper):
     encoder: str = ""
     """"KIND:FOLDER", such as "fitted:encoders/pick"; kinds are entry points of robo_rl.encoders."""
     device: str = "cpu"
-    """On which it runs."""
+    """Device on which the encoder runs."""
     keep_pictures: bool = True
-    """False leaves them out of observations."""
+    """False to remove the pictures from the observations."""
     blank: bool = False
-    """Encode black pictures, for a control that sees nothing."""
+    """True to encode black pictures, as a control without sight."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> EncodedEnv:
@@ -95,7 +99,12 @@ class EncodedWrapper(EnvironmentWrapper):
 
 
 def load_encoder(name: str, device: str = "cpu") -> FrozenEncoder:
-    """Return the encoder "KIND:FOLDER" on a device; raises UnknownName, InvalidSetting."""
+    """Return the encoder "KIND:FOLDER" on a device.
+
+    Raises:
+        UnknownName: There is no such kind.
+        InvalidSetting: The name has no kind or folder, or the folder no encoder.
+    """
     kind, colon, folder = str(name).partition(":")
     if not colon or not folder:
         raise InvalidSetting(

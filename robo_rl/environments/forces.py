@@ -1,4 +1,4 @@
-"""Forces on bodies of a MuJoCo model, by an adversary that acts beside the policy of the robot."""
+"""Forces on bodies of a MuJoCo model, applied by an adversary that acts beside the policy of the robot."""
 
 from __future__ import annotations
 
@@ -20,12 +20,20 @@ AXES = "xyz"
 
 
 class Forces:
-    """Pushes bodies of an environment; B bodies, along some axes of the world."""
+    """Applies external forces to B bodies of an environment, along some axes of the world frame."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], bodies: Sequence[str], axes: str, limit: float) -> None:
-        """Raise InvalidSetting without a MuJoCo model and for axes and limits out of range, UnknownName for a body.
+        """Prepare the forces.
 
-        bodies: names, by default the first that moves. axes: some of "xyz". limit: [N] largest force along each axis.
+        Args:
+            environment: MuJoCo environment.
+            bodies: Names of the bodies; empty for the first body that moves.
+            axes: Axes of the world frame, some of "xyz".
+            limit: Largest force along each axis [N].
+
+        Raises:
+            InvalidSetting: There is no MuJoCo model, or axes or limit are out of range.
+            UnknownName: There is no such body.
         """
         name = specification(environment).name
         if not environment.has_wrapper_attr("model") or not environment.has_wrapper_attr("data"):
@@ -50,7 +58,10 @@ class Forces:
         """Of the adversary: shares of the limit."""
 
     def push(self, action: npt.NDArray[Any]) -> None:
-        """Push with a share (B x axes,) in [-1, 1] of the limit until the next call; other outer forces end."""
+        """Set the forces until the next call; all other external forces are removed.
+
+        action: (B x axes,) shares of the limit in [-1, 1].
+        """
         forces = self._environment.get_wrapper_attr("data").xfrc_applied
         forces[:] = 0.0
         shares = np.clip(np.asarray(action, float), -1.0, 1.0).reshape(len(self._numbers), -1)
@@ -59,10 +70,10 @@ class Forces:
 
 
 class OpposedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment of an adversary: its actions are forces, its reward is the opposite, a frozen policy drives the robot."""
+    """Environment of an adversary: actions are forces, the reward is negated, and a frozen policy drives the robot."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], policy: Policy, forces: Forces) -> None:
-        """Raise SpecMismatch for a policy of another environment."""
+        """Wrap an environment; raises SpecMismatch if the policy was made for another environment."""
         super().__init__(environment)
         spec = specification(environment)
         policy.environment_spec.require_interface(spec, what=f"The policy was made for another environment than {spec.name}")

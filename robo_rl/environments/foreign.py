@@ -1,4 +1,4 @@
-"""Environments of anybody's, without a spec: one is derived from the spaces, and a warning says that units are unknown."""
+"""Environments without a spec: a spec is derived from the spaces, and a warning says that units are unknown."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation
 
 TIME_LIMIT = "time_limit"
 _WARNED: set[str] = set()
-"""Names of which this process has warned."""
+"""Names for which this process has already warned."""
 
 
 class UnitsUnknown(UserWarning):
-    """An environment does not say what its numbers mean."""
+    """Warning that an environment does not say what its numbers mean."""
 
 
 class ForeignEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment with the spec of its spaces: a flat dict of arrays, and actions in [-1, 1]^A or choices."""
+    """Environment with a spec derived from its spaces: a flat dict of arrays, and actions in [-1, 1]^A or choices."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], name: str) -> None:
-        """Raise InvalidSetting for spaces that have no spec."""
+        """Wrap an environment; raises InvalidSetting for spaces from which no spec can be derived."""
         super().__init__(environment)
         self._name, self._steps = name, 0
         self._entries = entries_of(environment.observation_space, name)
@@ -46,7 +46,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @override
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Take a step; one that is both terminated and at the time limit is terminated."""
+        """Take a step; a step that is both terminated and at the time limit counts as terminated only."""
         taken = _parts(self._name, "step", self.env.step(self.coding.decode(action)), 5)
         observation, reward, terminated, truncated, info = taken
         self._steps += 1
@@ -67,9 +67,9 @@ class ForeignEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def with_spec(environment: gymnasium.Env[Any, Any], name: str, *, better: str = "") -> gymnasium.Env[Any, Any]:
-    """Return an environment that has a spec as it is, any other one with the spec of its spaces, of which it warns.
+    """Return the environment unchanged if it has a spec; else wrap it with a derived spec, and warn.
 
-    better: name of the same environment with units, if there is one.
+    better: name of the same environment with units, if there is one, for the warning.
     """
     if environment.has_wrapper_attr("environment_spec"):
         return environment
@@ -89,7 +89,7 @@ def with_spec(environment: gymnasium.Env[Any, Any], name: str, *, better: str = 
 
 
 def _time_limit(environment: gymnasium.Env[Any, Any]) -> int | None:
-    """Return the steps of Gymnasium's wrapper TimeLimit around an environment, None without it."""
+    """Return the limit [steps] of Gymnasium's wrapper TimeLimit around an environment, or None."""
     while isinstance(environment, gymnasium.Wrapper):
         if isinstance(environment, TimeLimit):
             return environment._max_episode_steps
@@ -98,7 +98,10 @@ def _time_limit(environment: gymnasium.Env[Any, Any]) -> int | None:
 
 
 def _parts(name: str, what: str, found: Any, count: int) -> Any:
-    """Return what reset or step returned; raises EnvironmentFailed if it has another length, as in the older package gym."""
+    """Return the value of reset or step.
+
+    Raises EnvironmentFailed if it is no tuple of `count` parts, as in the older package gym.
+    """
     if isinstance(found, tuple) and len(found) == count:
         return found
     raise EnvironmentFailed(
@@ -110,7 +113,7 @@ def _parts(name: str, what: str, found: Any, count: int) -> Any:
 
 
 def _told(info: Any) -> dict[str, Any]:
-    """Return info with `is_success`, as Stable-Baselines3 and Gymnasium-Robotics call it, under our name too."""
+    """Return `info` with `is_success`, the key of Stable-Baselines3 and Gymnasium-Robotics, also under the key `success`."""
     found = dict(info)
     if "is_success" in found:
         found.setdefault("success", bool(found["is_success"]))

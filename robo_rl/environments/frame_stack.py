@@ -1,7 +1,8 @@
-"""Frame stacks: the newest observations side by side, so that a policy sees motion (Mnih et al. 2015).
+"""Frame stacks: the newest observations are concatenated, so that a policy sees motion (Mnih et al. 2015).
 
-Pictures lie side by side along their channels, vectors along their elements, the newest last; an episode begins with copies of
-its first observation. The spec says how many there are (`ArraySpec.history`), so that a replay memory stores each one once.
+Pictures are concatenated along their channels, vectors along their elements, the newest last; an episode starts with copies of
+its first observation. The spec has the number of observations (`ArraySpec.history`), so that a replay memory stores each one
+only once.
 """
 
 from __future__ import annotations
@@ -25,11 +26,21 @@ from robo_rl.types import Array, Episode, StateDict
 
 VECTORS: tuple[Role, ...] = ("proprioception", "object", "goal")
 STACKS: dict[str, tuple[Role, ...]] = {"pictures": ("image",), "vectors": VECTORS, "all": ("image", *VECTORS)}
-"""Roles of the entries that are stacked, by the value of the setting `stacks`."""
+"""Value of the setting `stacks` -> roles of the entries that are stacked."""
 
 
 def stacked_spec(spec: EnvironmentSpec, count: int, stacks: str = "pictures") -> EnvironmentSpec:
-    """Return the spec with stacks of `count` observations; raises InvalidSetting, UnknownName if nothing can be stacked."""
+    """Return the spec with entries that hold the newest `count` observations.
+
+    Args:
+        spec: Spec without stacks.
+        count: Number of observations, 1 or more.
+        stacks: "pictures", "vectors" or "all".
+
+    Raises:
+        UnknownName: Unknown value of `stacks`.
+        InvalidSetting: `count` is out of range, there is no such entry, or the environment stacks its observations itself.
+    """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise InvalidSetting("The count of frame_stack is out of range.", got=repr(count), allowed="integer from 1")
     if stacks not in STACKS:
@@ -50,7 +61,7 @@ def stacked_spec(spec: EnvironmentSpec, count: int, stacks: str = "pictures") ->
 
 
 def stacked_episode(spec: EnvironmentSpec, episode: Episode) -> Episode:
-    """Return a recorded episode with its observations stacked as in `spec`; the episode itself if `spec` has no stacks."""
+    """Return a recorded episode with its observations stacked as in `spec`; unchanged if `spec` has no stacks."""
     if spec.single == spec:
         return episode
     stacks, single = Stacks(spec), spec.observation.newest(episode.observations)
@@ -63,18 +74,21 @@ def stacked_episode(spec: EnvironmentSpec, episode: Episode) -> Episode:
 
 
 class Stacks:
-    """Stacks of the observations of one environment, or of N side by side."""
+    """Frame stacks of one environment or of N environments; each stack holds the newest observations of one entry.
+
+    The numbers of observations come from `ArraySpec.history`.
+    """
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.held: dict[str, Array] = {}
         self._counts = {name: array.history for name, array in spec.observation.items() if array.history > 1}
 
     def begin(self, observation: Mapping[str, Any], mask: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-        """Fill the stacks with copies of an observation, as at the start of an episode, and return it with its stacks.
+        """Fill the stacks with copies of a first observation, and return the observation with its stacks.
 
         Args:
-            observation: Entry -> (...) of one environment, or (N, ...) of N side by side.
-            mask: (N,) True for the environments that start an episode; the stacks of the others stay. None for all.
+            observation: Entry -> (...) of one environment, or (N, ...) of N environments.
+            mask: (N,) True for environments that start an episode; the stacks of the others are kept. None for all.
         """
         for name, count in self._counts.items():
             copies = np.concatenate([observation[name]] * count, axis=-1)
@@ -84,7 +98,10 @@ class Stacks:
         return {**observation, **{name: value.copy() for name, value in self.held.items()}}
 
     def followed(self, observation: Mapping[str, Any], row: int | None = None) -> dict[str, Any]:
-        """Return the observation with its stacks, from which the oldest one drops out; row: the environment, None for all."""
+        """Return a new observation with its stacks, without changing the stacks; the oldest observation drops out.
+
+        row: number of the environment to which the observation belongs; None if it has all environments.
+        """
         older = self.held if row is None else {name: value[row] for name, value in self.held.items()}
         return {
             name: np.concatenate([older[name][..., np.shape(value)[-1] :], value], axis=-1) if name in older else value
@@ -92,24 +109,24 @@ class Stacks:
         }
 
     def push(self, observation: Mapping[str, Any]) -> dict[str, Any]:
-        """Add a new observation to the stacks, and return it with its stacks."""
+        """Add a new observation to the stacks, and return the observation with its stacks."""
         found = self.followed(observation)
         self.held = {name: found[name] for name in self._counts}
         return {**found, **{name: value.copy() for name, value in self.held.items()}}
 
 
 class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment whose observations hold stacks: the newest observations side by side."""
+    """Environment whose observations hold frame stacks."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], count: int, stacks: str = "pictures") -> None:
-        """Raise InvalidSetting or UnknownName, as `stacked_spec` does."""
+        """Wrap an environment; raises InvalidSetting or UnknownName as `stacked_spec` does."""
         super().__init__(environment)
         self.environment_spec = stacked_spec(specification(environment), count, stacks)
         self.observation_space = self.environment_spec.observation.space
         self._stacks = Stacks(self.environment_spec)
 
     def reset(self, **arguments: Any) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode, with copies of its first observation."""
+        """Begin an episode; the stacks are filled with copies of its first observation."""
         observation, info = super().reset(**arguments)
         return self._stacks.begin(observation), info
 
@@ -124,13 +141,13 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def scripted_policy(self) -> Any:
-        """Factory of scripted experts, if the environment has one; an expert sees observations without stacks."""
+        """Factory of scripted experts, if the environment has one; an expert gets observations without stacks."""
         expert_for = self.env.get_wrapper_attr("scripted_policy")
         return lambda seed, noise=0.0: _Expert(self.environment_spec, expert_for(seed=seed, noise=noise))
 
 
 class _Expert:
-    """Expert that sees only the newest observation of each stack; all other methods are those of the wrapped expert."""
+    """Expert that gets only the newest observation of each stack; all other methods are those of the wrapped expert."""
 
     def __init__(self, spec: EnvironmentSpec, expert: Policy) -> None:
         self.environment_spec, self._expert = spec, expert
@@ -145,10 +162,10 @@ class _Expert:
 
 
 class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Vector environment whose observations hold stacks; it works in every autoreset mode of Gymnasium."""
+    """Vector environment whose observations hold frame stacks, in any autoreset mode of Gymnasium."""
 
     def __init__(self, environments: VectorEnv[Any, Any, Any], count: int, stacks: str = "pictures") -> None:
-        """Raise InvalidSetting or UnknownName, as `stacked_spec` does."""
+        """Wrap a vector environment; raises InvalidSetting or UnknownName as `stacked_spec` does."""
         super().__init__(environments)
         spec: EnvironmentSpec = environments.environment_spec  # type: ignore[attr-defined]  # not one of Gymnasium's
         self.environment_spec = stacked_spec(spec, count, stacks)
@@ -171,7 +188,7 @@ class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
         return self._stacks.begin(observations, mask), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step every environment; one whose episode is over begins the next as its autoreset mode says."""
+        """Step every environment; an environment whose episode is over begins the next one as the autoreset mode says."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         over = terminated | truncated
         begun = over if self._mode is AutoresetMode.SAME_STEP else self._over
@@ -185,7 +202,7 @@ class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 class RestorableStackVector(FrameStackVector, Stateful):
-    """Frame stacks of environments side by side that are saved and restored with a training, together with their stacks."""
+    """FrameStackVector whose state, including the stacks, is saved and restored with a training."""
 
     @override
     def state_dict(self) -> StateDict:
@@ -201,14 +218,14 @@ class RestorableStackVector(FrameStackVector, Stateful):
 
 @dataclass(frozen=True)
 class FrameStackWrapper(EnvironmentWrapper):
-    """Show the newest observations side by side."""
+    """Show the newest observations, concatenated."""
 
     changes, is_batched = ("observation",), True
 
     count: int
-    """Number of observations, the newest among them."""
+    """Number of observations, including the newest; 1 or more."""
     stacks: Literal["pictures", "vectors", "all"] = "pictures"
-    """What is stacked; the rest is of the newest observation."""
+    """Entries that are stacked; all others hold the newest observation only."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> FrameStack:

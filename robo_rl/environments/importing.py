@@ -1,4 +1,4 @@
-"""Environments by names of code: "my_package.envs:MyEnv", a class or a function, and the ids of Gymnasium's registry."""
+"""Environments by the name of a class or function, "my_package.envs:MyEnv", or by an id of Gymnasium's registry."""
 
 from __future__ import annotations
 
@@ -15,23 +15,31 @@ import gymnasium
 from robo_rl.code_names import is_given, name_of_object, object_named, searching
 from robo_rl.entry_points import known
 from robo_rl.errors import EnvironmentFailed, InvalidSetting, RoboRLError, UnknownName, printable
+from robo_rl.system.opengl import prefer_headless
 
 Factory = Callable[..., gymnasium.Env[Any, Any]]
 _VERSIONED = re.compile(r"(?:[\w.]+:)?(?:[\w.-]+/)?[\w.-]+-v\d+")
-"""An id of Gymnasium with its version, with the module that registers it before a colon."""
+"""Id of Gymnasium with a version, optionally preceded by the module that registers it and a colon."""
 REGISTRY = "gym:"
-"""Prefix of an id of Gymnasium's registry; it may be left out."""
+"""Prefix of an id of Gymnasium's registry; may be omitted."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
 def is_code(name: str) -> bool:
-    """Return whether a name is one of code, or of Gymnasium's registry; nothing is imported."""
+    """Return True if the name is one of code or of Gymnasium's registry; nothing is imported."""
     return is_given(name) or ":" in name or name in gymnasium.registry
 
 
 def made_by_code(name: str, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return a new environment of a class, a function or an id of Gymnasium; raises InvalidSetting, EnvironmentFailed."""
+    """Return a new environment from a class, function or id of Gymnasium's registry.
+
+    Raises:
+        InvalidSetting: The code makes no `gymnasium.Env`.
+        EnvironmentFailed: The code raised an error.
+        UnknownName: The id is not registered.
+    """
     registered = name.removeprefix(REGISTRY)
+    prefer_headless()  # the module may import MuJoCo, which reads the choice once
     with nullcontext() if is_given(name) else searching():
         if not is_given(name) and (name.startswith(REGISTRY) or _VERSIONED.fullmatch(name)):
             made = _made(registered, gymnasium.make, {"id": registered, "disable_env_checker": True, **arguments})
@@ -46,10 +54,12 @@ def made_by_code(name: str, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, 
 
 
 def name_of(source: Factory | gymnasium.Env[Any, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name by which `make_environment` makes the environment of a class, function or instance, and its arguments.
+    """Return a name and arguments from which `make_environment` makes the same environment.
 
-    One without an importable name is kept for this process alone, which a warning says. An instance that Gymnasium has made
-    is made again by its id; any other instance is copied, as it is now, for each new environment.
+    A class or function without an importable name is registered for this process only, and a warning says so. An instance that
+    Gymnasium made is made again by its id. Any other instance is copied, in its present state, for each new environment.
+
+    source: class, function or instance.
 
     Raises:
         InvalidSetting: The source makes no environment, or is an instance that cannot be copied.
@@ -67,9 +77,9 @@ def name_of(source: Factory | gymnasium.Env[Any, Any]) -> tuple[str, dict[str, A
 
 
 def portable_id(name: str) -> str:
-    """Return an id of Gymnasium's registry with the module that registers it, which another process has to import.
+    """Return an id of Gymnasium's registry with the module that registers it, which other processes must import.
 
-    A name that is none, one of ours, or one of Gymnasium's own stays as it is.
+    Other names, names of ours and ids of Gymnasium's own environments are returned unchanged.
     """
     if name.partition(":")[0].partition("/")[0] in known("environments"):
         return name

@@ -1,4 +1,4 @@
-"""The wrapper `instructed`: the instruction of an episode as a vector, for one policy of several tasks."""
+"""The wrapper `instructed`: the instruction of an episode as a vector, for one policy with several tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Observed = dict[str, npt.NDArray[Any]]
 
 
 class InstructedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment that observes the features of its episode's instruction in `instruction_features`."""
+    """Environment that observes the features of its episode's instruction as the entry `instruction_features` (F,)."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], encoder: TextEncoder) -> None:
         super().__init__(environment)

@@ -15,16 +15,16 @@ from robo_rl.types import Metrics, StateDict
 
 
 class LastingWrapper(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
-    """Wrapper whose state outlives the episodes; environments side by side share one state."""
+    """Wrapper whose state outlives the episodes; the environments of a vector environment share one state."""
 
     @property
     @abstractmethod
     def lasting_metrics(self) -> Metrics:
-        """Tag -> present figure of the lasting state, for the training log."""
+        """Tag -> present value, for the training log."""
 
 
 def environment_metrics(environment: Any) -> Metrics:
-    """Return an environment's counts, summed over those side by side, and the figures of its lasting wrappers."""
+    """Return metrics for the log: counts of the environment, summed over a vector environment, and of lasting wrappers."""
     found = metrics_of(environment)
     for each in _lasting(environment):
         found = found | each.lasting_metrics
@@ -32,19 +32,19 @@ def environment_metrics(environment: Any) -> Metrics:
 
 
 def lasting_state(environment: Any) -> StateDict:
-    """Return class name -> state, for each lasting wrapper; empty if there is none."""
+    """Return class name -> state of each lasting wrapper."""
     return {type(each).__name__: each.state_dict() for each in _lasting(environment)}
 
 
 def load_lasting_state(environment: Any, state: Mapping[str, Any]) -> None:
-    """Restore the state that `lasting_state` returned; a wrapper that is not in it starts afresh."""
+    """Restore the value of `lasting_state`; a wrapper that is missing in it keeps its initial state."""
     for each in _lasting(environment):
         if saved := state.get(type(each).__name__):
             each.load_state_dict(dict(saved))
 
 
 def _lasting(environment: Any) -> Iterator[LastingWrapper]:
-    """Yield the lasting wrappers around an environment, or around the first of several."""
+    """Yield the lasting wrappers around an environment, or around the first of a vector environment."""
     inner = environment.envs[0] if isinstance(environment, SyncVectorEnv) else environment
     while isinstance(inner, gymnasium.Wrapper):
         if isinstance(inner, LastingWrapper):

@@ -1,4 +1,4 @@
-"""Levels: reset seeds of three pools that never meet, for training, for choices and for the final score."""
+"""Levels: reset seeds from three disjoint pools, for training, for choices (validation) and for the final score (test)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from robo_rl.errors import InvalidSetting, UnknownName
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 FIRST_LEVEL: dict[Split, int] = {"train": 2**29, "validation": 2**29 + 2**28, "test": 1_000_000}
-"""Seed of the first level; those of the test are the seeds of every evaluation."""
+"""Pool -> seed of its first level; the test levels are the seeds of every evaluation."""
 MOST_LEVELS = 2**20
 KEPT_APART = 200
-"""First levels of the test whose layouts no level of a training has."""
+"""Number of test levels whose layouts no training level may have."""
 
 
 def level_seed(split: Split, level: int) -> int:
-    """Return the reset seed of a level, numbered from 0; raises InvalidSetting."""
+    """Return the reset seed of level `level` of a pool, counted from 0; raises InvalidSetting if there is no such level."""
     if split not in FIRST_LEVEL or not 0 <= level < MOST_LEVELS:
         got = f"level {level} of {split!r}"
         raise InvalidSetting("There is no such level.", got=got, allowed=f"0 to {MOST_LEVELS - 1} of {', '.join(SPLITS)}")
@@ -27,10 +27,10 @@ def level_seed(split: Split, level: int) -> int:
 
 
 def training_levels(environment: gymnasium.Env[Any, Any], count: int) -> list[int]:
-    """Return the numbers of the first `count` levels of the training that differ from each other and from those of the test.
+    """Return the numbers of the first `count` training levels whose layouts differ from each other and from the test's.
 
-    Two seeds of a small grid may draw one layout. Simulations with a `layout` are reset for it; levels of others all
-    differ. Raises InvalidSetting if there are not as many.
+    Two seeds of a small grid may draw the same layout. A simulation with an attribute `layout` is reset to compare layouts;
+    levels of other environments count as different. Raises InvalidSetting if there are not enough levels.
     """
     if not count or not environment.has_wrapper_attr("layout") or environment.get_wrapper_attr("layout") is None:
         return [*range(count)]
@@ -59,7 +59,7 @@ def _layout(environment: gymnasium.Env[Any, Any], seed: int) -> Any:
 
 
 def as_split(name: str) -> Split:
-    """Return the split of a name; raises UnknownName."""
+    """Return the name as a Split; raises UnknownName."""
     for split in SPLITS:
         if split == name:
             return split
@@ -67,12 +67,15 @@ def as_split(name: str) -> Split:
 
 
 def split_of(seed: int) -> Split | None:
-    """Return the pool of a reset seed, None for seeds of none."""
+    """Return the pool of a reset seed, or None if it belongs to no pool."""
     return next((split for split, first in FIRST_LEVEL.items() if first <= seed < first + MOST_LEVELS), None)
 
 
 def require_training_seeds(seeds: Iterable[int | None], source: str) -> None:
-    """Raise InvalidSetting if one of these reset seeds is a level of validation or test; source: such as "Hints"."""
+    """Raise InvalidSetting if a seed is a level of validation or test.
+
+    source: origin of the seeds for the message, such as "Hints".
+    """
     if kept := [seed for seed in seeds if seed is not None and split_of(seed) in ("validation", "test")]:
         raise InvalidSetting(
             f"{source} would show levels that are kept apart.",

@@ -1,4 +1,4 @@
-"""Make environments by name: "family/task", "family:address" of a robot, "module:Class" of anybody's, an id of Gymnasium."""
+"""Make environments by name: "family/task", "family:address" of a robot, "module:Class", or an id of Gymnasium."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ OWN = (
 
 
 def environment_names(families: Iterable[str] | None = None) -> dict[str, str | None]:
-    """Return the environments of families as "family/task" -> None, or the reason if a family cannot be used here.
+    """Return "family/task" -> None for each environment, and "family/*" -> reason for a family that cannot be used here.
 
-    families: by default all; each lists its own tasks, which imports its simulator.
+    families: names of families; None for all. Each one lists its tasks, which imports its simulator.
     """
     names: dict[str, str | None] = {}
     for family in known("environments") if families is None else families:
@@ -43,13 +43,19 @@ def make_environment(
     wrappers: Iterable[Mapping[str, Any]] = (),
     **arguments: Any,
 ) -> gymnasium.Env[Any, Any]:
-    """Return a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
+    """Return a fresh environment, with an `environment_spec`.
 
-    Anybody's own: "package.module:Class" (or a function there, or the class itself), and an id of Gymnasium's registry, such as
-    "CartPole-v1" or "package:MyEnv-v0" (docs/simulators/own-environments.md).
-    wrappers: [{"name": "frame_stack", "count": 3}, ...], the first one next to the environment (docs/simulators/wrappers.md).
-    Raises UnknownName with the close matches (of the family if that is known), MissingExtra if a package is not
-    installed, BrokenPlugin if the family's package fails.
+    Args:
+        name: "family/task", "family:address", or the name of a family with one environment. Other environments are named by
+            "package.module:Class" (or a function there, or the class itself), or an id of Gymnasium's registry, such as
+            "CartPole-v1" or "package:MyEnv-v0" (docs/simulators/own-environments.md).
+        wrappers: [{"name": "frame_stack", "count": 3}, ...], the innermost first (docs/simulators/wrappers.md).
+        arguments: Arguments of the environment.
+
+    Raises:
+        UnknownName: No such environment; the message lists similar names.
+        MissingExtra: A package is not installed.
+        BrokenPlugin: The package of the family fails.
     """
     if not isinstance(name, str):
         from robo_rl.environments.importing import name_of
@@ -78,15 +84,23 @@ def make_vector_environment(
     wrappers: Iterable[Mapping[str, Any]] = (),
     **arguments: Any,
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """Return `num_envs` environments in one object that has an `environment_spec` and declares its autoreset mode.
+    """Return a vector environment of `num_envs` environments, with an `environment_spec` and a declared autoreset mode.
 
-    threads: of the simulation; None uses the available cores. Without effect if a family has no batched simulation: then
-    single environments are stepped one after the other. Raises the errors of `make_environment`.
+    Args:
+        name: Name as in `make_environment`.
+        num_envs: Number of environments.
+        threads: Threads of a batched simulation; None for the available cores. No effect if the family has no batched
+            simulation: then single environments are stepped one by one.
+        autoreset_mode: Autoreset mode of Gymnasium.
+        wrappers: As in `make_environment`.
+        arguments: Arguments of the environments.
+
+    Raises the errors of `make_environment`.
     """
     if not isinstance(num_envs, int) or num_envs < 1:
         raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
     around = read_wrappers(entries := listed(wrappers))
-    if all(wrapper.is_batched for wrapper in around) and not (_is_address(name) or _is_code(name)):
+    if all(wrapper.is_batched for wrapper in around) and not _is_code(name):
         options = {"threads": threads, "autoreset_mode": autoreset_mode, **arguments}
         if (environments := _batched(name, num_envs, options)) is not None:
             return _around(environments, around)
@@ -99,9 +113,13 @@ def make_vector_environment(
 
 
 def _batched(name: str, num_envs: int, options: dict[str, Any]) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
-    """Return environments in one batched simulation; None if the family has none."""
-    found, task = _find(name)
-    make_vector = getattr(found, "make_vector", None)
+    """Return a batched simulation, or None if the family has none."""
+    if _is_address(name):
+        family, _, task = name.partition(":")
+        make_vector = getattr(load("environments", family), "make_vector_at", None)
+    else:
+        found, task = _find(name)
+        make_vector = getattr(found, "make_vector", None)
     environments: gymnasium.vector.VectorEnv[Any, Any, Any] | None
     environments = None if make_vector is None else make_vector(task, num_envs, **options)
     return environments
@@ -110,7 +128,7 @@ def _batched(name: str, num_envs: int, options: dict[str, Any]) -> gymnasium.vec
 def _around(
     environments: gymnasium.vector.VectorEnv[Any, Any, Any], around: Iterable[EnvironmentWrapper]
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """Return environments in wrappers. Closes them if one is refused."""
+    """Return a vector environment in wrappers; closes it if a wrapper is refused."""
     try:
         for wrapper in around:
             environments = wrapper.wrap_vector(environments)
@@ -121,7 +139,7 @@ def _around(
 
 
 def _is_code(name: str) -> bool:
-    """Return whether a name is none of ours, and one of code or of Gymnasium's registry."""
+    """Return True if the name is none of ours, but one of code or of Gymnasium's registry."""
     if name.partition(":")[0].partition("/")[0] in known("environments"):
         return False
     from robo_rl.environments.importing import is_code  # imports gymnasium, which finding a name does not need
@@ -151,7 +169,7 @@ def _is_address(name: str) -> bool:
 
 
 def _at_address(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any] | None:
-    """Return the environment at an address, such as "robot:http://127.0.0.1:5000"; None if the name is none."""
+    """Return the environment at an address, such as "robot:http://127.0.0.1:5000"; None if the name is no address."""
     if not _is_address(name):
         return None
     family, _, address = name.partition(":")
@@ -163,7 +181,7 @@ def _at_address(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]
 
 
 def _find(name: str) -> tuple[Any, str]:
-    """Return the family of an entry point, and the name of the task: "" for a family of one."""
+    """Return the family of an environment, and the name of its task: "" for a family with one environment."""
     family, _, task = name.partition("/")
     if family not in known("environments"):
         raise UnknownName("environment", name, _names_like(name), fix=OWN)
@@ -174,7 +192,7 @@ def _find(name: str) -> tuple[Any, str]:
 
 
 def _names_like(name: str) -> list[str]:
-    """Return every name of ours, and the ids of Gymnasium that are like one."""
+    """Return all names of ours, and ids of Gymnasium that are similar to the name."""
     from difflib import get_close_matches
 
     from gymnasium import registry

@@ -1,6 +1,6 @@
-"""The mirror image of an environment: a motion to the left becomes one to the right.
+"""Mirror image of an environment: a motion to the left becomes one to the right.
 
-After the morphological symmetry of GR-RL (ByteDance Seed 2025, arXiv:2512.01801), by which recorded episodes are doubled.
+After the morphological symmetry of GR-RL (ByteDance Seed 2025, arXiv:2512.01801), which doubles the recorded episodes.
 """
 
 from __future__ import annotations
@@ -23,26 +23,28 @@ _WORD = re.compile(r"\b(left|right)\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Reflection:
-    """Mirror image of a vector: sign times value, plus offset; in physical units."""
+    """Mirror image of a vector: signs * values + offsets, in physical units."""
 
     signs: tuple[int, ...]
-    """1 or -1 for each number."""
+    """1 or -1 for each element."""
     offsets: tuple[float, ...] = ()
-    """Empty for zeros."""
+    """Offset of each element; empty for zeros."""
 
     def of(self, values: Array) -> npt.NDArray[np.float64]:
-        """Return the image of vectors (..., D)."""
+        """Return the mirror image of vectors (..., D)."""
         return np.asarray(values, np.float64) * self.signs + (self.offsets or 0.0)
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """Mirror image of observations, actions and words; the image of the image is the original."""
+    """Mirror image of observations, actions and words. The image of the image is the original."""
 
     spec: EnvironmentSpec
+    """Spec of the environment."""
     action: Reflection
+    """Mirror image of actions in physical units."""
     observations: Mapping[str, Reflection] = field(default_factory=dict)
-    """Observations of every entry but pictures, which are turned over from left to right."""
+    """Entry -> mirror image, for every entry but pictures; pictures are flipped left to right."""
 
     def __post_init__(self) -> None:
         arrays = self.spec.observation.items()
@@ -55,7 +57,7 @@ class Mirror:
             )
 
     def observation(self, values: Mapping[str, Array]) -> StateDict:
-        """Return the image of observations, name -> (..., size) or pictures (..., H, W, C)."""
+        """Return the mirror image of observations, name -> (..., D), or (..., H, W, C) for pictures."""
         found = {}
         for name, each in values.items():
             if name in self.observations:
@@ -65,16 +67,16 @@ class Mirror:
         return found
 
     def acted(self, actions: Array) -> npt.NDArray[np.float32]:
-        """Return the image of actions (..., A) in [-1, 1]."""
+        """Return the mirror image of actions (..., A) in [-1, 1]."""
         low, high = np.asarray(self.spec.action.low), np.asarray(self.spec.action.high)
         physical = low + (np.asarray(actions, np.float64) + 1.0) / 2.0 * (high - low)
         image = 2.0 * (self.action.of(physical) - low) / (high - low) - 1.0
         return np.asarray(np.clip(image, -1.0, 1.0), np.float32)
 
     def episode(self, episode: Episode) -> Episode:
-        """Return the image of a recorded episode; it has no seed, because no reset leads to it.
+        """Return the mirror image of a recorded episode; raises InvalidSetting for an episode of another environment.
 
-        Raises InvalidSetting for an episode of another environment.
+        It has no seed, because no reset leads to it.
         """
         if episode.spec_fingerprint != self.spec.fingerprint:
             got = f"an episode with the fingerprint {episode.spec_fingerprint}"
@@ -91,7 +93,7 @@ class Mirror:
 
 
 def mirrored_words(text: str) -> str:
-    """Return a text with left and right exchanged, in their spelling."""
+    """Return a text with "left" and "right" exchanged; upper and lower case are kept."""
 
     def other(found: re.Match[str]) -> str:
         word = found[0]

@@ -1,12 +1,12 @@
-"""Relative frames of the hand: observations relative to its pose at the reset, commands to its present pose.
+"""Relative frames of the hand: observations relative to its pose at the reset, commands relative to its present pose.
 
 Luo et al. 2024, "Precise and Dexterous Robotic Manipulation via Human-in-the-Loop Reinforcement Learning" (arXiv:2410.21845).
-With T_o the pose of the hand at the reset and T its present pose, positions and orientations are observed as T_o^-1 T ..., in
-the frame "start"; differences, axes and velocities along the axes of the hand, in the frame "end_effector", and so is a
-commanded displacement. A policy trained at one place of a table then acts alike at another.
+Let T_o be the pose of the hand at the reset and T its present pose. Positions and orientations are observed as T_o^-1 T ..., in
+the frame "start". Differences, axes and velocities are observed along the axes of the hand, in the frame "end_effector", and
+displacements are commanded in that frame. A policy trained at one place of a table then acts alike at another.
 
-Differs from the authors' code, whose adjoint also turns the hand when it is pushed: displacements and turns are rotated
-separately. Entries without a frame, such as joint angles, stay absolute: leave them out of the policy's observations.
+Differs from the authors' code, whose adjoint matrix mixes displacement and turn: here both are rotated separately. Entries
+without a frame, such as joint angles, stay absolute: leave them out of the policy's observations.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from robo_rl.types import Array
 BASE, START, HAND = "base", "start", "end_effector"
 POSITION, ORIENTATION = "end_effector_position", "end_effector_quaternion"
 VECTORS = ("_from_", "_axis", "_velocity")
-"""In the names of entries with a direction but no position."""
+"""Parts of the names of entries that have a direction but no position."""
 DISPLACEMENT, TURN = ("dx", "dy", "dz"), "turn"
 Matrix = npt.NDArray[np.float64]
 
 
 class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An arm's environment as its hand sees it."""
+    """Environment of an arm with observations and actions relative to its hand."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
-        """Raise InvalidSetting if the environment has no hand whose pose is observed in the frame of the base."""
+        """Wrap an environment; raises InvalidSetting unless it observes the pose of a hand in the frame of the base."""
         super().__init__(environment)
         self._inner = specification(environment)
         self.environment_spec = _relative(self._inner)
@@ -49,13 +49,13 @@ class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
         """The newest observation in the frame of the base."""
 
     def reset(self, **arguments: Any) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; its frame is the present pose of the hand."""
+        """Begin an episode; the present pose of the hand becomes the frame "start"."""
         self.seen, info = super().reset(**arguments)
         self._start = _rotation(self.seen[ORIENTATION]), np.asarray(self.seen[POSITION], np.float64)
         return self._observed(), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Commands a displacement along the hand's axes, cut to the bounds along those of the base."""
+        """Command a displacement along the axes of the hand; it is clipped to the limits along the axes of the base."""
         hand = _rotation(self.seen[ORIENTATION])
         self.seen, reward, terminated, truncated, info = super().step(self.commanded(action, hand))
         if "executed_action" in info:
@@ -63,11 +63,14 @@ class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observed(), reward, terminated, truncated, info
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> Policy:
-        """Return the task's expert; it observes this environment in the frame of the base."""
+        """Return the task's expert; it observes the environment in the frame of the base."""
         return _Expert(self, self.env.get_wrapper_attr("scripted_policy")(seed=seed, noise=noise))
 
     def commanded(self, action: Any, rotation: Matrix) -> Array:
-        """Return an action (A,) with displacement and turn rotated, in [-1, 1]."""
+        """Return an action (A,) with its displacement rotated by `rotation` (3, 3), clipped to [-1, 1].
+
+        The turn about the vertical changes its sign if the rotation turns the z axis upside down; other elements are unchanged.
+        """
         found = np.array(action, np.float64)
         found[self._moved] = rotation @ found[self._moved]
         if self._turned is not None:  # about the hand's z axis, which stands upright in the frame of the base
@@ -91,7 +94,7 @@ class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class _Expert:
-    """Decides in the frame of the base, acts in that of the hand."""
+    """Expert that decides in the frame of the base; its action is converted to the frame of the hand."""
 
     def __init__(self, environment: RelativeFrame, expert: Policy) -> None:
         self._environment, self._expert = environment, expert
@@ -136,7 +139,7 @@ def _moved(array: ArraySpec) -> ArraySpec:
 
 
 def _rotation(quaternion: Any) -> Matrix:
-    """Return the matrix of a quaternion (w, x, y, z)."""
+    """Return the rotation matrix (3, 3) of a quaternion (w, x, y, z)."""
     w, x, y, z = (float(value) for value in quaternion)
     return np.array(
         [
@@ -148,7 +151,7 @@ def _rotation(quaternion: Any) -> Matrix:
 
 
 def _between(start: Matrix, now: Matrix) -> Array:
-    """Return the quaternion (w, x, y, z), w not negative, of `now` as seen from `start`."""
+    """Return the rotation from `start` to `now`, both (3, 3), as a quaternion (w, x, y, z) with w >= 0."""
     turn = start.T @ now
     w = np.sqrt(max(0.0, 1 + np.trace(turn))) / 2
     if w > 0.1:

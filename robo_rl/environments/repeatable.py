@@ -1,4 +1,4 @@
-"""Single environments, stepped one after the other, that are saved by repeating the actions of the episodes under way."""
+"""Single environments, stepped one by one, that are saved as seeds and actions of their running episodes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from robo_rl.protocols.components import Stateful
 from robo_rl.types import Array, StateDict
 
 SeedOf = Callable[[int, int], int]
-"""Returns the reset seed of an episode from the seed of its environment and its number."""
+"""Function (seed of the environment, number of the episode) -> reset seed of the episode."""
 
 
 class RememberedEpisode(LocatedErrors):
-    """Environment that gives each episode a seed of its own, and keeps that and the actions of the one under way."""
+    """Environment that gives each episode its own seed, and remembers seed and actions of the running episode."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], seed_of: SeedOf) -> None:
         self._seed_of, self._first, self._number = seed_of, 0, 0
@@ -39,16 +39,16 @@ class RememberedEpisode(LocatedErrors):
 
     @property
     def _seed(self) -> int:
-        """Reset seed of the episode under way; that of the first is the environment's."""
+        """Reset seed of the running episode; the first episode has the seed of the environment."""
         return self._seed_of(self._first, self._number) if self._number else self._first
 
     def episode(self) -> StateDict:
-        """Return what the present state follows from."""
+        """Return seed, number and actions of the running episode."""
         shape = (len(self._sent), *self._sent[0].shape) if self._sent else (0,)
         return {"first": self._first, "number": self._number, "sent": np.array(self._sent).reshape(shape)}
 
     def repeat(self, state: StateDict) -> Any:
-        """Return the newest observation of an episode that is played once more."""
+        """Play a saved episode again, and return its newest observation."""
         self._first, self._number, self._sent = int(state["first"]), int(state["number"]) - 1, []
         if self._number < 0:
             observation, _ = self.reset(seed=self._first)
@@ -60,7 +60,7 @@ class RememberedEpisode(LocatedErrors):
 
 
 class RepeatableEnvironments(SequentialEnvironments, Stateful):
-    """The environments of another object, saved as the seeds and the actions of their episodes."""
+    """Vector environment that is saved as the seeds and actions of its running episodes."""
 
     def __init__(self, environments: SequentialEnvironments, seed_of: SeedOf) -> None:
         made = [RememberedEpisode(each.env, seed_of) for each in environments.envs]  # type: ignore[attr-defined]
@@ -103,7 +103,10 @@ class RepeatableEnvironments(SequentialEnvironments, Stateful):
 
 
 def repeatable(environments: VectorEnv[Any, Any, Any], seed_of: SeedOf) -> VectorEnv[Any, Any, Any]:
-    """Return environments that can be saved, if these repeat themselves with the same actions; else the same ones."""
+    """Return a vector environment that can be saved, if its environments repeat themselves with the same actions.
+
+    Else it unchanged.
+    """
     can = isinstance(environments, SequentialEnvironments) and not isinstance(environments, Stateful)
     if not can or not all(getattr(each.unwrapped, "replays", True) for each in environments.envs):  # type: ignore[attr-defined]
         return environments

@@ -1,6 +1,6 @@
-"""States of recorded episodes, restored by seed and actions, which any simulator here repeats bit for bit.
+"""States of recorded episodes, restored from seed and actions, which every simulator here repeats bit for bit.
 
-Time limit and random generators are included; no simulator need save anything.
+This includes time limits and random generators; a simulator need not save its state.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import Episode
 
 CLOSE = 1e-3
-"""Difference allowed between a restored observation and the recorded one: another processor rounds otherwise."""
+"""Largest difference between a restored and a recorded observation; processors round differently."""
 
 
 def require_teacher(environment: gymnasium.Env[Any, Any], recorded: EnvironmentSpec) -> None:
-    """Raise SpecMismatch for a teacher recorded in an environment of another spec, InvalidSetting for a robot."""
+    """Raise SpecMismatch if the teacher was recorded with another spec, InvalidSetting if the environment is a robot."""
     spec = specification(environment)
     recorded.require_interface(spec, what="The teacher was recorded in another environment")
     if not getattr(environment.unwrapped, "replays", True):
@@ -30,9 +30,9 @@ def require_teacher(environment: gymnasium.Env[Any, Any], recorded: EnvironmentS
 def restored(
     environment: gymnasium.Env[Any, Any], episode: Episode, steps: int, options: dict[str, Any] | None = None
 ) -> tuple[Observation, dict[str, Any]]:
-    """Bring an environment into the state of an episode after some steps, by its seed and actions; return the observation.
+    """Bring an environment into the state of an episode after `steps` steps, and return (observation, info).
 
-    Raises SimulationFailed if the simulation is not where the episode was.
+    Raises SimulationFailed if the observation differs from the recorded one.
     """
     is_over = False
     observation, info = environment.reset(seed=episode.seed, options=options)

@@ -1,4 +1,4 @@
-"""A reward model that scores the steps of one environment as they are taken, for costs and labels."""
+"""A reward model that scores each step of one environment at once, for costs and labels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,22 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation
 
 
 class ScoredSteps:
-    """Values of a reward model, one for each step at once."""
+    """Values of a reward model for the steps of one environment."""
 
     def __init__(self, purpose: str, reward: str, settings: Mapping[str, Any], spec: EnvironmentSpec) -> None:
-        """purpose: in errors. reward: a name, or "program:FILE". Raises UnknownName, InvalidSetting, InvalidProgram."""
+        """Load the reward model.
+
+        Args:
+            purpose: Purpose of the values, for messages.
+            reward: Name of a reward, or "program:FILE".
+            settings: Settings of the reward.
+            spec: Spec of the environment.
+
+        Raises:
+            UnknownName: There is no such reward.
+            InvalidSetting: The reward cannot judge the environment.
+            InvalidProgram: The program is rejected.
+        """
         kind, _, path = reward.partition(":")
         given = {**settings, **({"path": path} if path else {})}
         model: RewardModel = settings_as(load("rewards", kind), given, source=f"the model of {purpose}")
@@ -26,12 +38,17 @@ class ScoredSteps:
         self._running: DelayedRewards = model.online(spec, weight=1.0, discount=None).running(1)
 
     def begin(self, observation: Observation, info: Mapping[str, Any]) -> None:
-        """An episode begins."""
+        """Begin an episode."""
         self._running.restart()
         self._running.begin(0, _copy(observation), info.get("instruction", self._instruction))
 
     def value(self, action: Any, step: tuple[Any, Any, bool, bool, dict[str, Any]]) -> float:
-        """Return the value of a step, given the returns of the environment; raises RewardUnavailable without one."""
+        """Return the value of a step; raises RewardUnavailable if the model gives none.
+
+        Args:
+            action: Action that was sent.
+            step: Return value of `environment.step`.
+        """
         observation, reward, terminated, truncated, info = step
         executed = np.asarray(info.get("executed_action", action))
         ends = {"terminated": terminated, "truncated": truncated}
@@ -48,5 +65,5 @@ class ScoredSteps:
 
 
 def _copy(observation: Observation) -> Observation:
-    """Return an observation that the environment's next step cannot overwrite."""
+    """Return a copy of an observation, which the environment's next step cannot overwrite."""
     return {name: np.array(value) for name, value in observation.items()}

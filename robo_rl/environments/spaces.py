@@ -1,7 +1,7 @@
-"""Specs of environments that describe themselves by Gymnasium's spaces alone.
+"""Specs of environments that describe themselves only by Gymnasium's spaces.
 
 An observation space becomes named arrays, an action space a coding of actions. Nothing is guessed: units are "unknown", frames
-None. A uint8 array of two or three axes and the size of a picture is a picture. Anything else becomes a vector of numbers by
+None. A uint8 array with two or three axes and the size of a picture is a picture. Any other space becomes a vector by
 Gymnasium's flattening, which makes a choice one-hot.
 """
 
@@ -24,11 +24,11 @@ from robo_rl.spec.environment import ActionSpec, ArraySpec, ObservationSpec, Rol
 
 Space = gymnasium.Space[Any]
 UNKNOWN = "unknown"
-"""Unit of a number; a space says nothing about it."""
+"""Unit of a number whose unit the space does not give."""
 SMALLEST_PICTURE, MOST_CHANNELS = 16, 12
 """Smallest side [pixel] and most channels of a picture; other uint8 arrays are numbers, such as codes of grid cells."""
 MOST_CHOICES = 1024
-"""Most combinations of several discrete choices that can become one discrete action."""
+"""Largest number of combinations of discrete choices that can become one discrete action."""
 GOALS = ("desired_goal", "goal")
 """Keys of goals in Gymnasium's goal-conditioned environments."""
 Path = tuple[str, ...]
@@ -36,19 +36,20 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """One array of an observation, and how it is read."""
+    """One array of an observation, and how it is read from the original observation."""
 
     path: Path
-    """Keys that lead to the array through nested dicts."""
+    """Keys of the array in nested dicts."""
     space: Space
+    """Gymnasium space of the array."""
     array: ArraySpec
     order: tuple[int, ...] | None = None
-    """Order of the axes of a picture, to (H, W, channels); None for a vector."""
+    """Order of the axes that makes a picture (H, W, channels); None for a vector."""
 
     def read(self, observation: Any, name: str) -> npt.NDArray[Any]:
-        """Return the array from an observation.
+        """Return the array from an original observation; raises EnvironmentFailed if it is not in its space.
 
-        name: of the environment, for the error. Raises EnvironmentFailed if the observation is not in its space.
+        name: name of the environment, for the message.
         """
         try:
             value = observation
@@ -145,30 +146,30 @@ def _picture(space: Box) -> tuple[tuple[int, int, int], tuple[int, int, int]] | 
 
 
 def _limits(limits: npt.NDArray[Any]) -> Any:
-    """Return limits as float64; one at the end of the range of float32 becomes infinite, which means no limit."""
+    """Return limits as float64; the largest values of float32 become infinite, which means no limit."""
     values = limits.astype(np.float64).ravel()
     return np.where(np.abs(values) >= float(np.finfo(np.float32).max), np.copysign(np.inf, values), values)
 
 
 def _whole(space: Space, value: Any) -> Any:
-    """Return the value of a Discrete as an int, which Gymnasium's flattening wants, and any other value unchanged."""
+    """Return the value of a Discrete as an int, which Gymnasium's flattening needs; other values unchanged."""
     return int(value) if isinstance(space, Discrete) else value
 
 
 class ActionCoding(Protocol):
-    """Action spec that learners see, and the translation of its actions into those of the environment's space."""
+    """Action spec that learners see, and the conversion between its actions and those of the environment's space."""
 
     spec: ActionSpec
 
     def decode(self, action: npt.NDArray[Any]) -> Any:
-        """Return the action of the space that an action of the spec stands for, such as one in [-1, 1]^A."""
+        """Return the action of the space for an action of the spec: in [-1, 1]^A, or a number of a choice."""
 
     def encode(self, action: Any) -> npt.NDArray[Any]:
-        """Return the action of the spec for one of the space, the inverse of `decode`; raises InvalidAction."""
+        """Return the action of the spec for an action of the space, the inverse of `decode`; raises InvalidAction."""
 
 
 class BoxActions:
-    """Box of floats with limits, which learners see as A numbers in [-1, 1]."""
+    """Coding of a Box of floats with limits as A numbers in [-1, 1]."""
 
     def __init__(self, space: Box) -> None:
         self._space, count = space, math.prod(space.shape)
@@ -183,7 +184,7 @@ class BoxActions:
         return found
 
     def encode(self, action: Any) -> npt.NDArray[np.float32]:
-        """Return the numbers in [-1, 1] that stand for an action of the Box, which is clipped to its limits."""
+        """Return the numbers in [-1, 1] for an action of the Box; the action is clipped to its limits."""
         value = np.asarray(action, np.float64)
         if value.shape != self._space.shape:
             got, allowed = list(value.shape), f"{list(self._space.shape)}, the shape of {self._space}"
@@ -193,7 +194,7 @@ class BoxActions:
 
 
 class ChoiceActions:
-    """Discrete, MultiDiscrete or MultiBinary space as one discrete action: every combination of choices gets a number."""
+    """Coding of a Discrete, MultiDiscrete or MultiBinary space as one discrete action: a number for each combination."""
 
     def __init__(self, space: Discrete | MultiDiscrete | MultiBinary) -> None:
         if isinstance(space, Discrete):
@@ -208,11 +209,11 @@ class ChoiceActions:
         self.spec = ActionSpec(names, mode="discrete")
 
     def decode(self, action: npt.NDArray[Any]) -> Any:
-        """Return the element of the space that a number stands for."""
+        """Return the element of the space with this number."""
         return self._choices[int(self.spec.validate(action))]
 
     def encode(self, action: Any) -> npt.NDArray[np.int64]:
-        """Return the number that stands for an element of the space."""
+        """Return the number of an element of the space; raises InvalidAction for other values."""
         found = [index for index, choice in enumerate(self._choices) if np.array_equal(choice, action)]
         if not found:
             raise InvalidAction("Unknown discrete action.", got=action, allowed=", ".join(self.spec.names))

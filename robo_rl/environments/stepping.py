@@ -1,7 +1,7 @@
-"""Reset and step environments of any origin: every failure inside becomes one error with its location.
+"""Reset and step environments of any origin: every failure inside becomes one error that names its location.
 
-What an environment says in `info` is checked: the known keys are right, or one error names the wrong one. Observations and
-infos are copies, because many simulators write each step into the same buffer.
+Known keys of `info` are checked; a wrong value raises one error that names the key. Observations and infos are copied, because
+many simulators write each step into the same buffer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,21 @@ from robo_rl.spec.environment import ActionSpec, Observation
 from robo_rl.types import MEASURED_AT, MEASURES, METADATA, ActionSource, Array
 
 ROUNDING = 1e-5
-"""By which an executed action may leave [-1, 1]: of limits in float32 that were scaled there and back."""
+"""Amount by which an executed action may leave [-1, 1], because limits in float32 were scaled there and back."""
 VERDICTS = ("guard", "shadow_guard")
-"""Reasons of a robot's guard in `info`: to change the executed action, and one that was judged only (a shadow run)."""
+"""Keys in `info` for a guard's reasons: for changing the executed action, and for an action that was only judged (shadow
+run)."""
 Step = tuple[Observation, float, bool, bool, Mapping[str, Any]]
 
 
 def reset(environment: gymnasium.Env[Any, Any], name: str, **options: Any) -> tuple[Observation, Mapping[str, Any]]:
-    """Return the first observation and info; raises EnvironmentFailed. name: of the environment, for the error."""
+    """Reset an environment and return its first observation and info; raises EnvironmentFailed.
+
+    Args:
+        environment: The environment.
+        name: Its name, for the message.
+        options: Arguments of `environment.reset`.
+    """
     try:
         found = environment.reset(**options)
     except RoboRLError:
@@ -45,7 +52,7 @@ def reset(environment: gymnasium.Env[Any, Any], name: str, **options: Any) -> tu
 
 
 def step(environment: gymnasium.Env[Any, Any], name: str, action: Any) -> Step:
-    """Return a step with its reward as a float, which may be NaN; raises EnvironmentFailed."""
+    """Step an environment; the reward is returned as a float, which may be NaN. Raises EnvironmentFailed."""
     try:
         found = environment.step(action)
     except RoboRLError:
@@ -96,9 +103,9 @@ def _raised(name: str, what: str, error: Exception) -> EnvironmentFailed:
 
 
 def checked_info(name: str, info: Any) -> dict[str, Any]:
-    """Return a copy of `info` in which nothing known is shared with the next step.
+    """Return a copy of `info` in which no known value is shared with the next step.
 
-    Raises EnvironmentFailed for a known key of a wrong type or range. name: of the environment.
+    Raises EnvironmentFailed if a known key has a wrong type or range. name: name of the environment.
     """
     if not isinstance(info, Mapping):
         raise EnvironmentFailed(
@@ -114,13 +121,13 @@ def checked_info(name: str, info: Any) -> dict[str, Any]:
 
 
 def success_so_far(before: bool | None, info: Mapping[str, Any]) -> bool | None:
-    """Return the success of an episode after another step: success at any of its steps; None as long as none told."""
+    """Return the success of an episode after one more step: True if any step succeeded, None if no step reported any."""
     told = info.get("success")
     return before if told is None else bool(before) or bool(told)
 
 
 def executed_action(name: str, info: Mapping[str, Any], spec: ActionSpec) -> Array | None:
-    """Return the action (A,) that was executed if the environment tells; raises EnvironmentFailed if it cannot be one."""
+    """Return the executed action (A,) if `info` reports it, else None; raises EnvironmentFailed if it is no valid action."""
     told = info.get("executed_action")
     if told is None:
         return None

@@ -1,7 +1,7 @@
-"""Samplers of training tasks: which level, variant or hint comes next, given the successes so far.
+"""Samplers of training tasks: they choose the next level, variant or hint from the successes so far.
 
-n tasks, numbered from 0; those of an ordered sampler from the easiest, 0, to the task itself, n - 1. A sampler is found by its
-name under `robo_rl.task_samplers`.
+There are n tasks, numbered from 0; for an ordered sampler from the easiest, 0, to the task itself, n - 1. Entry points of
+`robo_rl.task_samplers` name the samplers.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from robo_rl.types import Metrics, StateDict
 
 @dataclass(frozen=True)
 class SamplerRule:
-    """Settings that samplers share."""
+    """Settings that all samplers share."""
 
     sampler: str = ""
-    """Name, such as uniform; for tasks in the order of their difficulty also frontier."""
+    """Name of the sampler: uniform; for tasks ordered by difficulty also frontier."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the sampler's own."""
+    """Further settings of the sampler."""
     uniform_share: float = 0.2
-    """Share of the episodes that begin with any of the tasks, for estimates that stay fresh."""
+    """Share of episodes whose task is drawn uniformly, so that estimates for all tasks stay fresh; 0 to 1."""
     rate: float = 0.3
-    """Weight of the newest episode in the running success rate of a task."""
+    """Weight of the newest episode in the running success rate of a task, 0 to 1."""
     easy: float = 0.6
-    """frontier: success rate from which the next harder task is trained."""
+    """frontier: success rate from which the next harder task is trained, 0 to 1."""
     hard: float = 0.1
-    """frontier: success rate below which it is the easier one again."""
+    """frontier: success rate below which the next easier task is trained, 0 to 1."""
     least_episodes: int = 8
-    """Episodes of a task before the next decision: of the frontier, of a rung of the ladder, of a history."""
+    """frontier: episodes of a task before the next decision; 1 or more."""
 
     def __post_init__(self) -> None:
         shares = ("uniform_share", "rate", "easy", "hard")
@@ -48,7 +48,7 @@ class TaskSampler(Stateful, ABC):
     """Draws tasks, and counts their outcomes."""
 
     is_ordered = False
-    """True if the tasks must come in the order of their difficulty."""
+    """True if the tasks must be ordered by difficulty."""
 
     def __init__(self, count: int, rule: SamplerRule) -> None:
         self.count, self.rule = count, rule
@@ -63,17 +63,17 @@ class TaskSampler(Stateful, ABC):
         self._mean = np.zeros(count)
 
     def sample(self, generator: np.random.Generator) -> int:
-        """Return the number of the next task."""
+        """Return the number of the next task: with probability `uniform_share` a uniform one, else that of `choose`."""
         if generator.random() < self.rule.uniform_share:
             return int(generator.integers(self.count))
         return self.choose(generator)
 
     @abstractmethod
     def choose(self, generator: np.random.Generator) -> int:
-        """Return the number of a task by the sampler's own rule."""
+        """Return the number of a task by the rule of this sampler."""
 
     def report(self, task: int, *, success: bool, score: float) -> None:
-        """Count an episode; score: such as its return."""
+        """Count an ended episode of a task; score: such as its return."""
         rate = self.rule.rate
         if not self.seen[task]:
             self._mean[task] = score
@@ -85,7 +85,7 @@ class TaskSampler(Stateful, ABC):
 
     @property
     def metrics(self) -> Metrics:
-        """Share of the tasks that were seen, that are hard, of use and easy, by their running success rates."""
+        """Shares of tasks seen so far, and among these of hard (success below 20 %), useful and easy (above 80 %) tasks."""
         known = self.success[self.seen > 0]
         hard, easy = (float(part.mean()) if known.size else 0.0 for part in (known < 0.2, known > 0.8))
         return {
@@ -108,7 +108,7 @@ class TaskSampler(Stateful, ABC):
 
 
 class UniformSampler(TaskSampler):
-    """All tasks alike."""
+    """Sampler that draws all tasks with equal probability."""
 
     @override
     def choose(self, generator: np.random.Generator) -> int:
@@ -116,7 +116,7 @@ class UniformSampler(TaskSampler):
 
 
 class FrontierSampler(TaskSampler):
-    """The hardest task so far: the next one if it succeeds often enough, the one before if it hardly ever does."""
+    """Sampler that trains one task, moves to a harder task at a high success rate, and back to an easier at a low one."""
 
     is_ordered = True
 
@@ -157,6 +157,6 @@ class FrontierSampler(TaskSampler):
 
 
 def sampler_of(count: int, rule: SamplerRule) -> TaskSampler:
-    """Return the sampler of a rule for that many tasks; raises UnknownName, and InvalidSetting for its settings."""
+    """Return the sampler that a rule names, for `count` tasks; raises UnknownName, InvalidSetting."""
     sampler: TaskSampler = load("task_samplers", rule.sampler)(count, rule)
     return sampler

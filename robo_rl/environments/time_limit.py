@@ -1,4 +1,4 @@
-"""Time limits of environments that have none, or a longer one."""
+"""The wrapper `time_limit`, for environments without a time limit or with a longer one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robo_rl.spec.environment import specification
 
 
 class TimeLimitEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment whose episodes are truncated after some steps."""
+    """Environment whose episodes are truncated after `steps` steps, or at its own limit if that is earlier."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], steps: int) -> None:
         super().__init__(environment)
@@ -38,12 +38,12 @@ class TimeLimitEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class TimeLimitWrapper(EnvironmentWrapper):
-    """End episodes after some steps, as truncated; an earlier limit of the environment's own stays."""
+    """Truncate episodes after some steps; an earlier limit of the environment is kept."""
 
     changes = ("max_steps",)
 
     steps: int
-    """Steps of an episode."""
+    """Steps of an episode, 1 or more."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"steps": (self.steps >= 1, "1 or more")})

@@ -1,4 +1,4 @@
-"""Vector environments out of single ones, for families without a batched simulation."""
+"""Vector environments made of single environments, for families without a batched simulation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from robo_rl.types import Metrics
 
 
 def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return the mode that Gymnasium knows by a value such as "SameStep"; raises InvalidSetting."""
+    """Return Gymnasium's autoreset mode for a value such as "SameStep"; raises InvalidSetting."""
     try:
         return AutoresetMode(mode)
     except ValueError:
@@ -39,7 +39,7 @@ class LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
         return getattr(self.env, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of the environment itself, as one that restores its state does."""
+        """Set an attribute of the wrapped environment, so that restoring its state works through the wrapper."""
         is_ours = "_name" not in self.__dict__ or name in self.__dict__
         super().__setattr__(name, value) if is_ours else setattr(self.env, name, value)
 
@@ -55,7 +55,7 @@ class LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class SequentialEnvironments(SyncVectorEnv):
-    """Single environments stepped one after the other, with the spec and the errors of the batched ones."""
+    """Vector environment that steps single environments one by one, with the spec and the errors of batched simulations."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class SequentialEnvironments(SyncVectorEnv):
         self.environment_spec = specification(self.envs[0])
 
     def located(self, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-        """Return an environment whose errors name their origin."""
+        """Return the environment in a wrapper whose errors name their origin."""
         return LocatedErrors(environment)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Steps every environment once all actions are known to be sound."""
+        """Step every environment, after all actions were validated; raises InvalidAction."""
         return super().step(self.environment_spec.action.validate_batch(actions, self.num_envs))
 
 
 def metrics_of(environments: Any) -> Metrics:
-    """Return the counts that environments keep of themselves, by tag, summed over single ones; empty without any."""
+    """Return the metrics that an environment counts itself, summed over a vector environment; empty if there are none."""
     if not isinstance(environments, SyncVectorEnv):
         return getattr(environments.unwrapped, "metrics", None) or {}
     sums: Counter[str] = Counter()

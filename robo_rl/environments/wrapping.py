@@ -1,6 +1,6 @@
-"""The wrappers of an environment as a list, {name: NAME, SETTING: VALUE, ...} each, the first one next to the environment.
+"""Wrappers of an environment as a list of {name: NAME, SETTING: VALUE, ...}, the innermost first.
 
-Names are entry points of `robo_rl.wrappers`, each of a frozen dataclass of settings (docs/simulators/wrappers.md).
+Entry points of `robo_rl.wrappers` name frozen dataclasses of settings (docs/simulators/wrappers.md).
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ if TYPE_CHECKING:
     import gymnasium
 
 Part = Literal["name", "observation", "action", "instruction", "max_steps", "success_rule", "costs"]
-"""Field of an EnvironmentSpec."""
+"""Name of a field of an EnvironmentSpec."""
 Entry = Mapping[str, Any]
-"""{name: NAME, SETTING: VALUE, ...}"""
+"""Entry of a list of wrappers: {name: NAME, SETTING: VALUE, ...}."""
 
 
 class EnvironmentWrapper(ABC):
-    """Settings of a wrapper: a frozen dataclass that says what it changes."""
+    """Settings of a wrapper, a frozen dataclass, which also declares what the wrapper changes."""
 
     changes: ClassVar[tuple[Part, ...]] = ()
-    """Parts of the spec that the wrapper may change; rewards and `info` are no parts of a spec."""
+    """Parts of the spec that the wrapper may change; rewards and `info` are not part of a spec."""
     is_batched: ClassVar[bool] = False
-    """True if `wrap_vector` can wrap many environments as one object; if not, each single environment is wrapped."""
+    """True if `wrap_vector` can wrap a vector environment as a whole; otherwise each single environment is wrapped."""
     in_evaluations: ClassVar[bool] = True
-    """False for a wrapper that only trainings have; it changes neither observations nor actions."""
+    """False for a wrapper that is used only in training; it may change neither observations nor actions."""
 
     @property
     def asks(self) -> frozenset[Feature]:
-        """Features that a training loop must support for it."""
+        """Features that the training loop must support for this wrapper."""
         return frozenset()
 
     @abstractmethod
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-        """Return the environment in the wrapper; raises InvalidSetting, UnknownName if it does not fit."""
+        """Return the environment in the wrapper; raises InvalidSetting or UnknownName if the wrapper does not fit."""
 
     def wrap_vector(self, environments: gymnasium.vector.VectorEnv[Any, Any, Any]) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """Wrap environments side by side as one object; only called if `is_batched`."""
+        """Return the vector environment in the wrapper; called only if `is_batched`."""
         raise NotImplementedError
 
 
 def read_wrappers(entries: Iterable[Entry]) -> list[EnvironmentWrapper]:
-    """Return the wrappers of a list; raises UnknownName with the close matches, InvalidSetting naming the setting."""
+    """Return the wrappers of a list of entries; raises UnknownName for an unknown name, InvalidSetting for a wrong setting."""
     return [_read(entry) for entry in listed(entries)]
 
 
 def wrapped(environment: gymnasium.Env[Any, Any], entries: Iterable[Entry]) -> gymnasium.Env[Any, Any]:
-    """Return an environment in a list of wrappers. Closes it if one is refused."""
+    """Return an environment in a list of wrappers; closes the environment if a wrapper is refused."""
     try:
         for wrapper in read_wrappers(entries):
             environment = wrapper.wrap(environment)
@@ -64,9 +64,10 @@ def wrapped(environment: gymnasium.Env[Any, Any], entries: Iterable[Entry]) -> g
 
 
 def changed(entries: Sequence[Entry], changes: Iterable[Entry]) -> list[dict[str, Any]]:
-    """Return a list of wrappers with changes to the settings of those that are in it, and the others at its end.
+    """Return a list of wrappers with changed settings.
 
-    No changes at all, an empty list, stand for no wrappers.
+    A change with the name of a listed wrapper updates its settings; other changes are appended. An empty list of changes
+    removes all wrappers.
     """
     changes = listed(changes)
     found = [dict(entry) for entry in listed(entries)] if changes else []
@@ -77,13 +78,13 @@ def changed(entries: Sequence[Entry], changes: Iterable[Entry]) -> list[dict[str
 
 
 def in_evaluations(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the wrappers that evaluations have."""
+    """Return the entries of the wrappers that are used in evaluations, too."""
     found = listed(entries)
     return [entry for entry, wrapper in zip(found, read_wrappers(found), strict=True) if wrapper.in_evaluations]
 
 
 def listed(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries of a list of wrappers; raises InvalidSetting if it is no such list."""
+    """Return the entries as a list; raises InvalidSetting unless each is a mapping with a name."""
     found = None if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable) else list(entries)
     if found is None or not all(isinstance(entry, Mapping) and isinstance(entry.get("name"), str) for entry in found):
         allowed = "[{name: NAME, SETTING: VALUE, ...}, ...]"

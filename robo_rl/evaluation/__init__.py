@@ -1,4 +1,4 @@
-"""Evaluation: episodes on fixed seeds, statistics, measures, films."""
+"""Evaluation of policies: episodes on fixed seeds, statistics, measures, films."""
 
 from robo_rl.evaluation.evaluation import Evaluation, compare, evaluate, evaluation_seeds
 

@@ -1,4 +1,4 @@
-"""Policies of others in evaluations: Stable-Baselines3's models, objects with `act` or `predict`, plain functions."""
+"""Evaluation of foreign policies: models of Stable-Baselines3, objects with `act` or `predict`, plain functions."""
 
 from __future__ import annotations
 
@@ -18,19 +18,23 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import Array
 
 Decide = Callable[[Any, bool], Any]
-"""(observation, deterministic) -> action"""
+"""Function (observation, deterministic) -> action."""
 EnvironmentLike = str | gymnasium.Env[Any, Any] | Callable[..., gymnasium.Env[Any, Any]]
-"""An environment, its name, its class, or a function that returns a new one."""
+"""An environment, its name, its class, or a function that returns a new environment."""
 KINDS = "a policy of a run, a model of Stable-Baselines3, an object with act(observation) or predict, or a function"
 
 
 class OthersPolicy:
-    """Policy of somebody else, which reads and returns what its own environment returns and takes."""
+    """Foreign policy, adapted to the protocol Policy; it may read and return what its own environment uses."""
 
     def __init__(self, source: Any, spec: EnvironmentSpec, own: ForeignEnv | None) -> None:
-        """Take a policy; raises InvalidSetting for an object that is none.
+        """Adapt a policy; raises InvalidSetting for an object that is none.
 
-        own: environment whose spec was derived, of which the policy sees the original observations; None if it sees `spec`'s.
+        Args:
+            source: Foreign policy.
+            spec: Spec of the environment.
+            own: Environment with a derived spec, whose original observations the policy reads; None if it reads those of
+                `spec`.
         """
         self.environment_spec = spec
         self._own, self._name = own, type(source).__name__
@@ -40,13 +44,13 @@ class OthersPolicy:
         self._decide = self._decider(source)
 
     def reset(self) -> None:
-        """Forget the episode before."""
+        """Prepare for a new episode."""
         self._state, self._is_first = None, True
         if self._forget is not None:
             self._forget()
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return the policy's action; raises InvalidSetting, with the line, if the policy fails."""
+        """Return the policy's action; raises InvalidSetting, with the line of code, if the policy fails."""
         seen = dict(observation) if self._own is None else self._own.own_observation
         fix = "it sees what the environment returns: give the environment in the wrappers in which the policy was trained"
         with refused_if_it_fails(f"The policy, a {self._name}, failed.", allowed="an action for each observation", fix=fix):
@@ -66,7 +70,7 @@ class OthersPolicy:
         raise InvalidSetting("This is no policy.", got=repr(source)[:200], allowed=KINDS, fix=fix)
 
     def _predicting(self, predict: Callable[..., Any]) -> Decide:
-        """Return the decision of `predict`, which may carry a state, as Stable-Baselines3's does."""
+        """Return a function that calls `predict`, and keeps its state if it returns one, as Stable-Baselines3's does."""
         named = _parameters(predict)
 
         def decide(observation: Any, deterministic: bool) -> Any:
@@ -81,12 +85,12 @@ class OthersPolicy:
 
 
 def as_policy(source: Any, environment: gymnasium.Env[Any, Any], given: object) -> Policy:
-    """Return a policy for an environment; a policy with a spec of its own stays as it is.
+    """Return a policy for an environment; a policy that has a spec is returned unchanged.
 
     Args:
         source: The policy.
         environment: Environment that `with_derived_spec` returned.
-        given: Environment, name or class that it was made of.
+        given: Environment, name or class that was passed to `with_derived_spec`.
     """
     if isinstance(source, Policy):
         return source
@@ -97,7 +101,7 @@ def as_policy(source: Any, environment: gymnasium.Env[Any, Any], given: object) 
 
 
 def with_derived_spec(environment: EnvironmentLike) -> gymnasium.Env[Any, Any]:
-    """Return an environment with a spec that its spaces agree with: derived from these if it has none, or another."""
+    """Return an environment whose spaces agree with its spec; if it has no such spec, one is derived from the spaces."""
     if not isinstance(environment, gymnasium.Env):
         return make_environment(environment)
     if environment.has_wrapper_attr("environment_spec"):

@@ -1,4 +1,4 @@
-"""Which of a policy's commands were executed as proposed, and why the others were not."""
+"""How many commands of a policy were executed as proposed, and why the others were changed."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from robo_rl.environments.stepping import VERDICTS
-from robo_rl.types import ActionSource, Episode
+from robo_rl.types import AS_PROPOSED, ActionSource, Episode
 
 REASONS = VERDICTS[0]
 
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands of the episodes of an evaluation."""
+    """Counts of the commands in the episodes of an evaluation."""
 
     total: int
-    """One for each step."""
+    """Number of commands, one per step."""
     as_proposed: int
-    """Commands that nobody and nothing changed."""
+    """Number of commands that were executed as the policy proposed them."""
     changed: Mapping[str, int] = field(default_factory=dict)
-    """Reason -> commands that it changed, or "human" and other sources of an action; one command may have several."""
+    """Reason of the guard, or source such as "human" -> number of changed commands; a command may have several reasons."""
 
     @property
     def warning(self) -> str:
-        """Sentence if not one command was executed as proposed; else empty."""
+        """Warning if no command was executed as proposed; otherwise ""."""
         if self.as_proposed or not self.total:
             return ""
         return "no command was executed as the policy proposed it: these figures are of what changed them, not of the policy"
@@ -42,7 +42,7 @@ def commands_of(episodes: Sequence[Episode]) -> Commands:
     changed = Counter[str]()
     for episode in episodes:
         reasons: Mapping[str, Sequence[str]] = episode.metadata.get(REASONS, {})
-        for step in np.flatnonzero(episode.sources != ActionSource.POLICY):
+        for step in np.flatnonzero(~np.isin(episode.sources, AS_PROPOSED)):
             changed.update(reasons.get(str(step)) or [ActionSource(int(episode.sources[step])).name.lower()])
-    as_proposed = sum(int(np.count_nonzero(episode.sources == ActionSource.POLICY)) for episode in episodes)
+    as_proposed = sum(int(np.isin(episode.sources, AS_PROPOSED).sum()) for episode in episodes)
     return Commands(sum(map(len, episodes)), as_proposed, dict(changed.most_common()))

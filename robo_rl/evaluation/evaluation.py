@@ -1,6 +1,6 @@
-"""Evaluate a policy on fixed seeds, with intervals of all figures.
+"""Evaluate a policy on fixed seeds, with confidence intervals for all figures.
 
-Evaluation seeds start at a million by convention, training resets lie in [2^30, 2^31): no evaluation start is ever trained on.
+Evaluation seeds start at one million, training resets lie in [2^30, 2^31): a policy is never trained on an evaluation start.
 """
 
 from __future__ import annotations
@@ -35,48 +35,52 @@ from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import SUCCESS_CONVENTION, rollout
 from robo_rl.spec.environment import specification
 from robo_rl.system.plain_files import read_object
-from robo_rl.types import DIVERGED, Episode, Metrics
+from robo_rl.types import DIVERGED, ActionSource, Episode, Metrics
 
 FIRST_SEED = FIRST_LEVEL["test"]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The outcome of one policy on a list of seeds; the tuples have one element per episode."""
+    """Outcome of one policy on a list of seeds. Each tuple has one element per episode, except `notes` and `measures`."""
 
     environment: str
+    """Name of the environment."""
     spec_fingerprint: str
     success_rule: str | None
     seeds: tuple[int, ...]
+    """Reset seed of each episode."""
     returns: tuple[float, ...]
-    """Undiscounted."""
+    """Undiscounted return of each episode."""
     lengths: tuple[int, ...]
-    """[steps]"""
+    """Steps of each episode."""
     successes: tuple[bool | None, ...]
-    """None if the environment has no notion of success."""
+    """Success of each episode; None if the environment has no success criterion."""
     stop_reasons: tuple[str, ...]
+    """Stop reason of each episode, as `Episode.stop_reason`."""
     deterministic: bool
+    """Value that was passed to `Policy.act`."""
     duration: float
-    """[s] of all episodes, films excluded."""
+    """Duration of all episodes [s], without films."""
     training_seed: int | None = None
-    """None for a policy that was not trained, or if it is not known."""
+    """Training seed of the policy; None if it is unknown, or the policy was not trained."""
     videos: Mapping[int, str] = field(default_factory=dict)
-    """seed -> file name of a film"""
+    """Seed -> file name of a film."""
     notes: tuple[str, ...] = ()
     """Remarks for the reader, such as the reason for a missing film."""
     measures: tuple[Measure, ...] = ()
     """Further measures of the environment."""
     measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Values by measure; NaN for an episode without one."""
+    """Name of a measure -> value in each episode; NaN for an episode without a value."""
     commands: Commands | None = None
-    """How many commands were executed as proposed; None where nothing can change them."""
+    """Counts of commands that were executed as proposed; None if nothing can change commands."""
 
     def __len__(self) -> int:
         return len(self.seeds)
 
     @cached_property
     def success_rate(self) -> Interval | None:
-        """Success rate with Wilson's interval; None if the environment has no notion of success."""
+        """Success rate with Wilson's interval; None if the environment has no success criterion."""
         known = [success for success in self.successes if success is not None]
         return wilson(sum(known), len(known)) if known else None
 
@@ -87,9 +91,10 @@ class Evaluation:
 
     @cached_property
     def pass_at(self) -> dict[int, Interval]:
-        """Chance that one of k attempts at a seed succeeds, by k, with a bootstrap interval over seeds.
+        """Number k of attempts -> probability that one of k attempts at a seed succeeds, with a bootstrap interval over seeds.
 
-        For k of 1, 5, 10 and 20, at most half of the attempts; empty if seeds do not repeat, or without a notion of success.
+        k is 1, 5, 10 and 20, as far as it is at most half of the attempts at each seed. Empty if no seed repeats, or without a
+        success criterion.
         """
         if len(set(self.seeds)) == len(self.seeds) or None in self.successes:
             return {}
@@ -111,7 +116,7 @@ class Evaluation:
         return stratified_bootstrap([self.returns], partial(tail_mean, share=0.1))
 
     def outcomes(self, metric: str) -> tuple[Any, ...]:
-        """Return "success", "return" or a measure, a value per episode; raises UnknownName."""
+        """Return one value per episode of "success", "return" or a measure; raises UnknownName."""
         found: dict[str, tuple[Any, ...]] = {**self.measured, "success": self.successes, "return": self.returns}
         if metric not in found:
             raise UnknownName(f"measure of {self.environment}", metric, found)
@@ -119,17 +124,17 @@ class Evaluation:
 
     @cached_property
     def measure_intervals(self) -> dict[str, Interval]:
-        """Mean or rate of each measure with its interval, by name."""
+        """Name of each measure -> mean, or rate of events, with its interval."""
         return {measure.name: measure.interval(self.measured) for measure in self.measures}
 
     @cached_property
     def exceeded(self) -> dict[str, Interval]:
-        """Share of episodes above the limit of each measure that has one, with Wilson's interval, by name."""
+        """Name of each measure with a limit -> share of episodes above the limit, with Wilson's interval."""
         shares = {measure.name: measure.exceeded(self.measured) for measure in self.measures}
         return {name: share for name, share in shares.items() if share is not None}
 
     def with_limits(self, limits: Mapping[str, float]) -> Evaluation:
-        """Return the evaluation with limits (cost -> largest sum over an episode) in the place of the environment's own."""
+        """Return the evaluation with other limits of costs: name of a cost -> largest sum over an episode."""
         named = {f"cost_{name}": limit for name, limit in limits.items()}
         return replace(
             self,
@@ -138,12 +143,12 @@ class Evaluation:
 
     @property
     def diverged(self) -> int:
-        """Episodes that ended because the simulation diverged; they count with their return until then."""
+        """Number of episodes that ended because the simulation diverged; their returns count until then."""
         return self.stop_reasons.count(DIVERGED)
 
     @property
     def caveat(self) -> str:
-        """Sources of variation that the intervals do not cover, in words."""
+        """Sentence on the sources of variation that the intervals do not cover."""
         source = (
             "one policy, training seed unknown" if self.training_seed is None else f"one training seed ({self.training_seed})"
         )
@@ -151,7 +156,7 @@ class Evaluation:
 
     @property
     def metrics(self) -> Metrics:
-        """Scalars by TensorBoard tag."""
+        """Scalars for the log by TensorBoard tag."""
         metrics = {
             "eval/mean_reward": self.mean_return.estimate,
             "eval/iqm_reward": self.iqm_return.estimate,
@@ -164,7 +169,7 @@ class Evaluation:
         return metrics | ({"eval/success_rate": self.success_rate.estimate} if self.success_rate else {})
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, the summary included for readers without this package."""
+        """Return plain JSON values, with a summary for readers without this package."""
         summary = {"success_rate": self.success_rate, "mean_return": self.mean_return, "iqm_return": self.iqm_return}
         summary |= {"tail_return": self.tail_return}
         intervals: dict[str, Any] = {name: _plain(interval) for name, interval in summary.items()}
@@ -176,7 +181,7 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Inverse of `to_json`; the summary is computed again."""
+        """Return the evaluation from the values of `to_json`; the summary is computed again."""
         values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
         values.pop("summary", None)
         values["videos"] = {int(seed): file for seed, file in data.get("videos", {}).items()}
@@ -188,7 +193,7 @@ class Evaluation:
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
-        """Return the evaluation in a file; raises RunError if it is damaged, FileNotFoundError if there is none."""
+        """Return the evaluation in a file; raises RunError if the file is damaged, FileNotFoundError if it does not exist."""
         found = read_object(path, fix="remove it, and evaluate again")
         try:
             return cls.from_json(found)
@@ -232,7 +237,7 @@ class Evaluation:
 
 
 def evaluation_seeds(episodes: int) -> range:
-    """Return the fixed seeds of an evaluation of that many episodes."""
+    """Return the fixed seeds of an evaluation with `episodes` episodes."""
     return range(FIRST_SEED, FIRST_SEED + episodes)
 
 
@@ -247,11 +252,23 @@ def evaluate(
     on_episode: Callable[[Episode], None] | None = None,
     video: VideoRequest | None = None,
 ) -> Evaluation:
-    """Play one episode per seed and return the outcome; raises SpecMismatch for a policy of another environment.
+    """Play one episode per seed and return the outcome.
 
-    seeds: by default the first `episodes` of those on which all evaluations play (`evaluation_seeds`).
+    A film that cannot be drawn becomes a note; it never fails the evaluation.
 
-    A film that cannot be drawn becomes a note: an evaluation never fails for want of a picture.
+    Args:
+        policy: Policy to evaluate.
+        environment: Environment with an `environment_spec`.
+        episodes: Number of episodes.
+        seeds: Reset seeds; None for the first `episodes` of the fixed seeds (`evaluation_seeds`).
+        deterministic: Passed to `Policy.act`.
+        training_seed: Training seed of the policy, if known.
+        on_episode: Called with each recorded episode.
+        video: Films to write; None for none.
+
+    Raises:
+        SpecMismatch: The policy was made for another environment.
+        InvalidSetting: There is no seed.
     """
     spec = specification(environment)
     policy.environment_spec.require_interface(spec, what=f"The policy was made for another environment than this {spec.name}")
@@ -269,6 +286,8 @@ def evaluate(
     commands = commands_of(played)
     can_be_changed = bool(commands.changed) or environment.has_wrapper_attr("hold")  # which a robot has
     videos, notes = _film(environment, played, video)
+    if any((episode.sources == ActionSource.IMAGINED).any() for episode in played):
+        notes = (*notes, "imagined in a learned world: not a figure of the real environment")
     return Evaluation(
         environment=spec.name,
         spec_fingerprint=spec.fingerprint,
@@ -290,10 +309,14 @@ def evaluate(
 
 
 def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[dict[str, Comparison], list[int]]:
-    """Compare two sides, each with one evaluation per training run, on the seeds that all of them share.
+    """Compare two sides on the evaluation seeds that all their runs share; each side has one evaluation per training run.
 
-    Returns a comparison of "success", on those seeds of which every run knows it, of "return", and of each measure that all of
-    them have for every episode, counts as counts; and the shared seeds.
+    Returns:
+        Comparisons by name, and the shared seeds. "return" and each measure are compared if all runs have them for all seeds,
+            "success" on the seeds for which all runs know it. Measures of events are compared as counts.
+
+    Raises:
+        InvalidSetting: The runs share no seed.
     """
     shared = sorted(set.intersection(*(set(evaluation.seeds) for evaluation in (*first, *second))))
     if not shared:

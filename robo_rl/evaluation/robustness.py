@@ -1,6 +1,7 @@
-"""Robustness of a policy: evaluations over grids of perturbations, resumable, with the worst of all cells.
+"""Robustness of a policy: evaluations over grids of perturbations, resumable, and the worst of all cells.
 
-A cell is a set of perturbations, name -> value, without those that are nominal. R rows, C columns of a grid.
+A cell is a set of perturbations, name -> value; perturbations with their nominal values are left out. A grid has R rows and C
+columns.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from robo_rl.system.durable_files import write_durably
 
 Cell = Mapping[str, float]
 KEYS = ("estimate", "low", "high")
-"""Fields of an interval."""
+"""Names of the fields of an interval in JSON."""
 SINGLE = ""
-"""Name of the rows of a grid with one axis."""
+"""Name of the row axis of a grid with one axis."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells of one or two axes; the second axis lies across."""
+    """Cells of two axes, rows and columns; a grid with one axis has a single row."""
 
     rows: Axis
     columns: Axis
 
     def cell(self, row: float, column: float, nominal: Cell) -> dict[str, float]:
-        """Return the perturbations of a place on the grid."""
+        """Return the perturbations in one cell of the grid, without those that have their nominal value."""
         found = {self.rows.name: row, self.columns.name: column}
         found.pop(SINGLE, None)
         return {name: value for name, value in sorted(found.items()) if value != nominal[name]}
@@ -48,18 +49,18 @@ class Grid:
 
 @dataclass(frozen=True)
 class Plan:
-    """Grids to evaluate."""
+    """Grids of perturbations to evaluate."""
 
     name: str
     grids: tuple[Grid, ...]
     nominal: Cell
-    """Every perturbation that may be named -> its value in the environment of the training."""
+    """Name of each known perturbation -> its value in the training environment."""
     adversary: Mapping[str, Any] | None = None
-    """Settings of an adversary that is trained against the policy; None for none."""
+    """Settings of an adversary that is trained against the policy; None for no adversary."""
 
     @property
     def cells(self) -> list[dict[str, float]]:
-        """Different cells of all grids, the nominal one first."""
+        """All different cells of the grids, the nominal one first."""
         found: dict[str, dict[str, float]] = {name_of({}): {}}
         for grid in self.grids:
             for row in grid.rows.values:
@@ -70,9 +71,17 @@ class Plan:
 
 
 def plan_of(name: str, content: Any, nominal: Cell) -> Plan:
-    """Return the plan `{grids: [{mass: [0.5, 1, 2], friction: [0.5, 1, 2]}, {latency: [0, 1, 2]}]}`; raises InvalidSetting.
+    """Return the plan in `content`: {grids: [{mass: [0.5, 1, 2], friction: [0.5, 1, 2]}, {latency: [0, 1, 2]}]}.
 
-    With `adversary: {force: 3, ...}`, whose settings are those of the wrapper `adversary` and `steps`.
+    `content` may also have adversary: {force: 3, ...}, with the settings of the wrapper `adversary`, and `steps`.
+
+    Args:
+        name: Name of the plan.
+        content: Content of its file.
+        nominal: Name of each known perturbation -> nominal value.
+
+    Raises:
+        InvalidSetting: The content is no plan, or names an unknown perturbation.
     """
     is_plan = isinstance(content, Mapping) and "grids" in content and set(content) <= {"grids", "adversary"}
     grids, adversary = (content["grids"], content.get("adversary")) if is_plan else (None, None)
@@ -98,7 +107,7 @@ def _grid(plan: str, grid: Any, nominal: Cell) -> Grid:
 
 
 def name_of(cell: Cell) -> str:
-    """Return "mass=0.5,friction=2", "nominal" for no perturbation."""
+    """Return a name for a cell, such as "mass=0.5,friction=2"; "nominal" for no perturbation."""
     return ",".join(f"{name}={value:g}" for name, value in sorted(cell.items())) or "nominal"
 
 
@@ -106,10 +115,10 @@ class Robustness:
     """Evaluations of all cells of a plan."""
 
     adversary: Interval | None = None
-    """Mean return of the policy against a trained adversary; None if the plan has none."""
+    """Mean return of the policy against a trained adversary; None if the plan has no adversary."""
 
     def __init__(self, plan: Plan, evaluations: Mapping[str, Evaluation]) -> None:
-        """evaluations: by name of the cell."""
+        """Collect the evaluations, which are given by the name of their cell."""
         self.plan, self.evaluations = plan, evaluations
         self.is_rate = self.nominal.success_rate is not None
         """True if cells are judged by success, False if by the mean return."""
@@ -120,26 +129,26 @@ class Robustness:
         return self.evaluations[name_of({})]
 
     def figure(self, cell: Cell) -> Interval:
-        """Return success rate or mean return of a cell with its interval."""
+        """Return the success rate of a cell, or its mean return without a success criterion, with the interval."""
         found = self.evaluations[name_of(cell)]
         return found.mean_return if found.success_rate is None else found.success_rate
 
     def matrix(self, grid: Grid) -> list[list[Interval]]:
-        """Return the figures (R, C) of a grid."""
+        """Return the figures (R, C) of the cells of a grid."""
         nominal = self.plan.nominal
         return [[self.figure(grid.cell(row, column, nominal)) for column in grid.columns.values] for row in grid.rows.values]
 
     @property
     def worst(self) -> dict[str, float]:
-        """Cell with the lowest figure."""
+        """Cell with the lowest success rate or mean return."""
         return min(self.plan.cells, key=lambda cell: self.figure(cell).estimate)
 
     def shown(self, figure: Interval) -> str:
-        """Return an estimate as text."""
+        """Return the estimate of a figure as text: a percentage for success rates."""
         return f"{figure.estimate:.0%}" if self.is_rate else f"{figure.estimate:.4g}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values: success rate or mean return with its interval for each cell, and the worst."""
+        """Return plain JSON values: success rate or mean return of each cell with its interval, and the worst cell."""
         figures = {name_of(cell): self.figure(cell) for cell in self.plan.cells}
         cells = {name: {key: _known(getattr(each, key)) for key in KEYS} for name, each in figures.items()}
         return {
@@ -176,9 +185,15 @@ class Robustness:
 
 
 def measure(plan: Plan, folder: Path, judge: Callable[[Cell], Evaluation], said: Callable[[str], None] = print) -> Robustness:
-    """Return the robustness; evaluations that `folder` holds from before are read, each new one is written at once.
+    """Evaluate all cells of a plan and return the robustness.
 
-    judge: evaluates a cell. said: takes a line for each cell.
+    Each evaluation is written to `folder` at once, and read from there the next time.
+
+    Args:
+        plan: Plan of perturbations.
+        folder: Folder for the evaluations.
+        judge: Evaluates one cell.
+        said: Called with a line of text for each cell.
     """
     folder.mkdir(parents=True, exist_ok=True)
     evaluations: dict[str, Evaluation] = {}

@@ -1,10 +1,10 @@
-"""Intervals and comparisons for few runs and few episodes.
+"""Confidence intervals and comparisons for few runs and few episodes.
 
-Sources: Wilson (1927) and Newcombe (1998) for rates; Agarwal et al. (2021), "Deep RL at the edge of the statistical
-precipice", for the interquartile mean, the stratified bootstrap and the probability of improvement; Owen (2007), "The
-pigeonhole bootstrap", for training runs crossed with evaluation seeds; McNemar (1947) for paired outcomes;
-Garwood (1936) for rates of events; Fisher (1925), "Statistical methods for research workers", for the deviation that groups
-share; Agresti and Coull (1998) for the deviation of a rate near 0 and 1.
+Sources: Wilson (1927) and Newcombe (1998) for rates; Agarwal et al. (2021), "Deep RL at the edge of the statistical precipice",
+for the interquartile mean, the stratified bootstrap and the probability of improvement; Owen (2007), "The pigeonhole
+bootstrap", for training runs crossed with evaluation seeds; McNemar (1947) for paired outcomes; Garwood (1936) for rates of
+events; Fisher (1925), "Statistical methods for research workers", for the pooled deviation of groups; Agresti and Coull (1998)
+for the deviation of a rate near 0 and 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from robo_rl.errors import InvalidSetting
 
 Floats = npt.NDArray[np.float64]
 Statistic = Callable[..., Any]
-"""Like np.mean: reduces the axis that it is given as `axis`."""
+"""Function such as np.mean that reduces the axis given as `axis`."""
 
 RESAMPLES = 2000
 
@@ -30,7 +30,7 @@ RESAMPLES = 2000
 class Interval:
     """An estimate with its confidence interval.
 
-    The bounds are NaN if the data do not determine them: one value, or values so alike that all resamples agree.
+    The bounds are NaN if the data do not determine them: for one value, or if all resamples give the same statistic.
     """
 
     estimate: float
@@ -43,7 +43,7 @@ class Interval:
         return replace(self, low=max(low, self.low), high=min(high, self.high)) if np.isfinite(self.low) else self
 
     def __format__(self, number: str) -> str:
-        """Formats all three numbers alike: f"{interval:.0%}" is "92% [81%, 97%]"."""
+        """Format estimate and bounds with one format: f"{interval:.0%}" is "92% [81%, 97%]"."""
         number = number or ".3g"
         if np.isnan([self.low, self.high]).any():
             return f"{self.estimate:{number}} [no interval]"
@@ -63,21 +63,25 @@ class Comparison:
     median_difference: Interval
     """Median of the differences per evaluation seed."""
     improvement: Interval
-    """Probability that the second does better on a seed, ties counted half."""
+    """Probability that the second side is better on a seed; ties count half."""
     p_value: float | None
-    """McNemar's exact test; only for success with one run a side."""
+    """p value of McNemar's exact test; None unless success is compared with one run per side."""
     episodes: int
-    """Shared evaluation seeds with a known outcome in all runs."""
+    """Number of shared evaluation seeds with a known outcome in all runs."""
     runs: tuple[int, int]
+    """Number of runs of each side."""
 
     def left_out(self, shared: int) -> str:
-        """Return a note on shared seeds that were left out because a failure cut their episode; "" if none were."""
+        """Return a note on shared seeds without a known outcome; "" if there are none.
+
+        shared: number of shared seeds.
+        """
         missing = shared - self.episodes
         return f"; {missing} more left out, whose episode was cut before its outcome was known" if missing else ""
 
     @property
     def is_resolved(self) -> bool:
-        """True if the interval of the mean difference leaves out zero."""
+        """True if the interval of the mean difference does not contain zero."""
         return self.mean_difference.low > 0.0 or self.mean_difference.high < 0.0
 
     def __str__(self) -> str:
@@ -92,7 +96,7 @@ class Comparison:
 
 
 def _stats() -> Any:
-    """Return scipy.stats, which takes longer to import than most commands take in all."""
+    """Return scipy.stats, whose import takes longer than most commands."""
     from scipy import stats
 
     return stats
@@ -112,7 +116,13 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
 
 
 def event_rate(events: float, extent: float, confidence: float = 0.95) -> Interval:
-    """Return events per unit of exposure, with the exact interval of a Poisson count (Garwood 1936)."""
+    """Return events per unit of exposure, with the exact interval of a Poisson count (Garwood 1936).
+
+    Args:
+        events: Number of events.
+        extent: Exposure, such as a distance; the rate is NaN if it is 0.
+        confidence: Level of the interval.
+    """
     if not events >= 0 or not extent >= 0:
         raise InvalidSetting("A rate needs a count of events and a positive exposure.", got=f"{events} in {extent}")
     if not extent:
@@ -124,29 +134,32 @@ def event_rate(events: float, extent: float, confidence: float = 0.95) -> Interv
 
 
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
-    """Return the chance that one of k of these attempts succeeds, 1 - C(n - c, k) / C(n, k): unbiased (Chen et al. 2021).
+    """Return an unbiased estimate of the probability that at least one of k attempts succeeds (Chen et al. 2021).
 
-    1 - (1 - c / n)^k is too low. arXiv:2107.03374, eq. 1.
+    It is 1 - C(n - c, k) / C(n, k) for c successes in n attempts (arXiv:2107.03374, eq. 1); 1 - (1 - c / n)^k would be too low.
     """
     return 1.0 - math.comb(attempts - successes, k) / math.comb(attempts, k)
 
 
 def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Return Spearman's correlation of two series (n,), ties with their mean rank; NaN if one of them does not vary."""
+    """Return Spearman's rank correlation of two series (n,), ties with their mean rank; NaN if one series is constant."""
     ranks = [_stats().rankdata(side) - (np.size(side) + 1) / 2 for side in (first, second)]
     squares = float(ranks[0] @ ranks[0]) * float(ranks[1] @ ranks[1])
     return float(ranks[0] @ ranks[1]) / np.sqrt(squares) if squares > 0.0 else np.nan
 
 
 def interquartile_mean(values: npt.ArrayLike, axis: int = -1) -> Any:
-    """Return the mean of the middle half: steadier than the mean, less wasteful than the median."""
+    """Return the mean of the middle half of the values: more robust than the mean, more efficient than the median."""
     ordered = np.sort(np.asarray(values, np.float64), axis=axis)
     count = ordered.shape[axis]
     return np.take(ordered, range(count // 4, count - count // 4), axis=axis).mean(axis=axis)
 
 
 def tail_mean(values: npt.ArrayLike, share: float, axis: int = -1) -> Any:
-    """Return the mean of the smallest share of values, the conditional value at risk; a value counts in part if it must."""
+    """Return the mean of the smallest `share` of the values (conditional value at risk); a value at the edge counts in part.
+
+    share: above 0, at most 1.
+    """
     ordered = np.sort(np.asarray(values, np.float64), axis=axis)
     if not ordered.size or not 0.0 < share <= 1.0:
         raise InvalidSetting("A tail has no values.", got=f"share {share} of {ordered.size}", allowed="above 0, at most 1")
@@ -164,8 +177,14 @@ def stratified_bootstrap(
 ) -> Interval:
     """Return a statistic of all values with its percentile bootstrap interval.
 
-    Each stratum (a task, a training seed) is an array (n_i,) that is resampled on its own, so that none gains or loses
-    weight by chance. The interval covers the chance within strata, not the choice of the strata.
+    The interval covers the chance within strata, not the choice of the strata.
+
+    Args:
+        strata: Arrays (n_i,), such as one per task or training seed. Each is resampled separately, so that its weight is fixed.
+        statistic: Statistic of all values together.
+        confidence: Level of the interval.
+        resamples: Number of bootstrap samples.
+        seed: Seed of the resampling.
     """
     samples = [np.asarray(stratum, np.float64).ravel() for stratum in strata]
     if not samples or min(map(len, samples)) == 0:
@@ -177,10 +196,10 @@ def stratified_bootstrap(
 
 
 def student_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Interval:
-    """Return the mean of values (n,), one for each training seed, with the interval of Student's t distribution.
+    """Return the mean of values (n,), one per training seed, with the interval of Student's t distribution.
 
-    The interval covers the choice of seeds; a bootstrap over so few values would be too narrow. For a rate its ends may lie
-    below 0 or above 1. No bounds (NaN) for a single value, or equal ones.
+    The interval covers the choice of seeds; a bootstrap over so few values would be too narrow. For a rate its bounds may lie
+    below 0 or above 1. The bounds are NaN for a single value or equal values.
     """
     sample = np.asarray(values, np.float64).ravel()
     mean, count = float(sample.mean()), len(sample)
@@ -196,8 +215,13 @@ def pooled_intervals(
     """Return the mean of each group (n_i,), with an interval whose deviation is estimated from all groups (Fisher 1925).
 
     A few training seeds say little about the spread between seeds; those of many settings together say more. For each group the
-    largest of three deviations is used: the pooled one, its own (groups may differ), and its entry of `errors`, the standard
-    error with which its values were measured. No bounds (NaN) if no group has two values, or no deviation is known.
+    largest of three deviations is used: the pooled deviation, that of the group, and its entry of `errors`. The bounds are NaN
+    if no group has two values, or no deviation is known.
+
+    Args:
+        groups: Values of each group.
+        errors: Standard error with which the values of each group were measured.
+        confidence: Level of the intervals.
     """
     samples = [np.asarray(group, np.float64).ravel() for group in groups]
     freedom = sum(len(sample) - 1 for sample in samples)
@@ -221,13 +245,13 @@ def rate_error(successes: float, n: int) -> float:
 def paired_comparison(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> Comparison:
     """Compare two sides that were evaluated on the same seeds.
 
-    Pairing removes the luck of easy and hard starts. The bootstrap resamples the evaluation seeds of both sides together, and
-    the runs of each side separately. So with several runs its intervals cover training, too; with one run a side they cover the
-    evaluation alone. The difference of two success rates has Newcombe's interval if there is one run a side, or if no resample
-    differs from another.
+    Pairing removes the variation between easy and hard starts. The bootstrap resamples the evaluation seeds of both sides
+    together, and the runs of each side separately. So with several runs the intervals cover training, too; with one run per
+    side they cover only the evaluation. The difference of two success rates has Newcombe's interval if there is one run per
+    side, or if all resamples agree.
 
     Args:
-        first: (runs, episodes) returns, or successes 0 and 1; a column for each shared seed. (episodes,) is one run.
+        first: (runs, episodes) returns, or successes 0 and 1, with one column per shared seed; (episodes,) for one run.
         second: The same for the other side; the number of runs may differ.
         seed: Seed of the resampling.
 
@@ -255,14 +279,20 @@ def paired_comparison(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
 
 
 def mcnemar(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Return the two-sided p value of the exact test that two paired success rates are equal (McNemar 1947)."""
+    """Return the two-sided p value of the exact test that two paired success rates are equal (McNemar 1947).
+
+    first, second: (n,) successes of both sides on the same seeds.
+    """
     a, b = np.asarray(first, bool), np.asarray(second, bool)
     won, lost = int(np.sum(b & ~a)), int(np.sum(a & ~b))
     return float(_stats().binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
 
 
 def newcombe(first: npt.ArrayLike, second: npt.ArrayLike, confidence: float = 0.95) -> Interval:
-    """Return the difference of two paired success rates, second minus first, with the interval of Newcombe 1998, method 10."""
+    """Return the difference of two paired success rates, second minus first, with the interval of Newcombe 1998, method 10.
+
+    first, second: (n,) successes of both sides on the same seeds.
+    """
     a, b = np.asarray(first, bool), np.asarray(second, bool)
     n = len(a)
     p, q = wilson(int(b.sum()), n, confidence), wilson(int(a.sum()), n, confidence)
@@ -277,12 +307,12 @@ def newcombe(first: npt.ArrayLike, second: npt.ArrayLike, confidence: float = 0.
 
 
 def difference(first: Interval, second: Interval, correlation: float = 0.0) -> Interval:
-    """Return the difference first - second of two estimates, with a confidence interval made of their two intervals.
+    """Return the difference first - second of two estimates, with an interval computed from their two intervals.
 
     The method is that of Zou and Donner 2008, "Construction of confidence limits about effect measures". For Wilson intervals
-    it gives Newcombe's interval.
+    it is Newcombe's interval.
 
-    correlation: between the two estimates, -1 to 1; 0 if they are independent.
+    correlation: correlation of the two estimates, -1 to 1; 0 if they are independent.
     """
     found, both = first.estimate - second.estimate, 2.0 * correlation
     below, above = first.estimate - first.low, first.high - first.estimate
@@ -310,7 +340,7 @@ def _paired_bootstrap(a: Floats, b: Floats, seed: int, confidence: float = 0.95)
 
 
 def percentile_interval(estimate: float, draws: Floats, confidence: float = 0.95) -> Interval:
-    """Return an estimate with the percentile interval of its bootstrap draws (R,); no bounds (NaN) if all draws are equal."""
+    """Return an estimate with the percentile interval of bootstrap draws (R,); the bounds are NaN if all draws are equal."""
     low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
     if low == high:  # a bootstrap of values that are all alike would claim certainty
         return Interval(estimate, np.nan, np.nan, confidence)

@@ -1,6 +1,6 @@
-"""Films of recorded episodes, drawn afterwards: an episode is replayed from its seed and its executed actions.
+"""Films of recorded episodes: an episode is replayed from its seed and its executed actions, and rendered.
 
-Drawing afterwards keeps rendering out of the evaluation's time and lets successes and failures be chosen, once they are known.
+Rendering afterwards takes no time from the evaluation, and successes and failures can be chosen once they are known.
 """
 
 from __future__ import annotations
@@ -28,32 +28,33 @@ Frame = npt.NDArray[np.uint8]
 """(H, W, 3) RGB"""
 
 UNTIMED_RATE = 8.0
-"""[1/s] Decisions of environments without a control period, such as grid worlds."""
+"""[1/s] steps per second in a film of an environment without a control period, such as a grid world."""
 HOLD = 0.6
-"""[s] that the last picture stays, for the eye to take in how an episode ended."""
+"""[s] for which the last picture is shown, so that the end of the episode can be seen."""
 RENDER_MODES = ("rgb_array_list", "rgb_array")
-"""Render modes that can be filmed, best first: a list also has the pictures between two decisions."""
+"""Render modes that can be filmed, best first: a list also has the pictures between two steps."""
 
 
 @dataclass(frozen=True)
 class VideoRequest:
-    """Episodes to film, and the folder of the films."""
+    """Which episodes to film, and where to write the films."""
 
     folder: Path
+    """Folder of the films."""
     name: str = "evaluation"
     """Beginning of each file name."""
     episodes: int = 4
-    """Most films; half of them failures if there are both."""
+    """Largest number of films; half of them show failures if there are both successes and failures."""
     quality: int = 26
     """Constant rate factor of H.264: less is sharper and larger; 23 is x264's default."""
     longest: float = 20.0
-    """[s] of a film; later steps are not drawn. An environment whose episodes need more may name another length in
-    its metadata, as `film_seconds`."""
+    """Largest length of a film [s]; later steps are not drawn. An environment may set another length as `film_seconds` in its
+    metadata."""
     stage: Callable[[], gymnasium.Env[Any, Any]] | None = None
-    """Makes an environment that draws; None films in the one of the evaluation, which then draws if its mode is a list."""
+    """Makes an environment for rendering; None to use the environment of the evaluation, which must then have a render mode."""
 
     def choose(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Return the first successes and failures, as evenly as there are."""
+        """Return the episodes to film: the first successes and the first failures, in equal numbers if possible."""
         good = [episode for episode in episodes if episode.success]
         bad = [episode for episode in episodes if not episode.success]
         failures = min(len(bad), max(self.episodes // 2, self.episodes - len(good)))
@@ -61,7 +62,7 @@ class VideoRequest:
 
 
 def film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], request: VideoRequest) -> dict[int, Path]:
-    """Write one mp4 per chosen episode in real time and return seed -> path; raises RenderingUnavailable."""
+    """Write an mp4 in real time for each chosen episode; return seed -> path. Raises RenderingUnavailable."""
     if request.stage is None:
         return _film(environment, episodes, request)
     stage = request.stage()
@@ -72,19 +73,22 @@ def film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], requ
 
 
 def render_mode_for_films(environment: gymnasium.Env[Any, Any]) -> str:
-    """Return the smoothest of RENDER_MODES that an environment offers; "rgb_array" if it does not say."""
+    """Return the first of RENDER_MODES that the environment offers; "rgb_array" if it declares none."""
     offered = environment.metadata.get("render_modes", ())
     return next((mode for mode in RENDER_MODES if mode in offered), "rgb_array")
 
 
 def decisions_per_second(environment: gymnasium.Env[Any, Any]) -> float:
-    """Return the environment's own rate [1/s], UNTIMED_RATE if it has no control period."""
+    """Return the control rate of the environment [1/s]; UNTIMED_RATE if it has no control period."""
     period = specification(environment).action.control_period
     return 1.0 / period if period else UNTIMED_RATE
 
 
 def rendered(environment: gymnasium.Env[Any, Any]) -> list[Frame]:
-    """Return the pictures since the call before, at least one in the mode "rgb_array"; raises RenderingUnavailable."""
+    """Return the pictures (H, W, 3) uint8 since the call before, or one in the mode "rgb_array".
+
+    Raises RenderingUnavailable.
+    """
     drawn = environment.render()
     pictures: list[Any] = drawn if isinstance(drawn, list) else [drawn]
     for picture in pictures:
@@ -96,7 +100,7 @@ def rendered(environment: gymnasium.Env[Any, Any]) -> list[Frame]:
 
 
 def replayed_frames(environment: gymnasium.Env[Any, Any], episode: Episode) -> Iterator[list[Frame]]:
-    """Yield T+1 lists of pictures while an episode is replayed: of its start, then since the decision before."""
+    """Replay an episode, and yield T+1 lists of pictures: those of its start, then those of each step."""
     environment.reset(seed=episode.seed)
     yield rendered(environment)
     for action in episode.actions:
@@ -105,11 +109,16 @@ def replayed_frames(environment: gymnasium.Env[Any, Any], episode: Episode) -> I
 
 
 def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int = 26, hold: float = 0.0) -> None:
-    """Write H.264 in yuv420p, which every browser plays; an odd last row or column is dropped.
+    """Write frames (H, W, 3) as H.264 in yuv420p, which every browser plays; an odd last row or column is dropped.
 
-    Under its name the film is whole: on a full disk there is none.
+    The file appears under its name only when it is complete; on a full disk there is none.
 
-    rate: [1/s]. hold: [s] that the last frame stays, by showing it once more so much later.
+    Args:
+        path: File to write.
+        frames: Pictures of the same size.
+        rate: Pictures per second.
+        quality: Constant rate factor of H.264; less is sharper and larger.
+        hold: Time for which the last picture is shown [s].
     """
     with optional("A film", "av", "films"):
         import av  # takes longer to import than all else of an evaluation
@@ -134,7 +143,7 @@ def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int 
 
 
 def read_frames(path: Path, shares: Sequence[float]) -> list[Frame]:
-    """Return the pictures at these shares of a film's length, 0 the first and 1 the last; raises OSError, MissingExtra."""
+    """Return the pictures at the given shares of a film's length, from 0 (first) to 1 (last); raises OSError, MissingExtra."""
     with optional("A film", "av", "films"):
         import av
 

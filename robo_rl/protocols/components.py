@@ -16,17 +16,17 @@ from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Object that can be saved, and restored to continue exactly."""
+    """Object whose state can be saved and restored, so that it continues exactly."""
 
     def state_dict(self) -> StateDict:
-        """Return everything that later behaviour depends on, random generators included."""
+        """Return everything that later behaviour depends on, including random generators."""
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore the state returned by `state_dict`."""
 
 
 class Stateless(Stateful):
-    """Base of parts of which most remember nothing; one that does overrides both methods."""
+    """Base of classes that mostly have no state to save; a subclass with state overrides both methods."""
 
     @override
     def state_dict(self) -> StateDict:
@@ -39,63 +39,72 @@ class Stateless(Stateful):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Chooses actions for environments of one spec."""
+    """Chooses actions in environments of one spec."""
 
     @property
     def environment_spec(self) -> EnvironmentSpec:
         """Spec of the policy's observations and actions; an environment with another spec is rejected.
 
-        It may lack entries of the environment that the policy does not read: those are not stored in the replay either.
+        Entries of the environment that the policy does not read may be missing; such entries are not stored in the replay
+        memory.
         """
 
     def reset(self) -> None:
-        """Forget the episode before."""
+        """Prepare for a new episode: forget the episode before."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action as ActionSpec describes it: (A,) float32 in [-1, 1], or an int64 scalar."""
+        """Return an action as ActionSpec describes it: (A,) float32 in [-1, 1], or an int64 scalar.
+
+        Args:
+            observation: Entry -> array, as `environment_spec` describes it.
+            deterministic: True for the most likely or mean action, False for a sampled one.
+        """
 
 
 @runtime_checkable
 class BatchedPolicy(Policy, Protocol):
-    """A policy without memory, which can act in many environments at once."""
+    """Policy without memory that can act in many environments at once."""
 
     def act_all(self, observations: Mapping[str, Array]) -> Array:
-        """Return random actions (N, ...) for observations name -> (N, ...), as `act` draws each of them."""
+        """Return one sampled action per environment, (N, A) or (N,), as `act` would sample it.
+
+        observations: name -> (N, ...), one row for each environment.
+        """
 
 
 @runtime_checkable
 class TransferablePolicy(Policy, Protocol):
-    """A policy that another process can act with, as it is after each update."""
+    """Policy whose parameters can be copied to another process, which then acts with it while the learner goes on."""
 
     def parameters(self) -> StateDict:
-        """Return copies of all that `act` follows from, random generators excepted."""
+        """Return copies of everything that actions depend on, except for random generators."""
 
     def load_parameters(self, parameters: StateDict) -> None:
-        """Act from now on with these parameters of another policy."""
+        """Replace the parameters by those that `parameters` of another policy returned."""
 
 
 @runtime_checkable
 class Learner(Stateful, Protocol):
-    """Improves a policy from batches; never sees an environment."""
+    """Improves a policy from batches of transitions; it never gets an environment."""
 
     @property
     def policy(self) -> Policy:
-        """The policy being trained; acting with it sees every update at once."""
+        """The policy being trained; it uses the newest parameters after every `update`."""
 
     def update(self, batch: Batch) -> Metrics:
-        """Take the gradient steps of one training step; return metrics, empty if they are not due."""
+        """Take the gradient steps of one training step; return metrics for the log, empty if none are due."""
 
 
 @runtime_checkable
 class ObservingLearner(Learner, Protocol):
-    """Learner that reads more of its own steps than batches hold, such as the costs of whole episodes."""
+    """Learner that must see every step of its own episodes, such as to sum up costs of whole episodes."""
 
     def observe(self, transition: Transition) -> None:
-        """Take note of a step, in the order in which they were taken."""
+        """Receive the next step; called for every step in the order in which they were taken."""
 
 
 class TrainingObserver(Protocol):
-    """Callbacks of a training: writes logs, evaluates, saves checkpoints."""
+    """Callbacks of a training loop, which write logs, evaluate and save checkpoints."""
 
     def on_episode(
         self,
@@ -109,22 +118,29 @@ class TrainingObserver(Protocol):
         costs: Mapping[str, float] = MappingProxyType({}),
         place: tuple[int, int] = (0, 1),
     ) -> None:
-        """An episode of training ended at environment step `step`; episode: as a whole, if the training has it.
+        """Report an episode that ended at environment step `step`.
 
-        costs: sums of its constraint costs, of a training that has no whole episodes. place: number of the environment that it
-        ran in, and how many run side by side.
+        Args:
+            step: Environment steps so far.
+            episode_return: Undiscounted sum of rewards.
+            length: Steps of the episode.
+            success: True or False if the environment reports success, None otherwise.
+            stop_reason: As `Episode.stop_reason`.
+            episode: The whole episode, if the training records it.
+            costs: Name of a constraint cost -> its sum, from trainings that do not record whole episodes.
+            place: Number of the environment, and how many environments run side by side.
         """
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """A learner reported metrics."""
+        """Report metrics of the learner."""
 
     def on_step(self, step: int, training: Training) -> None:
-        """Step `step` is complete; the state of `training` is consistent and may be saved now."""
+        """Report that step `step` is complete. The state of `training` is consistent: it may be saved now."""
 
 
 @runtime_checkable
 class Training(Stateful, Protocol):
-    """A training under way: a learner, its data and how far it got."""
+    """A training: a learner, its data and its progress."""
 
     @property
     def policy(self) -> Policy:
@@ -132,140 +148,156 @@ class Training(Stateful, Protocol):
 
     @property
     def step(self) -> int:
-        """Steps taken so far: of the environment, or updates if there is none."""
+        """Environment steps so far, or updates so far if no environment is used."""
 
     @property
     def resumed(self) -> str | None:
-        """None for a fresh training; after `load_state_dict` "exact", or "warm" if later steps may differ."""
+        """None for a fresh training, else "exact", or "warm" if later steps may differ from an uninterrupted training."""
 
     @property
     def stopwatch(self) -> Stopwatch:
-        """Shares out the time since training began; an observer charges its own to "log", "evaluation", "checkpoint"."""
+        """Clock of the training's activities. The observer charges its own time to "log", "evaluation" and "checkpoint"."""
 
     def run(self, observer: TrainingObserver) -> None:
-        """Train from the present step to the last."""
+        """Train from the present step to the last step."""
 
 
 @runtime_checkable
 class SavesItself(Protocol):
-    """Training with a part in another process: it writes its checkpoints itself."""
+    """Training with a part in another process, so that it has to write its checkpoints itself."""
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
-        """Requests a checkpoint of a step with these parts; raises OSError if the one before could not be written."""
+        """Request a checkpoint of step `step`; raises OSError if the checkpoint before it could not be written.
+
+        parts: name -> state of parts that the caller adds to the checkpoint.
+        """
 
 
 @runtime_checkable
 class VectorFactory(Protocol):
-    """Makes environments of one task, one by one or many in one object."""
+    """Makes environments of one task, singly or as one vector environment."""
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Return a fresh environment."""
+        """Return a fresh single environment."""
 
     def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """Return `num_envs` fresh environments with an `environment_spec`, in the mode AutoresetMode.SAME_STEP."""
+        """Return a vector environment with an `environment_spec`, in the mode AutoresetMode.SAME_STEP."""
 
 
 @runtime_checkable
 class EnvironmentFamily(Protocol):
-    """Family of environments that share one wrapper; an entry point of `robo_rl.environments` names it."""
+    """Group of environments from one source, such as a simulator; an entry point of `robo_rl.environments` names it."""
 
     def names(self) -> Iterable[str]:
-        """Return the task names, without making any; raises MissingExtra if the simulator is not installed."""
+        """Return the names of the environments without making any; raises MissingExtra if the simulator is not installed."""
 
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        """Return a fresh environment that has an `environment_spec`; raises UnknownName."""
+        """Return a fresh environment that has an `environment_spec`; raises UnknownName for an unknown name."""
 
 
 class FrozenEncoder(Protocol):
-    """Encoder of pictures that is not trained; an entry point of `robo_rl.encoders` makes it from a folder and a device."""
+    """Image encoder that is not trained; an entry point of `robo_rl.encoders` makes it from a folder and a device."""
 
     digest: str
-    """Hex digits that distinguish encoders with other weights."""
+    """Hex digits that differ between encoders with different weights."""
 
     def size(self, spec: EnvironmentSpec) -> int:
-        """Return the number F of features in an environment; raises InvalidSetting if it cannot read its observations."""
+        """Return the number F of features in an environment of this spec.
+
+        Raises InvalidSetting if the encoder cannot read its pictures.
+        """
 
     def encode(self, observations: Mapping[str, Array]) -> Array:
-        """Return features (B, F) float32 of observations (B, ...), uint8 pictures among them."""
+        """Return features (B, F) float32 of B observations, name -> (B, ...); pictures are uint8 (B, H, W, 3) RGB."""
 
 
 class TextEncoder(Protocol):
-    """Encoder of sentences that is not trained; an entry point of `robo_rl.text_encoders` makes it."""
+    """Sentence encoder that is not trained; an entry point of `robo_rl.text_encoders` makes it."""
 
     digest: str
-    """Hex digits that distinguish encoders with other weights."""
+    """Hex digits that differ between encoders with different weights."""
     size: int
     """Number F of features."""
 
     def encode(self, texts: Sequence[str]) -> Array:
-        """Return features (N, F) float32 of texts; raises InvalidSetting for one that is too long."""
+        """Return features (N, F) float32 of N texts; raises InvalidSetting for a text that is too long."""
 
 
 class Supervisor(Protocol):
-    """Stands between a policy and an environment: a person, a guard or a scripted expert."""
+    """Decides whether a proposed action is executed or replaced: a person, a guard or a scripted expert."""
 
     def reset(self) -> None:
-        """A new episode begins."""
+        """Prepare for a new episode."""
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Return the action to execute, and its source."""
+        """Return the action to execute, and its source; (`proposed`, POLICY) leaves the policy in control."""
 
 
 class TrainingSupervisor(Supervisor, Stateful, Protocol):
-    """A supervisor of training episodes, saved with the training for an exact resume."""
+    """Supervisor of training episodes, whose state is saved with the training for an exact resume."""
 
     @property
     def metrics(self) -> Metrics:
-        """Scalars such as the share of steps that it took over."""
+        """Scalars for the log, such as the share of steps in which the supervisor acted."""
 
     def begin(self) -> None:
-        """A recorded episode is replayed: `count` follows for each of its steps, and `override` is not called."""
+        """Prepare for the replay of a recorded episode: `count` is called for each of its steps instead of `override`."""
 
     def count(self, source: ActionSource) -> None:
-        """Counts a step by the source of its action."""
+        """Count a step by the source of its action."""
 
 
 class EpisodeRecorder(Protocol):
-    """Records training episodes step by step, so that a process that dies loses at most the running one."""
+    """Records training episodes step by step, so that a killed process loses at most the running episode."""
 
     def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
-        """Training episode `number` begins."""
+        """Begin to record training episode `number`, counted from 0, with its first observation."""
 
     def step(self, transition: Transition) -> None:
-        """A step of it was taken."""
+        """Record the next step of the running episode."""
 
     def keep(self, episode: Episode) -> None:
-        """It has ended; its metadata say `training_episode`, counted from 0, and `training_step`, at which it ended.
+        """Store the ended episode.
 
-        An exact resume keeps those since the checkpoint again.
+        Its metadata hold `training_episode`, its number, and `training_step`, the step at which it ended.
+
+        After an exact resume the episodes since the checkpoint are stored again.
         """
 
     def recorded(self, number: int) -> Episode | None:
-        """Return training episode `number` if it was recorded before a crash; it replaces a new rollout."""
+        """Return training episode `number` if it was stored before a crash, else None.
+
+        A stored episode is replayed, not played anew.
+        """
 
 
 class Robot(Protocol):
-    """A real robot, or a stand-in behind the same protocol."""
+    """A real robot, or a simulated one behind the same protocol."""
 
     spec: EnvironmentSpec
 
     def connect(self) -> None:
-        """Open the link; nothing is opened in a constructor."""
+        """Open the connection; the constructor must not open it."""
 
     def observe(self) -> Observation:
         """Return the newest measurement."""
 
     def apply(self, action: Array) -> Executed:
-        """Commands an action that answers the newest `observe`; returns the executed one, and the reasons for any difference.
+        """Command an action (A,) in [-1, 1] that was chosen from the newest `observe`.
 
-        Raises RobotStopped if nothing may move until a person re-arms, RobotUnavailable if the link is lost.
+        Returns:
+            The executed action, and the reasons for any difference from the commanded one.
+
+        Raises:
+            RobotStopped: No motion is allowed until a person re-arms the robot.
+            RobotUnavailable: The connection is lost.
         """
 
     def pause(self) -> None:
-        """Hold still until the next action, without anything being wrong."""
+        """Hold still until the next action; this is no fault."""
 
     def stop(self) -> None:
-        """Stop motion; may be called at any time, from any thread, any number of times; never raises."""
+        """Stop all motion. May be called at any time, from any thread, repeatedly; never raises."""
 
     def close(self) -> None:
-        """Close the link."""
+        """Close the connection."""

@@ -1,6 +1,6 @@
-"""The contract between learners and training loops: features, support by each loop, needs of a learner.
+"""Features of recipes, training loops with the features that they support, and the needs of learners.
 
-`robo_rl.training.compatibility` compares a recipe with both.
+`robo_rl.training.compatibility` compares a recipe with them.
 """
 
 from __future__ import annotations
@@ -37,32 +37,31 @@ class Feature(Enum):
 
     @property
     def noun(self) -> str:
-        """Description in one sentence."""
+        """Description in words."""
         return self.value[1]
 
     @property
     def setting(self) -> str:
-        """Setting that requests it."""
+        """Setting of a recipe that requests the feature."""
         return self.value[2]
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A kind of training loop."""
+    """A kind of training loop, and the features of a recipe that it supports."""
 
     name: str
+    """Name in lists and tables."""
     supports: frozenset[Feature] = frozenset()
-    """Features of a recipe that it can train with."""
+    """Features of a recipe that the loop can train with."""
     requires: frozenset[Feature] = frozenset()
-    """Features without which it is not used."""
+    """Features without which the loop is not used."""
     resume: Literal["exact", "exact*", "warm"] = "exact"
-    """Kind of resume from a checkpoint in a deterministic environment.
-
-    "exact*" is exact where environments can be saved, and without a curriculum; else warm. In many environments, those that
-    are simulated one by one are saved by their seeds and actions, and rewards of a model make it warm.
-    """
+    """Kind of resume from a checkpoint in a deterministic environment: "exact", "warm", or "exact*".  "exact*" is exact if the
+    environments can be saved and there is no curriculum, otherwise warm. Several environments that are simulated one by one are
+    saved by their seeds and actions; rewards of a model then make the resume warm."""
     is_learners: bool = False
-    """True if the learner's settings bring it (robo_rl.protocols.learners.SelfTrainedConfig)."""
+    """True if the settings of the learner bring the loop (robo_rl.protocols.learners.SelfTrainedConfig)."""
 
 
 _F = Feature
@@ -72,7 +71,7 @@ _WITH_STEPS = frozenset({_F.OBJECTIVE, _F.PERSON, _F.REWARD, _F.SHARED, _F.IMAGI
 _AFTER_DATA = frozenset({_F.ONLINE_PHASE, _F.DEMONSTRATIONS})
 
 ONLINE = Loop("steps", _ACTING | {_F.SHARED, _F.IMAGINED, _F.CURRICULUM})
-"""One environment step, some updates (robo_rl.training.off_policy.OnlineTraining)."""
+"""One environment step, then updates (robo_rl.training.off_policy.OnlineTraining)."""
 ONLINE_IN_MANY = Loop(
     "steps of many",
     frozenset(
@@ -89,32 +88,32 @@ ONLINE_IN_MANY = Loop(
     frozenset({_F.ENVIRONMENTS}),
     resume="exact*",
 )
-"""A step in each of many environments of one process, some updates (robo_rl.training.vector_steps)."""
+"""One step in each of several environments of one process, then updates (robo_rl.training.vector_steps)."""
 ACTOR_LEARNER = Loop("two processes", _ACTING | {_F.SHARED, _F.LEARNER_PROCESS}, frozenset({_F.LEARNER_PROCESS}), resume="warm")
 """Acting and learning in two processes (robo_rl.training.actor_learner)."""
 COLLECTED_STEPS = Loop(
     "collected steps", frozenset({_F.COLLECTORS, _F.DEMONSTRATIONS, _F.OBJECTIVE}), frozenset({_F.COLLECTORS}), resume="warm"
 )
-"""Steps of several processes that act on their own (robo_rl.collectors.asynchronous)."""
+"""Steps from several acting processes that do not wait for the learner (robo_rl.collectors.asynchronous)."""
 ROLLOUTS = Loop("rollouts", frozenset({_F.OBJECTIVE, _F.REWARD, _F.SHARED, _F.CURRICULUM}), resume="exact*", is_learners=True)
-"""Rollouts of several environments (robo_rl.training.on_policy)."""
+"""Rollouts of several environments in one process (robo_rl.training.on_policy)."""
 COLLECTED_ROLLOUTS = Loop("collected rollouts", _ROLLED, frozenset({_F.COLLECTORS}), resume="exact*", is_learners=True)
-"""Rollouts of several processes (robo_rl.collectors.synchronous)."""
+"""Rollouts from several acting processes (robo_rl.collectors.synchronous)."""
 OFFLINE = Loop("data", frozenset({_F.DEMONSTRATIONS, _F.SHARED}), frozenset({_F.DEMONSTRATIONS}))
-"""Recorded episodes alone (robo_rl.training.off_policy.OfflineTraining)."""
+"""Recorded episodes only (robo_rl.training.off_policy.OfflineTraining)."""
 OFFLINE_THEN_ONLINE = Loop("data, then steps", _AFTER_DATA | _WITH_STEPS, _AFTER_DATA)
-"""Recorded episodes, then the environment (robo_rl.training.offline_to_online)."""
+"""Recorded episodes first, then steps of the environment (robo_rl.training.offline_to_online)."""
 OFFLINE_THEN_CORRECTED = Loop("data, then corrections", OFFLINE_THEN_ONLINE.supports, _AFTER_DATA | {_F.PERSON})
-"""The same for a learner that learns online from a person's corrections alone."""
+"""As OFFLINE_THEN_ONLINE, for a learner that learns online only from a person's corrections."""
 OWN = Loop("own", frozenset({_F.OBJECTIVE, _F.REWARD, _F.DEMONSTRATIONS, _F.SHARED}), resume="warm", is_learners=True)
-"""The learner's own loop (robo_rl.protocols.learners.SelfTrainedConfig)."""
+"""The loop that a learner brings itself (robo_rl.protocols.learners.SelfTrainedConfig)."""
 EPISODES = Loop("own episodes", OWN.supports | {_F.CURRICULUM}, resume="warm", is_learners=True)
-"""The same for learners from whole episodes (robo_policies.learners.episodic)."""
+"""The loop of learners that learn from whole episodes (robo_policies.learners.episodic)."""
 
 STEPS = (ONLINE, ONLINE_IN_MANY, ACTOR_LEARNER, COLLECTED_STEPS)
-"""Loops of a learner that learns from a replay memory, step by step."""
+"""Loops for learners that sample from a replay memory while an environment is stepped."""
 DATA = (OFFLINE, OFFLINE_THEN_ONLINE)
-"""Loops of a learner that learns from recorded episodes."""
+"""Loops for learners that begin with recorded episodes."""
 
 ANY_SPACE = frozenset({Feature.CONTINUOUS, Feature.DISCRETE, Feature.PICTURES})
 CONTINUOUS_ONLY = frozenset({Feature.CONTINUOUS})
@@ -122,16 +121,16 @@ CONTINUOUS_ONLY = frozenset({Feature.CONTINUOUS})
 
 @dataclass(frozen=True)
 class Needs:
-    """Requirements of a learner: loops that can train it, and the environment."""
+    """Requirements of a learner with its settings."""
 
     loops: tuple[Loop, ...]
-    """Loops that can train it, the usual one first."""
+    """Training loops that can train the learner, the usual one first."""
     spaces: frozenset[Feature] = CONTINUOUS_ONLY
-    """CONTINUOUS and DISCRETE actions that it can choose; PICTURES if it can learn from nothing else."""
+    """CONTINUOUS and DISCRETE for the actions that the learner supports; PICTURES if it can learn from pictures alone."""
     excludes: Mapping[Feature, str] = field(default_factory=dict)
-    """Feature that its loops support and its settings rule out -> remedy."""
+    """Feature that the loops support but the settings of the learner rule out -> remedy in words."""
 
     @property
     def trains_itself(self) -> bool:
-        """True if its settings bring the loops that train it."""
+        """True if the settings of the learner bring all of its training loops."""
         return all(loop.is_learners for loop in self.loops)

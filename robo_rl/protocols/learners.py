@@ -16,25 +16,26 @@ from robo_rl.types import Episode, StateDict
 
 
 class LearnerConfig(Protocol):
-    """Settings of a learner, a frozen dataclass that builds it; an entry point of `robo_rl.learners` names it."""
+    """Settings of a learner: a frozen dataclass that builds the learner. An entry point of `robo_rl.learners` names it."""
 
     @property
     def needs(self) -> Needs:
-        """Loops that can train it, and actions and observations that it is made for."""
+        """Training loops that can train the learner, and the actions and observations that it supports."""
 
     @property
     def sampling(self) -> Sampling:
-        """Requirements of its training loop."""
+        """Settings of the training loop: replay memory, batches, updates per step."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> Learner:
-        """Return a fresh learner for an environment, fully determined by the seed."""
+        """Return a fresh learner for environments of this spec; spec and seed determine it completely."""
 
 
 class SelfTrainedConfig(Protocol):
-    """Settings of a learner that brings its own training loop, such as Stable-Baselines3's or that of PPO.
+    """Settings of a learner that brings its own training loop, such as PPO's or Stable-Baselines3's.
 
-    If the factory is a VectorFactory too, as that of a recipe is, the loop may ask it for many environments at once. It has no
-    `sampling`, and may declare `needs` with loops of its own (`Loop.is_learners`); else its loop is `contract.OWN`.
+    There is no `sampling`. The settings may declare `needs` with loops of their own (`Loop.is_learners`); otherwise the loop is
+    `contract.OWN`. If the environment factory is also a VectorFactory, as that of a recipe is, the loop may make a vector
+    environment.
     """
 
     def training(
@@ -46,12 +47,23 @@ class SelfTrainedConfig(Protocol):
         demonstrations: Sequence[Episode] = (),
         reward: OnlineRewards | None = None,
     ) -> Training:
-        """Return a training at step 0 that learns from as many environments as it asks the factory for.
+        """Return a training at step 0.
 
-        With a `reward` the learner never sees that of the environment, which is only reported.
+        Args:
+            environment_factory: Makes the environments; the loop calls it as often as it needs one.
+            steps: Environment steps of the whole training.
+            seed: Seed of everything random.
+            demonstrations: Recorded episodes, for learners that use them.
+            reward: Reward model. With it the learner never sees the environment's own reward, which is only reported.
         """
 
     def restored_policy(
         self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
     ) -> Policy:
-        """Return the policy of a saved training; needs no demonstrations, because nothing is learnt."""
+        """Return the policy of a saved training; demonstrations are not needed, because nothing is learned.
+
+        Args:
+            environment_factory: Makes environments, from which the policy takes its spec.
+            seed: Seed of the policy's random generator.
+            state: State of the training, as saved in a checkpoint.
+        """

@@ -1,4 +1,4 @@
-"""Policies that plan actions ahead, such as chunks, and the end of a plan that was not followed."""
+"""Policies that plan several actions ahead, and how to discard a plan that was not followed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from robo_rl.protocols.components import Policy
 
 
 class Planner(Policy, Protocol):
-    """Policy that plans several actions from one observation.
+    """Policy that plans several actions from one observation, such as a chunk of actions.
 
-    A policy that wraps another one passes `replan` on with the function `replan`.
+    A policy that wraps another policy forwards `replan` to it with the function `replan`.
     """
 
     def replan(self) -> None:
-        """Forget the planned actions; the next `act` plans from its own observation."""
+        """Discard the planned actions; the next `act` makes a new plan from its observation."""
 
 
 def replan(policy: Policy) -> None:
-    """Tell a policy that its newest action was not executed; does nothing to one that plans no actions.
+    """Tell a policy that its newest action was not executed; a policy that plans no actions ignores it.
 
-    `Rollout` calls it after each step whose action was not the policy's: a person's, a script's, or one that a guard changed.
+    `Rollout` calls this after each step whose action came from a person or script, or was changed by a guard.
     """
     forget = getattr(policy, "replan", None)
     if forget is not None:

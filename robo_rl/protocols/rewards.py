@@ -1,11 +1,11 @@
-"""Protocols of rewards of models: for labelling recorded episodes, and for learning while acting.
+"""Protocols of reward models: labelling of recorded episodes, and rewards during a training.
 
     RewardModel      labels recorded episodes
-    OnlineRewards    the reward of a run: spec of the policy, labels of demonstrations, scoring of environments
-    DelayedRewards   scores N environments under way: steps in, labels out some time later
-    Relabelling      replaces rewards in batches, for a reward that changes as it is learned
+    OnlineRewards    reward of a training: spec that the policy sees, labels of demonstrations, scoring of running environments
+    DelayedRewards   scores the steps of N running environments; labels come some time after the steps
+    Relabelling      replaces the rewards in batches, for a reward that changes while it is learned
 
-Authors of rewards write none of the last three: see `robo_rl.rewards.step_rewards` and `robo_rl.rewards.images`.
+Authors of rewards implement none of the last three: see `robo_rl.rewards.step_rewards` and `robo_rl.rewards.images`.
 """
 
 from __future__ import annotations
@@ -20,34 +20,39 @@ from robo_rl.types import Array, Batch, Episode, Metrics, RewardLabels, StateDic
 
 
 class RewardModel(ABC):
-    """Labels recorded episodes. Its settings are its fields, so that a file can name them."""
+    """Labels recorded episodes with rewards. The fields of the class are its settings, which a recipe or file may set."""
 
     learns_in_a_run: ClassVar[bool] = False
-    """True if it has no labels for a recorded dataset, because it is learned while a policy acts."""
+    """True if the reward is learned during a training and therefore cannot label a recorded dataset."""
     keeps_answers: ClassVar[bool] = False
-    """True if its labels follow from answers that are kept in a store, so that a cache of labels would hold them twice."""
+    """True if labels are computed from answers that are already stored, so that a cache of labels would store them twice."""
 
     @property
     @abstractmethod
     def identity(self) -> tuple[str, str]:
-        """Name, and a hash of all that its labels follow from, such as weights: their `model` and `weights_hash`."""
+        """`model` and `weights_hash` of the labels: name, and hash of everything that the labels depend on."""
 
     @abstractmethod
     def label(self, episode: Episode) -> RewardLabels:
-        """Return one label per step."""
+        """Return one label for each step of the episode."""
 
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
-        """Yield the labels of each episode, in order; to be overridden by models that are faster on several at once."""
+        """Yield the labels of each episode, in order. Override it if the model is faster with several episodes at once."""
         return map(self.label, episodes)
 
     def require_recorded(self, spec: EnvironmentSpec) -> None:  # noqa: B027 - most say so of an episode
-        """Raise InvalidSetting if recorded episodes of that spec cannot be labelled."""
+        """Raise InvalidSetting if recorded episodes of this spec cannot be labelled."""
 
     def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> OnlineRewards:
-        """Return its rewards for an environment of that spec, times `weight`.
+        """Return the rewards of this model for a training in an environment of this spec.
 
-        discount: the learner's, if it has one. Raises InvalidSetting for an environment that it cannot judge, and if it labels
-        whole episodes.
+        Args:
+            spec: Spec of the environment.
+            weight: Factor of the rewards.
+            discount: Discount of the learner; None if it has none.
+
+        Raises:
+            InvalidSetting: The model labels only whole episodes, or cannot judge this environment.
         """
         raise InvalidSetting(
             f"The reward {self.identity[0]} cannot be given while a policy acts.",
@@ -58,73 +63,89 @@ class RewardModel(ABC):
 
 
 class OnlineRewards(Protocol):
-    """The reward of a run, which a policy learns from while it acts."""
+    """Rewards of a model from which a policy learns while it acts."""
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """Sources of the rewards: names, hashes of weights and words, factors; a run resumes with no other."""
+        """Name -> value of everything that the rewards depend on: names, hashes of weights and words, factors.
+
+        A training resumes only with the same values.
+        """
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Return the spec that a policy sees and the replay stores: without the entries drawn for the reward alone."""
+        """Return the spec of the policy and the replay memory: `spec` without the entries that only the reward reads."""
 
     def running(self, environments: int) -> DelayedRewards:
-        """Return the scorer of `environments` environments under way."""
+        """Return an object that scores the steps of `environments` running environments."""
 
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
-        """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut at missing ones."""
+        """Yield a recorded episode with these rewards, in parts that end at steps without a label.
+
+        spec: spec of the policy; entries that it lacks are left out.
+        """
 
 
 class DelayedRewards(ABC):
-    """Delayed rewards of a model for the steps of N environments: many at once, some of them missing."""
+    """Rewards of a model for the steps of N running environments.
+
+    The model scores many steps at once; some may have no label.
+    """
 
     repeats_itself: bool = True
-    """False if the same steps may get other rewards the next time, as rewards that follow from when answers come: resuming is
-    then warm."""
+    """False if the same steps may get other rewards the next time, such as when rewards depend on when an answer arrives. The
+    resume is then warm."""
 
     @property
     @abstractmethod
     def is_due(self) -> bool:
-        """True once enough wait to be scored."""
+        """True once enough steps wait to be scored."""
 
     @property
     @abstractmethod
     def metrics(self) -> Metrics:
-        """Scalars such as the model's mean return over recent episodes."""
+        """Scalars for the log, such as the mean return by the model's rewards over recent episodes."""
 
     @property
     def relabelling(self) -> Relabelling | None:
-        """Relabelling of batches with the present rewards; None if rewards are constant."""
+        """Object that replaces the rewards in batches by the present rewards; None if rewards do not change."""
         return None
 
     @abstractmethod
     def restart(self) -> None:
-        """Forget waiting steps: all environments are about to begin an episode."""
+        """Forget all waiting steps, because every environment is about to begin an episode."""
 
     @abstractmethod
     def begin(self, index: int, observation: Observation, instruction: str | None) -> None:
-        """Environment `index` begins an episode; `observation` includes the model's inputs."""
+        """Begin an episode of environment `index`; `observation` includes the entries that only the model reads."""
 
     @abstractmethod
     def add(
         self, index: int, observation: Observation, *, action: Array, reward: float, terminated: bool, truncated: bool
     ) -> None:
-        """Environment `index` took a step that led to `observation`, the last one of its episode if that ended.
+        """Add a step of environment `index`.
 
-        action: as executed. reward: the environment's own, read only by a reward that declares to add to it or to decompose
-        returns of episodes.
+        Args:
+            index: Number of the environment, from 0.
+            observation: Observation after the step; if the episode ended, its last one.
+            action: Executed action.
+            reward: The environment's own reward. Only a reward that declares so reads it: to add to it, or to decompose
+                returns.
+            terminated: True if the task ended.
+            truncated: True if the episode was cut.
         """
 
     @abstractmethod
     def add_all(
         self, observations: Mapping[str, Array], *, actions: Array, rewards: Array, terminated: Array, truncated: Array
     ) -> None:
-        """Every environment took a step: the arguments of `add` as arrays (N, ...), which stay the caller's."""
+        """Add a step of every environment: the arguments of `add` as arrays (N, ...). The caller may change them afterwards."""
 
     @abstractmethod
     def score(self) -> StepRewards:
-        """Return the rewards of the K steps added since the last call, in their order.
+        """Return the rewards of the K steps that were added since the last call, in their order.
 
-        Raises RewardUnavailable if the model has given no usable answer for long.
+        Raises:
+            RewardUnavailable: The model has given no usable answer for too long.
         """
 
     @abstractmethod
@@ -133,21 +154,22 @@ class DelayedRewards(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the state returned by `state_dict` for as many environments."""
+        """Restore the state returned by `state_dict`; the number of environments must be the same."""
 
 
 class Relabelling(Protocol):
-    """Rewards of one environment that change as they are learned: none is stored, each batch gets the present ones.
+    """Rewards of one environment that change while they are learned, so that each batch gets the present rewards.
 
-    `score` returns, and the replay memory stores, buffer indices of the steps in place of rewards. Only a loop that relabels
-    its batches can learn from them; others reject them (`robo_rl.training.delayed_rewards`).
+    In place of rewards `DelayedRewards.score` returns, and the replay memory stores, indices of steps in a buffer of this
+    object. Only a training loop that relabels its batches can learn from them; other loops refuse
+    (`robo_rl.training.delayed_rewards`).
     """
 
     def reserve(self, steps: int) -> None:
-        """Make room for the newest `steps` steps; called once, before everything else."""
+        """Allocate room for the newest `steps` steps; called once, before everything else."""
 
     def update(self) -> Metrics:
-        """Learn from the returns of whole episodes; return metrics, empty if they are not due."""
+        """Learn from the returns of whole episodes; return metrics for the log, empty if none are due."""
 
     def relabel(self, batch: Batch) -> Batch:
-        """Replace the buffer indices in a batch of single steps by rewards."""
+        """Return the batch of single steps with rewards in place of the buffer indices."""

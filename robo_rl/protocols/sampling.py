@@ -1,4 +1,4 @@
-"""Sampling settings of a learner, and protocols of the memories that batches come from."""
+"""Settings of a learner for its replay memory and batches, and protocols of memories."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from robo_rl.types import Batch, Transition, VectorTransition
 
 @dataclass(frozen=True)
 class Replay:
-    """Replay memory of a learner, and how batches are drawn from it: the group `replay` of settings."""
+    """Settings of the replay memory and of the batches drawn from it: the group `replay` of a learner's settings."""
 
     group: ClassVar[str] = "replay"
-    """Group of a learner's settings, as errors name it."""
+    """Name of this group of settings in errors."""
 
     capacity: int = 1_000_000
-    """Rows of the memory of its own steps."""
+    """Rows of the replay memory of own steps; an episode of T steps takes T + 1."""
     folder: str | None = None
-    """Folder on a disk in which that memory is mapped; None keeps it in RAM."""
+    """Folder on a disk in which the replay memory is mapped; None keeps it in RAM."""
     learning_starts: int = 5_000
     """Environment steps with random actions before the first update; Stable-Baselines3 has 100, its tuned settings 10,000."""
     update_every: int = 1
-    """Environment steps, over all environments, from one update to the next."""
+    """Environment steps, summed over all environments, from one update to the next."""
     n_step: int = 1
-    """Steps of reward before the bootstrap value."""
+    """Rewards that are summed before the bootstrap value."""
     offline_fraction: float = 0.0
-    """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
-    environment: the learner uses nothing else."""
+    """Share of each batch that comes from recorded episodes, 0 to 1. Above 0 recorded episodes are required; at 1 no
+    environment is used."""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -45,28 +45,74 @@ class Replay:
 
 
 @dataclass(frozen=True)
+class Worlds:
+    """World that is learned beside the policy, and branches in it: the group `worlds` of settings.
+
+    Janner et al. 2019, "When to Trust Your Model: Model-Based Policy Optimization" (MBPO), arXiv:1906.08253.
+    """
+
+    group: ClassVar[str] = "worlds"
+
+    share: float = 0.0
+    """Share of every batch that is imagined; 0 for no world. The paper has 0.95 at 20 and more updates a step."""
+    horizon: int = 5
+    """Steps of a branch; each begins in a state of the replay memory. The paper has 1 at first, later up to 25."""
+    every: int = 250
+    """Environment steps from one fit of the world, and new branches, to the next; the first comes with the first update."""
+    branches: int = 1000
+    """Branches after each fit. The paper has 100,000."""
+    kept: int = 4
+    """Fits whose branches are kept."""
+    members: int = 5
+    """Networks of the ensemble."""
+    elites: int = 3
+    """Members that predict."""
+    hidden: tuple[int, ...] = (200, 200)
+    """Units of the hidden layers; the paper has four layers."""
+    updates: int = 1000
+    """Most updates of one fit; it stops earlier if held-out steps are predicted no better."""
+    steps: int = 100_000
+    """Most steps of the memories that a fit learns from, drawn at random."""
+    shuffles_actions: bool = False
+    """A control: the world learns from steps that have the actions of others, so that it knows nothing about actions."""
+
+    def __post_init__(self) -> None:
+        least = {"horizon": 1, "every": 1, "branches": 1, "kept": 1, "members": 1, "updates": 1, "steps": 100}
+        allowed = {name: (getattr(self, name) >= low, f"{low} or more") for name, low in least.items()}
+        allowed["share"] = (0.0 <= self.share < 1.0, "0 to 1, and below 1: real steps are learned from, too")
+        allowed["elites"] = (1 <= self.elites <= self.members, f"1 to members = {self.members}")
+        require_allowed(self, allowed, group=self.group)
+
+
+NO_WORLD = Worlds()
+
+
+@dataclass(frozen=True)
 class Sampling(Replay):
-    """Settings of a learner for the training loop that feeds it."""
+    """Settings of a learner that the training loop reads: replay memory, batches, updates per step."""
 
     group = ""
 
     batch_size: int = 256
     """Transitions of one critic update."""
     updates_per_step: int = 1
-    """Critic updates per call of `update`, which receives batch_size * updates_per_step transitions at once."""
+    """Critic updates per call of `Learner.update`, which receives batch_size * updates_per_step transitions at once."""
     discount: float = 0.99
-    """Weight of a reward one step later."""
+    """Discount per step, 0 to 1."""
     keeps_corrections: bool = False
-    """Steps that a person chose enter the memory of the recorded episodes too, as if they were demonstrations."""
+    """True if steps that a person chose are also stored in the memory of the recorded episodes, as demonstrations."""
+    worlds: Worlds = NO_WORLD
+    """World that is learned beside the policy; by default none."""
     extras: tuple[Extra, ...] = ()
-    """Data that `Batch.extras` holds by name (robo_rl.extras), such as NextActions() or Chunks(4). For windows of
-    whole steps see RecordedReplay.sample_windows."""
+    """Further data in `Batch.extras` (robo_rl.extras), such as NextActions() or Chunks(4). For windows of whole steps see
+    RecordedReplay.sample_windows."""
 
     @classmethod
     def of(cls, settings: object) -> Sampling:
-        """Return a learner's group `replay`, and those of its settings that have names of the fields above.
+        """Return the sampling settings within a learner's settings.
 
-        What it has not keeps its default.
+        Fields of Replay are read from the group `settings.replay`, all others from the attribute of `settings` with the same
+        name. A field that is missing there keeps its default.
         """
         replay, of_replay = getattr(settings, "replay", None), {item.name for item in fields(Replay)}
         found = {item.name: replay if item.name in of_replay else settings for item in fields(cls)}
@@ -77,7 +123,7 @@ class Sampling(Replay):
         return step >= self.learning_starts and step % self.update_every == 0
 
     def updates(self, step: int) -> int:
-        """Return the critic updates after `step` environment steps."""
+        """Return the number of critic updates after `step` environment steps."""
         before = (max(self.learning_starts, 1) - 1) // self.update_every
         return self.updates_per_step * max(step // self.update_every - before, 0)
 
@@ -92,33 +138,33 @@ class Sampling(Replay):
 
 
 class Sampler(Protocol):
-    """Something that batches can be drawn from."""
+    """Source of random batches."""
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Return `batch_size` transitions drawn at random, with replacement."""
 
 
 class Memory(Sampler, Stateful, Protocol):
-    """A sampler that can be saved and knows how many transitions it holds."""
+    """Sampler with a known number of transitions, whose state can be saved."""
 
     def __len__(self) -> int:
         """Number of transitions that can be sampled."""
 
 
 class StepMemory(Protocol):
-    """Stores episodes step by step, those of each of N environments, whose numbers are their places."""
+    """Stores episodes of N environments step by step. `place` is the number of the environment, from 0."""
 
     def is_running(self, place: int = 0) -> bool:
-        """True from `begin` to the end of the episode."""
+        """Return True from `begin` to the end of the episode of environment `place`."""
 
     def begin(self, observation: Observation, place: int = 0) -> None:
-        """Begin an episode; one that still runs there counts as truncated at its last step."""
+        """Begin an episode of environment `place`; a running episode is first cut at its last stored step."""
 
     def add(self, transition: Transition, place: int = 0) -> None:
-        """Store the next step of the running episode of a place; raises InvalidEpisode if none is under way."""
+        """Store the next step of the running episode of environment `place`; raises InvalidEpisode if none is running."""
 
     def add_all(self, steps: VectorTransition) -> None:
-        """Store a step of each environment but those that diverged, and begin the episodes that follow."""
+        """Store a step of each environment, and begin the next episode where one ended. Diverged steps are not stored."""
 
     def cut(self, place: int = 0) -> None:
-        """End the running episode of a place at its last stored step."""
+        """End the running episode of environment `place` at its last stored step, as a truncation."""

@@ -1,4 +1,4 @@
-"""Replay: rows, storage, sampling and mixing of recorded steps."""
+"""Replay memories: storage of steps, and sampling of batches from them."""
 
 from robo_rl.replay.buffer import ReplayBuffer
 

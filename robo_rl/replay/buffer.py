@@ -1,4 +1,4 @@
-"""Replay memory: a ring of rows (robo_rl.replay.rows) that grows with every step."""
+"""Replay memory of own steps: a ring of rows (robo_rl.replay.rows), in which new steps overwrite the oldest."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ IN_MEMORY = InMemory()
 
 
 class ReplayBuffer(Stateful):
-    """A ring of transitions of each of N environments, sampled uniformly as one with its own random generator.
+    """Replay memory of the steps of N environments, sampled uniformly over all of them with its own random generator.
 
-    Memory is taken as it is written, up to `bytes_at_capacity`.
+    Memory is used only as it is written, up to `bytes_at_capacity`.
     """
 
     def __init__(
@@ -34,9 +34,15 @@ class ReplayBuffer(Stateful):
         extras: Sequence[Extra] = (),
         environments: int = 1,
     ) -> None:
-        """Reserve `capacity` rows in a storage; raises InvalidSetting, before that, if they cannot fit.
+        """Reserve `capacity` rows; raises InvalidSetting, before anything is reserved, if they do not fit.
 
-        environments: N, which share the rows equally; a remainder of the rows is not used.
+        Args:
+            spec: Spec of the stored steps.
+            capacity: Number of rows; an episode of T steps takes T + 1.
+            seed: Seed of the sampling.
+            storage: RAM, or mapped files.
+            extras: Further columns that the learner reads.
+            environments: Number N of environments, which share the rows equally; a remainder is not used.
         """
         if capacity < 2 * environments:
             what = "A replay memory needs two rows for one transition of each environment."
@@ -56,11 +62,11 @@ class ReplayBuffer(Stateful):
 
     @staticmethod
     def bytes_at_capacity(spec: EnvironmentSpec, capacity: int, extras: Sequence[Extra] = ()) -> int:
-        """Return the size of a full memory, without making one."""
+        """Return the bytes that `capacity` rows take, without reserving them."""
         return size_of(layout_of(spec, extras), capacity)
 
     def statement(self, steps: int) -> str:
-        """Return in words the room that so many steps take, and the most that it can become."""
+        """Return a sentence with the room that `steps` steps take, and the largest room that the memory may take."""
         taken, size, row = (
             self.bytes_at_capacity(self._spec, rows, self._extras) for rows in (min(steps, self._capacity), self._capacity, 1)
         )
@@ -80,26 +86,26 @@ class ReplayBuffer(Stateful):
 
     @property
     def environments(self) -> int:
-        """Environments whose steps it holds."""
+        """Number of environments whose steps the memory stores."""
         return self._environments
 
     @property
     def capacity(self) -> int:
-        """Most rows that are kept; an episode of T steps takes T + 1."""
+        """Largest number of rows; an episode of T steps takes T + 1."""
         return self._capacity
 
     def is_running(self, place: int = 0) -> bool:
-        """True from `begin` to the end of the episode of environment `place`."""
+        """Return True from `begin` to the end of the episode of environment `place`."""
         return bool(self._running[place])
 
     def begin(self, observation: Observation, place: int = 0) -> None:
-        """Begin an episode of environment `place`; one that still runs there counts as truncated at its last step."""
+        """Begin an episode of environment `place`; a running episode is first cut at its last stored step."""
         self.cut(place)
         self._write_observation(int(self._cursors[place]), observation, begins=True)
         self._running[place] = True
 
     def add(self, transition: Transition, place: int = 0) -> None:
-        """Store the next step of the running episode of a place; raises InvalidEpisode if none is under way."""
+        """Store the next step of the running episode of environment `place`; raises InvalidEpisode if none is running."""
         if not self._running[place]:
             raise InvalidEpisode(
                 "A step came to the replay memory outside of an episode.",
@@ -123,9 +129,9 @@ class ReplayBuffer(Stateful):
             self.cut(place)
 
     def add_all(self, steps: VectorTransition) -> None:
-        """Store a step of each environment, all of whose episodes run; begin the next episode where one has ended.
+        """Store a step of each environment, and begin the next episode where one ended.
 
-        A diverged step is not stored; its episode ends with the step before.
+        An episode must be running in every environment. A diverged step is not stored; its episode ends with the step before.
         """
         if self._extras or self._history > 1:
             self._add_one_by_one(steps)
@@ -135,7 +141,10 @@ class ReplayBuffer(Stateful):
             self.begin({name: values[place] for name, values in steps.following.items()}, place)
 
     def cut(self, place: int = 0) -> None:
-        """End the running episode of a place at its last stored step, as a truncation would; nothing between episodes."""
+        """End the running episode of environment `place` at its last stored step, as a truncation.
+
+        No effect between episodes.
+        """
         if self._running[place] and self._rows["starts"][(cursor := int(self._cursors[place])) - self._environments]:
             if self._extras:  # an episode without steps takes no row
                 self._reader.complete(self._steps_of_running_episode(cursor))
@@ -143,7 +152,7 @@ class ReplayBuffer(Stateful):
         self._running[place] = False
 
     def add_episode(self, episode: Episode, place: int = 0) -> None:
-        """Store a whole recorded episode; its last step counts as truncated unless it terminated."""
+        """Store a whole recorded episode; its last step counts as truncated unless the episode terminated."""
         columns = recorded_columns(self._spec, self._extras, [len(episode)], [episode])
         for step in range(len(episode)):
             values = {name: values[step] for name, values in columns.items()}
@@ -153,10 +162,10 @@ class ReplayBuffer(Stateful):
             self.add(transition, place)
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
-        """Return `batch_size` transitions drawn uniformly with replacement.
+        """Return `batch_size` transitions drawn uniformly with replacement; raises InvalidSetting if the memory is empty.
 
-        With n_step > 1 the reward is the discounted sum of up to n rewards. The sum stops at the end of the
-        episode, or at its newest step, and `discounts` is discount ** (number of rewards in the sum).
+        With n_step > 1 a reward is the discounted sum of up to n rewards; the sum stops at the end of the episode, or at its
+        newest step. `Batch.discounts` is discount ** (number of rewards in the sum).
         """
         if not self._count:
             raise InvalidSetting(
@@ -164,6 +173,10 @@ class ReplayBuffer(Stateful):
             )
         first = self._reader.draw(self._generator, self._used, batch_size)
         return self._reader.batch(first, n_step, discount, self._generator)
+
+    def transitions(self, most: int, random: np.random.Generator) -> Batch:
+        """Return all single steps that are stored; of more than `most` a random choice."""
+        return self._reader.transitions(self._used, most, random)
 
     @override
     def state_dict(self) -> StateDict:
@@ -223,7 +236,7 @@ class ReplayBuffer(Stateful):
         return (row + self._environments) % self._capacity
 
     def _write_observation(self, row: int, observation: Observation, *, begins: bool) -> None:
-        """Write a row that starts no transition (yet); whatever the ring held there is forgotten."""
+        """Write an observation into a row that starts no transition yet; the old content of the row is overwritten."""
         self._mark(row, False)
         self._used = max(self._used, row + 1)
         if self._history > 1:
@@ -237,7 +250,7 @@ class ReplayBuffer(Stateful):
                 self._rows[key_of(name)][row] = newest[name]
 
     def _forget_history(self, row: int) -> None:
-        """Let no step start in the rows whose history lay in an overwritten row."""
+        """Exclude rows whose history reaches into an overwritten row from sampling."""
         for _ in range(1, self._history):
             row = self._next(row)
             if self._rows["begins"][row]:
@@ -245,7 +258,7 @@ class ReplayBuffer(Stateful):
             self._mark(row, False)
 
     def _steps_of_running_episode(self, cursor: int) -> RowNumbers:
-        """Return its rows (T,), without those that are overwritten; the row before its first one starts no step."""
+        """Return the rows (T,) of the running episode, without overwritten ones; the row before its first starts no step."""
         rows, row = [], cursor - self._environments
         while self._rows["starts"][row]:  # ends at the cursor at the latest
             rows.append(row)

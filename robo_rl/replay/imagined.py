@@ -1,4 +1,4 @@
-"""Episodes that were not played but follow from one that was, for replay memories of single steps."""
+"""Imagined episodes, derived from a played one, for replay memories of single steps."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Transition
 
 IMAGINED = "imagined_episodes"
-"""In `info` at the end of an episode: imagined episodes, lists of transitions."""
+"""Key in `info` at the end of an episode: imagined episodes, lists of transitions."""
 
 
 def remember_imagined(
     memory: StepMemory, episodes: Iterable[Sequence[Transition]], spec: EnvironmentSpec, *, waits: bool
 ) -> None:
-    """Remember imagined episodes; raises InvalidSetting if they cannot be kept.
+    """Store imagined episodes in a replay memory; raises InvalidSetting if their observations do not fit the spec.
 
-    waits: a reward model labels the steps later, and knows nothing of imagined ones.
+    Args:
+        memory: Replay memory.
+        episodes: Imagined episodes, lists of transitions.
+        spec: Spec of the memory.
+        waits: True if a reward model labels steps later. Imagined steps get no labels, so that this raises InvalidSetting.
     """
     for episode in episodes:
         shapes = {name: np.shape(episode[0].observation[name]) for name in spec.observation}

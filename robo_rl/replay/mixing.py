@@ -1,4 +1,4 @@
-"""Two memories sampled as one: recordings with a person's corrections, or an even mix of online and offline data."""
+"""Two memories sampled as one: recordings with a person's corrections, or a fixed mix of online and offline data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Stateful
-from robo_rl.protocols.sampling import Memory
+from robo_rl.protocols.sampling import Memory, Sampler
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.rows import spread
 from robo_rl.spec.environment import Observation
@@ -20,7 +20,7 @@ from robo_rl.types import ActionSource, Batch, StateDict, Transition, VectorTran
 
 
 class CorrectedReplay(Stateful):
-    """Recorded episodes and the steps that a person chose since, sampled as if they were one memory."""
+    """Recorded episodes and the later steps that a person chose, sampled as one memory."""
 
     def __init__(self, recorded: Memory, corrections: ReplayBuffer, seed: int) -> None:
         self.recorded, self.corrections = recorded, corrections
@@ -31,7 +31,7 @@ class CorrectedReplay(Stateful):
         return len(self.recorded) + len(self.corrections)
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
-        """Return `batch_size` transitions drawn uniformly from both, in random order."""
+        """Return `batch_size` transitions drawn uniformly from the union of both memories, in random order."""
         is_corrected = self._generator.random(batch_size) * len(self) < len(self.corrections)
         corrected = int(is_corrected.sum())
         if corrected == 0:
@@ -55,26 +55,28 @@ class CorrectedReplay(Stateful):
 
 @dataclass(frozen=True)
 class BothMemories:
-    """Stores steps in a replay memory, and those that a person chose once more in a second one.
+    """Stores steps in a replay memory, and those that a person chose also in a second one.
 
-    Of several environments the person is in the first.
+    With several environments only the steps of environment 0 are corrected, because the person supervises that one.
     """
 
     online: ReplayBuffer
+    """Memory of all steps."""
     corrections: ReplayBuffer
+    """Memory of the steps that a person chose."""
 
     def is_running(self, place: int = 0) -> bool:
-        """True from `begin` to the end of the episode."""
+        """Return True from `begin` to the end of the episode of environment `place`."""
         return self.online.is_running(place)
 
     def begin(self, observation: Observation, place: int = 0) -> None:
-        """Begin an episode."""
+        """Begin an episode of environment `place`."""
         if place == 0:
             self.corrections.cut()
         self.online.begin(observation, place)
 
     def add(self, transition: Transition, place: int = 0) -> None:
-        """Store one step."""
+        """Store the next step of environment `place`."""
         self.online.add(transition, place)
         if place == 0:
             self._correct(transition)
@@ -88,7 +90,7 @@ class BothMemories:
             self._correct(steps.transition(0))
 
     def cut(self, place: int = 0) -> None:
-        """End the running episode."""
+        """End the running episode of environment `place`."""
         self.online.cut(place)
         if place == 0:
             self.corrections.cut()
@@ -104,16 +106,16 @@ class BothMemories:
 
 @dataclass(frozen=True)
 class SymmetricReplay(Stateful):
-    """Mixes online and offline transitions in every batch (Ball et al. 2023, arXiv:2302.02948, section 4.1).
+    """Memory that mixes online and offline transitions in every batch (Ball et al. 2023, arXiv:2302.02948, section 4.1).
 
-    The two are interleaved element by element: any contiguous slice of a batch has the same mix to within one
-    transition, so that a large batch may be cut into several. Of B transitions floor(fraction * B) are offline.
+    The two kinds alternate evenly: any contiguous slice of a batch has the same mix to within one transition, so that a large
+    batch may be cut into several. Of B transitions floor(fraction * B) are offline.
     """
 
     online: Memory
     offline: Memory
     fraction: float = 0.5
-    """Share of offline transitions."""
+    """Share of offline transitions, above 0 and below 1."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.fraction < 1.0:
@@ -144,6 +146,23 @@ class SymmetricReplay(Stateful):
     def load_state_dict(self, state: StateDict) -> None:
         self.online.load_state_dict(state["online"])
         self.offline.load_state_dict(state["offline"])
+
+
+@dataclass(frozen=True)
+class WithImagined:
+    """Real transitions, of which a share is replaced by imagined ones once there are any, spread evenly."""
+
+    real: Sampler
+    imagined: Memory
+    share: float
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Return `batch_size` transitions; of them floor(share * batch_size) are imagined."""
+        is_imagined = spread(batch_size, self.share if len(self.imagined) else 0.0)
+        if not (total := int(is_imagined.sum())):
+            return self.real.sample(batch_size, n_step, discount)
+        imagined = self.imagined.sample(total, n_step, discount)
+        return _interleave(self.real.sample(batch_size - total, n_step, discount), imagined, is_imagined)
 
 
 def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]) -> Batch:

@@ -1,4 +1,4 @@
-"""Recorded episodes to learn from: rows (robo_rl.replay.rows) that never change, in RAM or in files that outlive the run."""
+"""Replay memory of recorded episodes: rows (robo_rl.replay.rows) that never change, in RAM or in files that outlive the run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from robo_rl.types import Array, Batch, Episode, StateDict, Windows
 
 
 class RecordedReplay:
-    """Replay memory of recorded episodes: samples transitions and windows uniformly, with a random generator of its own.
+    """Replay memory of recorded episodes; samples transitions and windows uniformly with its own random generator.
 
-    The same seed gives the same batches as a ReplayBuffer that holds these episodes and nothing else.
+    The same seed gives the same batches as a ReplayBuffer that stores only these episodes.
     """
 
     def __init__(
@@ -30,14 +30,14 @@ class RecordedReplay:
         content: str | None = None,
         extras: Sequence[Extra] = (),
     ) -> None:
-        """Read given rows.
+        """Read episodes that are already stored as rows.
 
         Args:
             spec: Spec of the environment.
             rows: Rows in the layout of robo_rl.replay.rows, with the columns of extras as `recorded_columns` returns them.
             seed: Seed of the random generator.
-            content: Identity of rows that stay on disk, which a saved state holds instead of the rows; None for rows in RAM.
-            extras: Further columns that a learner reads.
+            content: Hash of rows on disk; a saved state holds it instead of the rows. None for rows in RAM.
+            extras: Further columns that the learner reads.
         """
         self._spec, self._content, self._extras = spec, content, extras
         self._generator = np.random.default_rng(seed)
@@ -45,7 +45,14 @@ class RecordedReplay:
 
     @classmethod
     def of(cls, spec: EnvironmentSpec, episodes: Sequence[Episode], seed: int, *, extras: Sequence[Extra] = ()) -> Self:
-        """Return a replay memory that holds the episodes in RAM; raises InvalidSetting if they do not fit."""
+        """Return a replay memory that copies the episodes into RAM; raises InvalidSetting if the free RAM is too small.
+
+        Args:
+            spec: Spec of the environment.
+            episodes: Recorded episodes.
+            seed: Seed of the sampling.
+            extras: Further columns that the learner reads.
+        """
         lengths = [len(episode) for episode in episodes]
         count = sum(length + 1 for length in lengths if length)
         rows, end = InMemory().allocate(layout_of(spec), count), 0
@@ -60,27 +67,37 @@ class RecordedReplay:
         return self._count
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
-        """Return transitions that are drawn uniformly with replacement, as ReplayBuffer.sample does.
+        """Return transitions drawn uniformly with replacement, as `ReplayBuffer.sample` does.
 
         Args:
             batch_size: Number of transitions.
-            n_step: Rewards that are summed in each transition, fewer at the end of an episode.
-            discount: Weight of a reward one step later.
+            n_step: Largest number of rewards that are summed in a transition; fewer at the end of an episode.
+            discount: Discount per step.
         """
         return self._reader.batch(self._draw(batch_size), n_step, discount, self._generator)
 
     def sample_windows(self, count: int, length: int, before: int = 0) -> Windows:
-        """Return `count` windows of `length` steps, each around a step that is drawn uniformly; `before` steps come before it.
+        """Return `count` windows of `length` steps, each around a uniformly drawn step.
 
-        Steps beyond the ends of its episode repeat the first or last step, and are not `valid`.
+        Args:
+            count: Number of windows.
+            length: Steps of a window.
+            before: Steps of the window before the drawn step.
+
+        Returns:
+            Windows. Steps beyond the ends of the episode repeat its first or last step, and are not `valid`.
         """
         drawn = self._draw(count)
         episode = np.searchsorted(self._ends, drawn)
         first, last = self._firsts[episode], self._ends[episode] - 1
         return self._reader.windows(first, last, drawn - before, length)
 
+    def transitions(self, most: int, random: np.random.Generator) -> Batch:
+        """Return all single steps that are stored; of more than `most` a random choice."""
+        return self._reader.transitions(len(self._rows["starts"]), most, random)
+
     def state_dict(self) -> StateDict:
-        """Return the state of the random generator, with the rows, or with the identity of rows on disk."""
+        """Return the state of the random generator, and either the rows in RAM or the hash of the rows on disk."""
         rows: StateDict = {"rows": dict(self._rows)} if self._content is None else {"content": self._content}
         return {"generator": self._generator.bit_generator.state, **rows}
 
@@ -120,7 +137,7 @@ class RecordedReplay:
         return drawn
 
     def _masks(self) -> tuple[Array, Array]:
-        """Return which rows are the expert's, and which are not; raises InvalidSetting without a step of either."""
+        """Return a mask of the expert's rows and one of all others; raises InvalidSetting if either has no step."""
         assert self._experts is not None
         is_expert, starts = self._rows["from_expert"].astype(np.bool_), self._rows["starts"]
         counts = [int((starts & mask).sum()) for mask in (is_expert, ~is_expert)]
@@ -135,7 +152,10 @@ class RecordedReplay:
 
 
 def _changed(then: str, now: str) -> InvalidSetting:
-    """Return the error for changed rows on disk; the part after a dash is of their labels."""
+    """Return the error for rows on disk that have changed since the state was saved.
+
+    then, now: hashes; the part after a dash is the hash of the labels.
+    """
     episodes, _, _ = then.partition("-")
     if now.partition("-")[0] == episodes:
         what, fix = "other labels of its episodes", "restore the earlier labels of the label set, or start a new training"
@@ -149,7 +169,13 @@ def _changed(then: str, now: str) -> InvalidSetting:
 
 @runtime_checkable
 class ReplayableEpisodes(Protocol):
-    """Recorded episodes that lie on disk in rows already, so that none of them need be in RAM."""
+    """Recorded episodes that are already stored as rows on disk, so that they need not be loaded into RAM."""
 
     def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
-        """Return a replay of them, without the entries that `spec` lacks; with all of them if None."""
+        """Return a replay memory of the episodes.
+
+        Args:
+            seed: Seed of the sampling.
+            extras: Further columns that the learner reads.
+            spec: Spec with the entries that the learner reads; None for all entries.
+        """

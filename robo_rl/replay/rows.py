@@ -1,4 +1,4 @@
-"""The rows in which transitions are stored, and how batches are read from them.
+"""Layout of stored transitions as rows, and reading of batches from rows.
 
 Every observation is stored once. An episode of T steps takes T + 1 consecutive rows:
 
@@ -6,14 +6,13 @@ Every observation is stored once. An episode of T steps takes T + 1 consecutive 
     observation    s0   s1   s2   s3 |  s0   s1   s2       row 3: last observation of an episode of three steps
     starts         yes  yes  yes  no |  yes  yes  no       row 6: newest observation of the running episode
 
-The next observation of row i is row i + 1. An episode's last row starts no step, so that neither a transition nor an n-step sum
-can cross into another episode. Float observations, in the order of the spec, then continuous actions, then the reward lie side
-by side in one float32 matrix, `vectors`, so that a batch is one gather; arrays of another type (images) keep their type.
+The next observation of row i is in row i + 1. The last row of an episode starts no step, so that neither a transition nor an
+n-step sum can cross into another episode. Float observations (in the order of the spec), continuous actions and the reward are
+columns of one float32 matrix, `vectors`, so that a batch is one gather. Arrays of another type (images) keep their type. In a
+memory of N environments the rows of one environment are N apart: each environment has its own ring of rows.
 
-In a memory of N environments the rows of each lie N apart: each has its own sequence of rows, as above, and its own ring.
-
-Of an entry with a history (`ArraySpec.history`) a row holds the newest observation alone: batches gather the older ones from
-the rows before, down to the first row of the episode, which `begins` it and is repeated as a frame stack repeats it.
+Of an entry with a history (`ArraySpec.history`) a row stores only the newest observation. Batches gather the older ones from
+the rows before, back to the first row of the episode (`begins`), which is repeated as a frame stack repeats it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,10 @@ from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Layout, W
 
 
 def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
-    """Return name -> columns of a float entry in the matrix `vectors`; an entry with a history has its newest value there."""
+    """Return name -> columns of each float entry in the matrix `vectors`.
+
+    Of an entry with a history only the newest part is stored.
+    """
     columns, start = {}, 0
     for name, array in spec.single.observation.items():
         if np.dtype(array.dtype).kind == "f":
@@ -61,7 +63,7 @@ def layout_of(spec: EnvironmentSpec, extras: Sequence[Extra] = ()) -> Layout:
 
 
 def history_of(spec: EnvironmentSpec) -> int:
-    """Return the length of the longest history among the entries; 1 if no entry has one."""
+    """Return the length of the longest history among the entries; 1 if no entry has a history."""
     return max((array.history for array in spec.observation.arrays), default=1)
 
 
@@ -76,7 +78,7 @@ def _require_new(name: str, extra: Extra, names: Iterable[str]) -> None:
 
 
 def saved_rows(layout: Layout, state: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays of a saved memory that a layout names; raises InvalidSetting if one is missing."""
+    """Return the arrays of a saved memory that are in the layout; raises InvalidSetting if one is missing."""
     if missing := sorted(layout.keys() - state.keys()):
         raise InvalidSetting(
             "The saved replay memory lacks data that the learner needs.",
@@ -88,7 +90,7 @@ def saved_rows(layout: Layout, state: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def with_views(spec: EnvironmentSpec, stored: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the stored arrays, and "reward" and "action" as views of them."""
+    """Return the stored arrays, with "reward" and "action" as views into them."""
     reward, vectors = _reward_column(spec), stored["vectors"]
     views = {} if spec.action.is_discrete else {"action": vectors[:, reward - spec.action.size : reward]}
     return {**stored, **views, "reward": vectors[:, reward]}
@@ -100,12 +102,12 @@ def _reward_column(spec: EnvironmentSpec) -> int:
 
 
 def key_of(name: str) -> str:
-    """Return the key of an entry that is stored in its own type; the dot keeps it apart from names such as "action"."""
+    """Return the name under which a non-float entry is stored; its dot avoids clashes with names such as "action"."""
     return f"observation.{name}"
 
 
 def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
-    """Return the T + 1 rows of a recorded episode of T steps, or no rows if it has no steps; pictures are not copied."""
+    """Return the T + 1 rows of a recorded episode of T steps, or no rows if T is 0; pictures are not copied."""
     steps, columns, layout = len(episode), columns_of(spec), layout_of(spec)
     count = steps + 1 if steps else 0
     observed = {name: values[:count] for name, values in spec.observation.newest(episode.observations).items()}
@@ -131,7 +133,7 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
 def restricted_rows(spec: EnvironmentSpec, read: EnvironmentSpec, rows: Mapping[str, Array]) -> Mapping[str, Array]:
     """Return rows of whole episodes for a learner that reads only some of the entries, with or without a history.
 
-    The matrix of vectors is copied if an entry is left out.
+    The matrix `vectors` is copied if an entry is left out.
 
     Args:
         spec: Spec of the rows.
@@ -148,10 +150,10 @@ def restricted_rows(spec: EnvironmentSpec, read: EnvironmentSpec, rows: Mapping[
 
 
 def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], labels: Labels) -> dict[str, Array]:
-    """Return the rows with the rewards of labels (rows,) in place of their own.
+    """Return the rows with the labels (rows,) as rewards.
 
-    The float matrix is copied into memory; other arrays stay mapped from their files. A row without a label starts no step, so
-    that no transition and no sum of rewards holds a missing reward.
+    The matrix `vectors` is copied into RAM; other arrays stay mapped from their files. A row without a label starts no step, so
+    that no transition and no sum of rewards contains a missing reward.
     """
     vectors = np.array(rows["vectors"])
     vectors[:, _reward_column(spec)] = np.where(labels.valid, labels.values, 0)
@@ -166,23 +168,27 @@ def spread(size: int, fraction: float) -> npt.NDArray[np.bool_]:
 
 
 class RowReader:
-    """Reads batches from rows in this layout; a hot path.
+    """Reads batches from rows. Every update of a learner uses it, so that it is written for speed.
 
-    `take` instead of an index, because it is two to three times faster for batches of a few hundred rows. It wraps around,
+    It uses `take` instead of an index: two to three times faster for batches of a few hundred rows. `take` wraps around,
     because row 0 follows the last row of a ring.
     """
 
     def __init__(
         self, spec: EnvironmentSpec, stored: Mapping[str, Array], extras: Sequence[Extra] = (), stride: int = 1
     ) -> None:
-        """stride: number of rows from a step to the next step of the same environment."""
+        """Read rows of `spec`; stride: distance of rows between two steps of the same environment."""
         self._stored, self._reward, self._extras, self._stride = stored, _reward_column(spec), extras, stride
         self._action = None if spec.action.is_discrete else slice(self._reward - spec.action.size, self._reward)
         columns, self._history = columns_of(spec), history_of(spec)
         self._observed = [(name, array, columns.get(name)) for name, array in spec.observation.items()]
 
     def draw(self, generator: np.random.Generator, used: int, size: int) -> RowNumbers:
-        """Draw `size` of the first `used` rows uniformly; rows that start no transition, at worst two of three, are redrawn."""
+        """Return the numbers of `size` rows, each of which starts a transition, drawn from the first `used` rows.
+
+        Rows are drawn uniformly with replacement. A row that starts no transition is redrawn; at most two thirds of the rows
+        are of this kind.
+        """
         rows = generator.integers(used, size=size)
         starts = self._stored["starts"]
         while np.count_nonzero(is_fit := starts.take(rows)) < size:
@@ -190,8 +196,18 @@ class RowReader:
             rows[rejected] = generator.integers(used, size=len(rejected))
         return rows
 
-    def batch(self, first: RowNumbers, n_step: int, discount: float, generator: np.random.Generator) -> Batch:
-        """Return the transitions that start in these rows, each with up to `n_step` rewards, and their extras."""
+    def transitions(self, used: int, most: int, random: np.random.Generator) -> Batch:
+        """Return the single steps of the first `used` rows, without extras; of more than `most` a random choice."""
+        first = np.flatnonzero(self._stored["starts"][:used])
+        if len(first) > most:
+            first = first[random.permutation(len(first))[:most]]
+        return self.batch(first, 1, 1.0, None)
+
+    def batch(self, first: RowNumbers, n_step: int, discount: float, generator: np.random.Generator | None) -> Batch:
+        """Return the transitions that start in the rows `first` (B,), with sums of up to `n_step` rewards, and their extras.
+
+        generator: of their extras; None leaves these out.
+        """
         vectors, last = self._take("vectors", first), first
         rewards, discounts = vectors[:, self._reward], np.full(len(first), discount, np.float32)
         if n_step > 1:
@@ -207,7 +223,9 @@ class RowReader:
             next_observations=self._observations(following, next_vectors),
             weights=np.ones(len(first), np.float32),
             is_human=self._take("is_human", first),
-            extras=self._sample_extras(first, following, next_vectors, generator) if self._extras else {},
+            extras={}
+            if generator is None or not self._extras
+            else self._sample_extras(first, following, next_vectors, generator),
         )
 
     def _sample_extras(
@@ -222,30 +240,36 @@ class RowReader:
         return found
 
     def complete(self, steps: RowNumbers) -> None:
-        """Fill the columns of extras for an episode that has ended; its steps are in these rows (T,)."""
+        """Fill the columns of extras for an episode that has ended.
+
+        steps: (T,) rows of its steps.
+        """
         for extra in self._extras:
             for name, values in extra.complete(self, steps).items():
                 self._stored[name][steps] = values
 
     def after(self, rows: RowNumbers, steps: int | RowNumbers = 1) -> RowNumbers:
-        """Return the rows that lie `steps` steps later in the same environment; numbers beyond the last row wrap around."""
+        """Return the rows that are `steps` steps later in the same environment.
+
+        Numbers beyond the last row wrap around when read.
+        """
         return rows + steps * self._stride
 
     def column(self, name: str, rows: RowNumbers) -> Array:
-        """Return the values (*rows.shape, ...) of a stored array, of "action" or of "reward"."""
+        """Return the values (*rows.shape, ...) of a stored array by name; "action" and "reward" are allowed, too."""
         if name == "reward":
             return self._rewards(rows)
         return self._actions(rows, self._take("vectors", rows)) if name == "action" else self._take(name, rows)
 
     def observations(self, rows: RowNumbers) -> dict[str, Array]:
-        """Return name -> the observations of these rows, (*rows.shape, ...)."""
+        """Return name -> observations (*rows.shape, ...) of the rows."""
         return self._observations(rows, self._take("vectors", rows))
 
     def windows(self, first: RowNumbers, last: RowNumbers, start: RowNumbers, length: int) -> Windows:
-        """Return `length` steps from each row of `start` on; beyond the ends of an episode its first or last step is repeated.
+        """Return windows of `length` steps; beyond the ends of an episode its first or last step is repeated.
 
-        The first and last row of an episode are known at once for whole recordings, but not for a ring. The extra `Chunks`
-        works for both; it goes on row by row and reads actions only.
+        This needs the first and last row of each episode, which are known for recordings but not for a ring. The extra `Chunks`
+        works for both, goes row by row and reads actions only.
 
         Args:
             first: (B,) first row of each episode.
@@ -273,7 +297,7 @@ class RowReader:
         return self._take("action", rows) if self._action is None else vectors[..., self._action]
 
     def _observations(self, rows: RowNumbers, vectors: Array) -> dict[str, Array]:
-        """Return name -> the observations of these rows, of shape (*rows.shape, ...); those of floats are views."""
+        """Return name -> observations (*rows.shape, ...); float entries are views into `vectors`."""
         found = {}
         older = self._older(rows) if self._history > 1 else []
         for name, array, column in self._observed:
@@ -285,14 +309,14 @@ class RowReader:
         return found
 
     def _older(self, rows: RowNumbers) -> list[RowNumbers]:
-        """Return the rows that make up the history of `rows`, oldest first; the first row of an episode is repeated."""
+        """Return the rows of the history of `rows`, oldest first; the first row of an episode is repeated."""
         found = [rows]
         for _ in range(1, self._history):
             found.append(self.after(found[-1], -(~self._take("begins", found[-1])).astype(np.int64)))
         return found[::-1]
 
     def _stacked(self, name: str, array: ArraySpec, column: slice | None, older: list[RowNumbers]) -> Array:
-        """Return an entry with its history, (*rows.shape, *array.shape)."""
+        """Return an entry with its history: (*rows.shape, *array.shape)."""
         stacked: Array = np.empty((*older[0].shape, *array.shape), array.dtype)
         last = array.shape[-1] // array.history
         for place, rows in enumerate(older):
@@ -304,7 +328,12 @@ class RowReader:
     def _sum_rewards(
         self, first: RowNumbers, rewards: npt.NDArray[np.float32], n_step: int, discount: float
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], RowNumbers]:
-        """Return discounted sums (B,), discount ** number of rewards in each sum (B,), and the row of its last reward (B,)."""
+        """Return n-step sums of rewards.
+
+        Returns:
+            Discounted sums (B,), discount ** (number of rewards in the sum) (B,), and the row of the last reward of each sum
+                (B,).
+        """
         steps, last = np.ones(len(first), np.int64), first
         for power in range(1, n_step):
             after = self.after(last)

@@ -1,7 +1,7 @@
 """Storage of the rows of a replay memory: RAM, or memory-mapped files.
 
-Both reserve the whole capacity at once and occupy only written pages: the system allocates them at the first write.
-Nothing is moved to a larger array later, so the peak is the stated size.
+Both reserve the whole capacity at once but occupy only written pages: the system allocates a page at the first write. Nothing
+is moved to a larger array later, so that the peak is the stated size.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ GIGABYTE = 1e9  # bytes
 
 
 class Storage(Protocol):
-    """Provides the arrays of a replay memory."""
+    """Allocates the arrays of a replay memory."""
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
-        """Return name -> zeros (capacity, ...); raises InvalidSetting, before any allocation, if they cannot fit."""
+        """Return name -> array of zeros (capacity, ...); raises InvalidSetting, before any allocation, if they do not fit."""
 
 
 @dataclass(frozen=True)
 class InMemory:
-    """Rows in RAM."""
+    """Storage in RAM."""
 
     def __str__(self) -> str:
         return "RAM"
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
-        """Return arrays of zeros; raises InvalidSetting if they exceed the free memory."""
+        """Return name -> array of zeros (capacity, ...); raises InvalidSetting if they exceed the free RAM."""
         _require_room(layout, capacity, available_memory(), "memory of this machine")
         # The pages of large arrays of zeros are handed out by the system one by one, when they are first written.
         return {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in layout.items()}
@@ -46,19 +46,22 @@ class InMemory:
 
 @dataclass(frozen=True)
 class Mapped:
-    """Rows in unnamed files: a kill leaves nothing behind, and no other process can open them.
+    """Storage in unnamed mapped files: a killed process leaves no file behind, and no other process can open them.
 
-    The blocks are reserved at once, so that a disk that fills up later cannot break a mapping.
+    The disk blocks are reserved at once, so that a disk that fills up later cannot break a mapping.
     """
 
     folder: Path
-    """On a disk; a folder that lies in RAM itself, such as /dev/shm, gains nothing."""
+    """Folder on a disk. A folder that itself lies in RAM, such as /dev/shm, has no advantage."""
 
     def __str__(self) -> str:
         return f"files mapped from {self.folder}"
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
-        """Return arrays of zeros; raises InvalidSetting if the folder cannot be written or its disk is too full."""
+        """Return name -> array of zeros (capacity, ...).
+
+        Raises InvalidSetting if the folder is not writable or its disk too full.
+        """
         if not self.folder.is_dir() or not os.access(self.folder, os.W_OK):
             raise InvalidSetting(
                 "The replay memory cannot be mapped there.",
@@ -79,17 +82,17 @@ class Mapped:
 
 
 def storage_in(folder: str | None) -> Storage:
-    """Return RAM for None, else files in that folder."""
+    """Return storage in RAM if `folder` is None, else in mapped files in that folder."""
     return InMemory() if folder is None else Mapped(Path(folder).expanduser().absolute())
 
 
 def size_of(layout: Layout, rows: int) -> int:
-    """Return the bytes of that many rows."""
+    """Return the size of `rows` rows in bytes."""
     return rows * sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in layout.values())
 
 
 def available_memory() -> int:
-    """Return the bytes that this process may still allocate: free RAM and reclaimable caches within a container's limit."""
+    """Return the bytes that this process may still allocate: free RAM and reclaimable caches, within a container's limit."""
     return min(_free_ram(), _free_of_container())
 
 
@@ -114,7 +117,7 @@ def _free_ram() -> int:
 
 
 def _free_of_container(group: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the memory left by a container's limit (cgroup 2); its file cache is reclaimable and does not count as used."""
+    """Return the bytes left below a container's memory limit (cgroup 2); its file cache is reclaimable and counts as free."""
     limit = group / "memory.max"
     if not limit.exists() or limit.read_text().strip() == "max":
         return 2**63 - 1

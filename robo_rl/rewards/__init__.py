@@ -1,1 +1,4 @@
-"""Reward models: each labels recorded episodes (`robo_rl.protocols.rewards.RewardModel`) next to the recorded rewards."""
+"""Reward models: they label recorded episodes (`robo_rl.protocols.rewards.RewardModel`).
+
+Labels are stored beside the rewards.
+"""

@@ -1,4 +1,4 @@
-"""Folders of `robo-rl reward fit`: written durably, read again, with clear errors if they are missing."""
+"""Folders that `robo-rl reward fit` writes: durable writing, and reading with clear errors."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ NEEDED = {
     "embedded": "--environment ENV",
     "preference": "--dataset DATASET --preferences NAME",
 }
-"""Kind of fit -> required options of `robo-rl reward fit` besides --out."""
+"""Kind of fit -> options of `robo-rl reward fit` that are required besides --out."""
 
 
 def fitted(folder: str | Path, part: str, *, kind: str = "", options: str = "") -> dict[str, Any]:
-    """Return the state that a fit saved as `part`.
+    """Return the state that a fit saved as `part` of its folder.
 
-    kind: word after `robo-rl reward fit`, by default `part`. options: its required ones besides --out, for one that is none of
-    NEEDED.
+    Args:
+        folder: Folder of the fit.
+        part: Name of the state.
+        kind: Word after `robo-rl reward fit`, for messages; "" for `part`.
+        options: Required options of that command besides --out, if `kind` is not in NEEDED.
 
-    Raises CheckpointCorrupt if nothing was saved or it is damaged, InvalidSetting for another kind of reward.
+    Raises:
+        CheckpointCorrupt: Nothing was saved, or it is damaged.
+        InvalidSetting: The folder holds another kind of reward.
     """
     path, kind = Path(folder), kind or part
     needed = options or NEEDED.get(kind, "")
@@ -46,19 +51,22 @@ def fitted(folder: str | Path, part: str, *, kind: str = "", options: str = "") 
 
 
 def require_empty(folder: Path) -> None:
-    """Raise InvalidSetting for a folder that holds anything."""
+    """Raise InvalidSetting if the folder exists and is not empty."""
     if folder.exists() and any(folder.iterdir()):
         raise InvalidSetting(f"{folder} is not empty.", fix="name a new folder")
 
 
 def save_fitted(folder: Path, part: str, state: Mapping[str, Any]) -> None:
-    """Write a fitted state durably into a new folder; raise InvalidSetting for one that is not empty."""
+    """Write a fitted state durably into a folder; raises InvalidSetting if the folder is not empty."""
     require_empty(folder)
     save_checkpoint(folder, Checkpoint(0, {part: dict(state)}))
 
 
 def require_named(folder: str, kind: str) -> None:
-    """Raise InvalidSetting if no folder is named; `kind` is the word after `robo-rl reward fit`."""
+    """Raise InvalidSetting if `folder` is empty text.
+
+    kind: word after `robo-rl reward fit`, for the message.
+    """
     if not folder:
         raise InvalidSetting(
             "Which fitted reward?", fix=f"--reward.settings.folder FOLDER, as `robo-rl reward fit {kind}` wrote it"
@@ -66,10 +74,10 @@ def require_named(folder: str, kind: str) -> None:
 
 
 def tensors_of(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return copies of saved arrays, by name."""
+    """Return name -> tensor with a copy of each saved array."""
     return {name: torch.as_tensor(np.array(array)) for name, array in arrays.items()}
 
 
 def bytes_of(arrays: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the contents of arrays in the order of their names, for an identity."""
+    """Yield the bytes of the arrays in the order of their names, for a hash."""
     return (np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays))

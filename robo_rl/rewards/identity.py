@@ -1,4 +1,4 @@
-"""Identity of a reward model in a few hex digits: labels of different models are never mixed."""
+"""Identity of a reward model as a name and a hash, so that labels of different models are never mixed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 
 def settings_hash(model: Any) -> str:
-    """Return a hash of the settings of a model that is a dataclass of plain values."""
+    """Return a hash of the settings of a model, a dataclass of plain values."""
     return hash_of(json.dumps(asdict(model), sort_keys=True).encode())
 
 
 def hash_of(*parts: bytes) -> str:
-    """Return 16 hex digits that tell apart any two sequences of parts."""
+    """Return a hash of 16 hex digits of a sequence of byte strings; the boundaries between them count."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(len(part).to_bytes(8, "big") + part)
@@ -22,7 +22,7 @@ def hash_of(*parts: bytes) -> str:
 
 
 class NamedSettings:
-    """A dataclass of plain settings that all its answers follow from."""
+    """Base of components whose results depend only on their settings: a dataclass of plain values."""
 
     name: ClassVar[str]
     """Name of the entry point."""

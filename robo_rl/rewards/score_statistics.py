@@ -23,27 +23,34 @@ class Bin:
     """Cases with similar scores."""
 
     score: float
-    """their mean"""
+    """mean score of the cases"""
     rate: Interval
-    """of success among them (Wilson)"""
+    """success rate of the cases with Wilson's interval"""
     n: int
+    """number of cases"""
 
 
 def reliability(probabilities: Array, successes: npt.NDArray[np.bool_], bins: int = 10) -> list[Bin]:
-    """Return the bins of equal width in [0, 1] that hold any of the cases (n,)."""
+    """Return bins of equal width in [0, 1] with the success rate of the cases in each; empty bins are left out.
+
+    Args:
+        probabilities: (n,) scores in [0, 1].
+        successes: (n,) True for a success.
+        bins: Number of bins.
+    """
     index = np.minimum((probabilities * bins).astype(np.int64), bins - 1)
     return [_bin(probabilities, successes, index == each) for each in np.unique(index)]
 
 
 def by_rank(scores: Array, successes: npt.NDArray[np.bool_], bins: int = 5) -> list[Bin]:
-    """Return bins that hold about equally many of the cases (n,), for scores of any scale; equal scores stay together."""
+    """Return bins with about equal numbers of the cases (n,), for scores of any scale; equal scores are in one bin."""
     edges = np.unique(np.quantile(scores, np.linspace(0, 1, bins + 1)[1:-1]))
     index = np.searchsorted(edges, scores, side="left")
     return [_bin(scores, successes, index == each) for each in np.unique(index)]
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """Return the mean distance of score and rate of success, weighted by the cases in the bins; NaN without any."""
+    """Return the mean distance between score and success rate, weighted by the cases in each bin; NaN without cases."""
     cases = sum(each.n for each in bins)
     return sum(each.n * abs(each.score - each.rate.estimate) for each in bins) / cases if cases else np.nan
 
@@ -57,7 +64,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def roc_area(scores: Array, successes: npt.NDArray[np.bool_]) -> float:
-    """Return the probability that a success scores above a failure, ties counted half; NaN if either is lacking."""
+    """Return the probability that a success scores above a failure, ties counted half; NaN without successes or failures."""
     from scipy import stats  # late, as in robo_rl.evaluation.statistics
 
     ranks, count = stats.rankdata(scores), int(successes.sum())
@@ -66,10 +73,14 @@ def roc_area(scores: Array, successes: npt.NDArray[np.bool_]) -> float:
 
 
 def area_under_curve(scores: Array, successes: npt.NDArray[np.bool_]) -> Interval:
-    """Return the probability that a success scores above a failure, ties counted half; scores and successes are (n,).
+    """Return the probability that a success scores above a failure, with its interval; ties count half.
 
-    The interval is no bootstrap, because that claims certainty if a few of both are separated perfectly. Raises
-    InvalidSetting if there are no successes or no failures.
+    A bootstrap would claim certainty if a few successes and failures are perfectly separated, so that Newcombe's interval is
+    used. Raises InvalidSetting if there are no successes or no failures.
+
+    Args:
+        scores: (n,) scores.
+        successes: (n,) True for a success.
     """
     won, lost = _both(scores, successes)
     area = roc_area(scores, successes)
@@ -78,7 +89,15 @@ def area_under_curve(scores: Array, successes: npt.NDArray[np.bool_]) -> Interva
 
 
 def roc_curve(scores: Array, successes: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Return shares of the failures (k,) and of the successes (k,) that score at or above falling thresholds, from 0 to 1."""
+    """Return the points of the ROC curve for falling thresholds.
+
+    Returns:
+        Share of failures (k,) and share of successes (k,) with a score at or above each threshold; both start at 0 and end at
+            1.
+
+    Raises:
+        InvalidSetting: There are no successes or no failures.
+    """
     won, lost = _both(scores, successes)
     thresholds = np.unique(scores)[::-1]
     shares = [(side[:, None] >= thresholds).mean(axis=0) for side in (lost, won)]
@@ -96,7 +115,7 @@ def _both(scores: Array, successes: npt.NDArray[np.bool_]) -> tuple[Array, Array
 
 
 def _highest(area: float, won: int, lost: int, confidence: float = 0.95) -> float:
-    """Return the largest area from which the found one is no further away than chance takes it."""
+    """Return the upper bound of the interval for the area under the curve."""
     from scipy import optimize, stats
 
     z, mean = float(stats.norm.ppf(0.5 + confidence / 2)), (won + lost) / 2
@@ -111,8 +130,8 @@ def _highest(area: float, won: int, lost: int, confidence: float = 0.95) -> floa
 def value_order_correlation(values: Array, valid: npt.NDArray[np.bool_]) -> float:
     """Return Spearman's correlation of values (T,) with time over the valid steps; NaN if it is undefined.
 
-    Ma et al. 2024 (GVL), arXiv:2411.04549. It is 0 by construction for a way there and back, and low for a right reward that
-    is the same in most steps.
+    Source: Ma et al. 2024 (GVL), arXiv:2411.04549. The correlation is 0 for a motion there and back, and low for a correct
+    reward that is constant in most steps.
     """
     steps = np.flatnonzero(valid)
     return rank_correlation(values[steps], steps) if len(steps) > 1 else np.nan

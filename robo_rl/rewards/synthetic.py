@@ -1,6 +1,6 @@
-"""Synthetic rewards of known quality, to try a pipeline or an audit before a real model costs anything.
+"""Synthetic rewards of known quality, to test a pipeline or an audit before a real model is paid for.
 
-Each label follows from the settings and the episode alone, in any order of labelling.
+Each label depends only on the settings and the episode, not on the order of labelling.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 @dataclass(frozen=True)
 class Oracle(NamedSettings, RewardModel):
-    """The recorded rewards themselves, as of a perfect model."""
+    """The recorded rewards, as a perfect model would give them."""
 
     name: ClassVar[str] = "oracle"
 
@@ -31,14 +31,14 @@ class Oracle(NamedSettings, RewardModel):
 
 @dataclass(frozen=True)
 class NoisyOracle(NamedSettings, RewardModel):
-    """The recorded rewards with errors and gaps, as a mediocre model would see them."""
+    """The recorded rewards with errors and gaps, as a mediocre model would give them."""
 
     name: ClassVar[str] = "noisy-oracle"
 
     deviation: float = 0.1
-    """Standard deviation of the Gaussian error of a step, in units of the reward."""
+    """Standard deviation of the Gaussian error of a step, in units of the reward; 0 or more."""
     missing: float = 0.0
-    """Share of steps without an answer."""
+    """Share of steps without a label, 0 to 1."""
     seed: int = 0
     """Seed of errors and gaps."""
 
@@ -47,7 +47,7 @@ class NoisyOracle(NamedSettings, RewardModel):
         require_allowed(self, allowed | {"seed": (self.seed >= 0, "0 or more")})
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return rewards with errors; a step without an answer is not valid."""
+        """Return the rewards with errors; missing labels are not valid."""
         content = hashlib.sha256(episode.actions.tobytes() + episode.timestamps.tobytes()).digest()
         generator = np.random.default_rng([self.seed, *content])
         values = episode.rewards + generator.normal(0.0, self.deviation, len(episode))
@@ -56,12 +56,12 @@ class NoisyOracle(NamedSettings, RewardModel):
 
 @dataclass(frozen=True)
 class Constant(NamedSettings, RewardModel):
-    """The same everywhere: a model that sees nothing."""
+    """The same reward in every step, as a model that sees nothing would give it."""
 
     name: ClassVar[str] = "constant"
 
     value: float = 0.0
-    """The reward of every step."""
+    """Reward of every step."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"value": (np.isfinite(self.value), "a finite number")})
@@ -72,5 +72,5 @@ class Constant(NamedSettings, RewardModel):
 
 
 def _labels(identity: tuple[str, str], values: Array, valid: Array) -> RewardLabels:
-    """Return labels; a recorded reward that is not finite is missing."""
+    """Return labels; a reward that is not finite is missing."""
     return Labels.finite(values, valid).by(identity)

@@ -1,4 +1,4 @@
-"""Rollouts: episodes of a policy, and human interventions."""
+"""Rollouts: playing episodes with a policy, supervised or not."""
 
 from robo_rl.rollout.episode import RandomPolicy, RecordedRollout, Rollout, end_of, rollout, stacked_terms
 

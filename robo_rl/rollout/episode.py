@@ -1,7 +1,7 @@
-"""Play one episode: a policy proposes, a supervisor may override, and everything is recorded.
+"""Play one episode: a policy proposes actions, a supervisor may override them, and every step is recorded.
 
-An episode under way is saved as its seed and its executed actions. Environments are determined by these two, so that
-replaying them in a fresh environment leads back to the same state, bit for bit.
+An unfinished episode is saved as its seed and its executed actions. Environments are deterministic given these two, so that
+repeating the actions in a fresh environment restores the same state, bit for bit.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingS
 from robo_rl.protocols.planning import replan
 from robo_rl.spec.cost import costs_of, require_costs
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
-from robo_rl.types import MEASURED_AT, MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
+from robo_rl.types import AS_PROPOSED, MEASURED_AT, MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
 
 SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
 """The convention of Meta-World (Yu et al. 2019); for success within one step see `EnvironmentSpec.success_rule`."""
 
 
 class Rollout:
-    """One episode under way."""
+    """One episode that is being played, step by step."""
 
     def __init__(
         self,
@@ -39,6 +39,15 @@ class Rollout:
         supervisor: Supervisor | None = None,
         deterministic: bool = False,
     ) -> None:
+        """Reset environment, policy and supervisor.
+
+        Args:
+            environment: Environment with an `environment_spec`.
+            policy: Proposes the actions.
+            seed: Seed of the environment's reset.
+            supervisor: May override the policy's actions; None without one.
+            deterministic: Passed to `Policy.act`.
+        """
         self._begin(environment, policy, seed, supervisor, deterministic)
         policy.reset()
         if supervisor is not None:
@@ -54,10 +63,18 @@ class Rollout:
         supervisor: Supervisor | None = None,
         deterministic: bool = False,
     ) -> Self:
-        """Resume a saved rollout: replay its actions, as they were sent, in a fresh environment.
+        """Resume a saved rollout by repeating its actions in a fresh environment.
 
-        Afterwards `exact` is True if every reward and the last observation equal the saved ones bit for bit; otherwise cut the
-        episode. The policy and the supervisor are neither reset nor called: restore their own state.
+        Afterwards `exact` is True if every reward and the last observation equal the saved ones bit for bit. If `exact` is
+        False, as for a robot, which never repeats its motions, cut the episode. Policy and supervisor are neither reset nor
+        called: restore their states separately.
+
+        Args:
+            environment: Fresh environment.
+            policy: Policy for the remaining steps.
+            state: Value of `state_dict`.
+            supervisor: Supervisor for the remaining steps.
+            deterministic: Passed to `Policy.act`.
         """
         rollout = cls.__new__(cls)
         rollout._begin(environment, policy, int(state["seed"]), supervisor, deterministic)
@@ -109,12 +126,12 @@ class Rollout:
 
     @property
     def done(self) -> bool:
-        """True once the episode has terminated or was truncated."""
+        """True once the episode terminated or was truncated."""
         return self.terminated or self.truncated
 
     @property
     def observation(self) -> Observation:
-        """Newest observation, which follows the last step, or the reset before the first step."""
+        """Newest observation: after the last step, or of the reset."""
         return self._observations[-1]
 
     @property
@@ -124,20 +141,20 @@ class Rollout:
 
     @property
     def stop_reason(self) -> str:
-        """Reason of the end: the environment's, or else one that follows from the flags; "running" before the end."""
+        """Reason why the episode ended, as `Episode.stop_reason`; "running" before the end."""
         return end_of(self.terminated, self.truncated, self.success, self._stop_reason) if self.done else "running"
 
     def step(self) -> Transition:
-        """Take one step: ask the policy for an action, let the supervisor override it, and execute it.
+        """Take one step: get the policy's action, let the supervisor override it, and execute the result.
 
-        A policy that plans ahead makes a new plan after an action that was not its own.
+        A policy that plans several actions ahead makes a new plan after an action that was not its own.
 
         Returns:
             The executed step.
 
         Raises:
             InvalidAction: The policy or the supervisor returned an action that the spec does not allow.
-            InvalidEpisode: The episode is over, or its reward is not finite.
+            InvalidEpisode: The episode is over, its reward is not finite, or a declared cost is missing.
             EnvironmentFailed: The environment raised an error.
         """
         if self.done:
@@ -150,12 +167,12 @@ class Rollout:
             action, source = self._supervisor.override(self.observation, proposed)
             action = self._validate(action)
         transition = self._execute(action, proposed, source)
-        if transition.source is not ActionSource.POLICY:
+        if transition.source not in AS_PROPOSED:
             replan(self._policy)
         return transition
 
     def newest(self, count: int) -> list[Transition]:
-        """Return the newest `count` steps of an episode under way, in their order."""
+        """Return the newest `count` steps of the running episode, in order."""
         return [
             Transition(
                 observation=self._observations[step],
@@ -172,11 +189,14 @@ class Rollout:
         ]
 
     def cut(self, reason: str) -> None:
-        """End the episode here as truncated; reason: its stop reason, such as "operator" or "crash"."""
+        """End the episode here as truncated, with the stop reason `reason`, such as "operator" or "crash"."""
         self.truncated, self._stop_reason = True, reason
 
     def episode(self) -> Episode:
-        """Return the recorded episode, each observation without its stack; raises InvalidEpisode while it is under way."""
+        """Return the recorded episode; raises InvalidEpisode while the episode is running.
+
+        Entries with a history are recorded without the older observations, since these can be rebuilt.
+        """
         if not self.done:
             raise InvalidEpisode(
                 "The episode is still under way.", got=f"{len(self)} steps", fix="step until done, or cut(reason) it"
@@ -202,7 +222,7 @@ class Rollout:
         )
 
     def state_dict(self) -> StateDict:
-        """Return the seed and actions that `resume` replays, and the values that it compares the replay with."""
+        """Return the seed and actions that `resume` repeats, and the rewards and observation that it compares."""
         return {
             "seed": self.seed,
             "actions": self._stack(self._actions),
@@ -288,10 +308,16 @@ class Rollout:
 
 
 class RecordedRollout:
-    """Replay of a recorded episode, step by step, in place of a new rollout."""
+    """Replay of a recorded episode, step by step, in place of a rollout."""
 
     def __init__(self, episode: Episode, begin: int = 0, supervisor: TrainingSupervisor | None = None) -> None:
-        """begin: first replayed step. supervisor: only its statistics are updated."""
+        """Prepare the replay.
+
+        Args:
+            episode: Recorded episode.
+            begin: Number of the first step to replay.
+            supervisor: Supervisor that counts the replayed steps in its statistics; it is not asked for actions.
+        """
         self._episode, self._position, self._supervisor = episode, begin, supervisor
         if supervisor is not None:
             supervisor.begin()
@@ -301,12 +327,12 @@ class RecordedRollout:
 
     @property
     def done(self) -> bool:
-        """True once all of it was replayed."""
+        """True once all steps were replayed."""
         return self._position >= len(self._episode)
 
     @property
     def observation(self) -> Observation:
-        """The newest observation."""
+        """Newest observation."""
         return {name: value[self._position] for name, value in self._episode.observations.items()}
 
     @property
@@ -315,7 +341,7 @@ class RecordedRollout:
         return self._episode.instruction
 
     def step(self) -> Transition:
-        """Replay one step."""
+        """Return the next step of the episode."""
         transition = self._episode.transition(self._position)
         self._position += 1
         if self._supervisor is not None:
@@ -323,7 +349,7 @@ class RecordedRollout:
         return transition
 
     def episode(self) -> Episode:
-        """Return the whole episode."""
+        """Return the whole recorded episode."""
         return self._episode
 
     def newest(self, count: int) -> list[Transition]:
@@ -331,7 +357,7 @@ class RecordedRollout:
         return [self._episode.transition(step) for step in range(self._position - count, self._position)]
 
     def state_dict(self) -> StateDict:
-        """Return seed and replayed actions, a part of a Rollout's state."""
+        """Return the seed and the actions replayed so far."""
         return {"seed": self._episode.seed, "actions": self._episode.actions[: self._position]}
 
 
@@ -343,7 +369,15 @@ def rollout(
     supervisor: Supervisor | None = None,
     deterministic: bool = False,
 ) -> Episode:
-    """Play one episode to its end and return it."""
+    """Play one episode to its end and return it.
+
+    Args:
+        environment: Environment with an `environment_spec`.
+        policy: Proposes the actions.
+        seed: Seed of the environment's reset.
+        supervisor: May override the policy's actions; None without one.
+        deterministic: Passed to `Policy.act`.
+    """
     episode = Rollout(environment, policy, seed=seed, supervisor=supervisor, deterministic=deterministic)
     while not episode.done:
         episode.step()
@@ -351,21 +385,21 @@ def rollout(
 
 
 class RandomPolicy(Stateful):
-    """Uniformly random actions from its own generator."""
+    """Policy that draws uniformly random actions from its own generator."""
 
     def __init__(self, spec: EnvironmentSpec, seed: int) -> None:
         self.environment_spec = spec
         self._generator = np.random.default_rng(seed)
 
     def reset(self) -> None:
-        """Nothing to forget: the generator runs on from episode to episode."""
+        """Do nothing: the random generator continues from episode to episode."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return a uniform sample; "deterministic" changes nothing, since a mean action would not be random."""
+        """Return a uniform sample, also if `deterministic`."""
         return self.environment_spec.action.random(self._generator)
 
     def act_all(self, observations: Mapping[str, Array]) -> Array:
-        """Return a uniform sample for each of N environments."""
+        """Return one uniform sample per environment: (N, A) or (N,)."""
         return self.environment_spec.action.random(self._generator, len(next(iter(observations.values()))))
 
     @override
@@ -382,7 +416,12 @@ def _copy(observation: Observation) -> dict[str, Array]:
 
 
 def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str | None) -> str:
-    """Return the reason for the end of an episode: the environment's own, else one derived from the flags."""
+    """Return the stop reason of an episode.
+
+    Returns:
+        `reason`, the environment's own, unless it is None. Otherwise "goal" or "failure" for a terminated episode with known
+            success, "time_limit" for a truncated one, and "unknown" for the rest.
+    """
     if reason is not None:
         return reason
     if terminated and success is not None:
@@ -391,7 +430,7 @@ def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str 
 
 
 def stacked_terms(steps: Sequence[Mapping[str, float]]) -> dict[str, Array]:
-    """Return name -> (T,) float32; a term that a step did not report is missing (NaN), not zero."""
+    """Return name -> (T,) float32 from the terms of T steps; a term that a step lacks is NaN."""
     names = dict.fromkeys(name for terms in steps for name in terms)
     return {name: np.asarray([terms.get(name, np.nan) for terms in steps], np.float32) for name in names}
 

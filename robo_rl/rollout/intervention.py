@@ -1,6 +1,6 @@
-"""Person in the loop: takes over within an episode and gives back; executed actions and their sources are recorded.
+"""Person in the loop: a person takes over within an episode and hands back; executed actions and their sources are recorded.
 
-HG-DAgger (Kelly et al. 2019, arXiv:1810.02890) calls it a human-gated policy: the person alone decides when to intervene.
+HG-DAgger (Kelly et al. 2019, arXiv:1810.02890) calls this a human-gated policy: only the person decides when to intervene.
 """
 
 from __future__ import annotations
@@ -16,27 +16,32 @@ RECENT = 100  # episodes in human/intervention_rate, as in rollout/success_rate
 
 
 class Human(Stateful, Protocol):
-    """Person who supervises a policy, with a keyboard or a gamepad, or simulated."""
+    """Person who supervises a policy with a keyboard, gamepad or other device, or a simulation of such a person."""
 
     @property
     def source(self) -> ActionSource:
-        """Source of the newest action of `command`: HUMAN, or GUARD if the person was lost and it holds still."""
+        """Source of the newest action of `command`: HUMAN, or GUARD if the device was lost and the robot is held still."""
 
     def reset(self) -> None:
-        """A new episode begins, in which the policy acts until the person takes over."""
+        """Prepare for a new episode, in which the policy acts until the person takes over."""
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
-        """Return the action that is executed instead of the proposed one, None if the policy is left to act.
+        """Return the action to execute instead of the proposed one, or None to let the policy act.
 
-        Called once in every control period. Consecutive actions are one intervention; the first None gives back.
+        Called once per control period. Consecutive actions form one intervention; the first None ends it.
         """
 
 
 class PersonInTheLoop:
-    """The supervisor of a training: executes the person's commands, counts interventions and the person's time."""
+    """Supervisor of a training: executes the commands of a person, and counts interventions and the person's time."""
 
     def __init__(self, human: Human, control_period: float | None) -> None:
-        """control_period: [s] that the person is busy with one action; 1 if time has no meaning."""
+        """Prepare for the first episode.
+
+        Args:
+            human: The person.
+            control_period: [s] of one action, for the person's time; None counts 1 s per action.
+        """
         self.human = human
         self._period = 1.0 if control_period is None else control_period
         self.steps = self.interventions = 0
@@ -46,12 +51,12 @@ class PersonInTheLoop:
 
     @property
     def seconds(self) -> float:
-        """[s] for which the person commanded."""
+        """Time for which the person commanded, in all episodes [s]."""
         return self.steps * self._period
 
     @property
     def metrics(self) -> Metrics:
-        """Share of commanded steps in the recent episodes, seconds and interventions so far."""
+        """Share of steps commanded by the person in the newest 100 episodes; interventions and seconds in all episodes."""
         taken, commanded = (sum(episode[which] for episode in self._recent) for which in (0, 1))
         return {
             "human/intervention_rate": commanded / taken if taken else 0.0,
@@ -60,24 +65,24 @@ class PersonInTheLoop:
         }
 
     def reset(self) -> None:
-        """A new episode begins."""
+        """Prepare for a new episode."""
         self.human.reset()
         self.begin()
 
     def begin(self) -> None:
-        """Counts another episode."""
+        """Count a new episode."""
         self._is_acting = False
         self._recent.append([0, 0])
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Return the action to execute, and its source."""
+        """Return the person's action and its source, or the proposed action and POLICY."""
         commanded = self.human.command(observation, proposed)
         source = ActionSource.POLICY if commanded is None else self.human.source
         self.count(source)
         return proposed if commanded is None else commanded, source
 
     def count(self, source: ActionSource) -> None:
-        """Counts a step."""
+        """Count a step by the source of its action."""
         acts = source is ActionSource.HUMAN
         self._recent[-1][0] += 1
         self._recent[-1][1] += acts
@@ -86,7 +91,7 @@ class PersonInTheLoop:
         self._is_acting = acts
 
     def state_dict(self) -> StateDict:
-        """Return the person's state if it has one, and the counts; also in the middle of an intervention."""
+        """Return the state of the person and the counts; valid also during an intervention."""
         return {
             "human": self.human.state_dict(),
             "steps": self.steps,

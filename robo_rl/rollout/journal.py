@@ -1,6 +1,6 @@
-"""Journal of the running episode on disk: a process that dies loses at most the step being written.
+"""Journal of the running episode on disk, so that a killed process loses at most the step that was being written.
 
-Each record of the log (robo_rl.system.framed_log) is a line of JSON and the bytes of its arrays.
+Each record of the log (robo_rl.system.framed_log) is a line of JSON, followed by the bytes of its arrays.
 """
 
 from __future__ import annotations
@@ -30,37 +30,42 @@ CRASH = "crash"
 
 
 class Record(NamedTuple):
-    """One entry of a journal."""
+    """One record of a journal: the first observation of an episode, or one step."""
 
     facts: dict[str, Any]
+    """JSON values by name, such as reward and time."""
     arrays: dict[str, Array]
+    """Arrays by name, such as "action" and "observations/joint_position"."""
 
     @property
     def observation(self) -> Observation:
-        """First observation of an episode, or the one after a step."""
+        """First observation of the episode, or the observation after the step."""
         return self.having(OBSERVATIONS)
 
     def having(self, prefix: str) -> dict[str, Array]:
-        """Return the arrays of a prefix, by the rest of their names."""
+        """Return the arrays whose names start with `prefix`, under the rest of their names."""
         return {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
 
 
 class Journal:
-    """Written while an episode runs; removed once the episode is stored."""
+    """Writer of a journal while an episode runs; the file is removed once the episode is stored."""
 
     def __init__(self, folder: Path, identity: str, spec: EnvironmentSpec) -> None:
-        """spec: of the environment; of a history the newest observation is written."""
+        """Open the journal of the episode `identity` in `folder`.
+
+        spec: spec of the environment. Entries with a history are written without the older observations.
+        """
         self.path = folder / f"{identity}{SUFFIX}"
         self._spec = spec
         self._log = FramedLog(self.path)
 
     def begin(self, observation: Observation, *, seed: int | None, instruction: str | None, source: str) -> None:
-        """Write the first observation; `source` names the actor."""
+        """Write the first observation of the episode; `source` names the actor, such as "training"."""
         facts = {"seed": seed, "instruction": instruction, "source": source, "timestamp": time.monotonic()}
         self._write({"spec": self._spec.single.to_json(), **facts}, self._observed(observation))
 
     def step(self, transition: Transition) -> None:
-        """Write one step."""
+        """Write one step; raises DatasetError if the disk is full."""
         info = transition.info
         facts = {
             "reward": float(transition.reward),
@@ -80,7 +85,7 @@ class Journal:
         self._write(facts, actions | self._observed(transition.next_observation) | columns)
 
     def close(self) -> None:
-        """End writing; the file stays until `remove`, so that a failed episode can be stored later."""
+        """Close the file. It stays on disk until `remove`, so that a failed episode can be recovered later."""
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -90,7 +95,7 @@ class Journal:
         self.close()
 
     def remove(self) -> None:
-        """Remove the file, once its episode is stored or not wanted."""
+        """Delete the file, once its episode is stored or rejected."""
         self.close()
         self.path.unlink(missing_ok=True)
 
@@ -113,9 +118,9 @@ class Journal:
 
 
 def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
-    """Return a journal as an episode cut by a crash, or None if it has no whole step.
+    """Return the episode in a journal and its spec, or None if the journal has no complete step.
 
-    An episode that had ended keeps its own end.
+    An episode without an end is truncated with the stop reason "crash"; an episode that had ended keeps its end.
     """
     steps = [*records(path)]
     if len(steps) < 2:
@@ -148,7 +153,7 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
 
 
 def _times(records: list[Record]) -> Array:
-    """Return when the observations (T+1,) were measured, by the robot's clock if it tells; else when they arrived."""
+    """Return the times (T+1,) of the observations: measured by the robot's clock if it reports them, else of arrival."""
     arrived = _column(records, "timestamp", np.float64)
     if records[1].facts.get(MEASURED_AT) is None:
         return arrived
@@ -161,18 +166,18 @@ def _times(records: list[Record]) -> Array:
 
 
 def _guarded(steps: list[Record]) -> dict[str, Any]:
-    """Return a guard's reasons by verdict and step, as robo_rl.rollout.episode writes them."""
+    """Return the guard's reasons by verdict and step, in the form of `Rollout.episode`."""
     found = {name: {str(i): step.facts[name] for i, step in enumerate(steps) if name in step.facts} for name in VERDICTS}
     return {name: reasons for name, reasons in found.items() if reasons}
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Yield the whole records of a journal, up to the first that is torn."""
+    """Yield the complete records of a journal, up to the first torn one."""
     return map(_parse, read_records(path))
 
 
 def read_record(file: BinaryIO) -> Record | None:
-    """Read the record at a file's position and move past it; None, without moving, if it is not complete (yet)."""
+    """Read the record at the position of a file, and move past it; return None, without moving, if it is not complete yet."""
     content = framed_log.read_record(file)
     return None if content is None else _parse(content)
 

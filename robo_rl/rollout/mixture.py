@@ -1,4 +1,4 @@
-"""A mixture of policies: one of them, drawn at the beginning of an episode, acts in all of it."""
+"""A mixture of policies: one policy, drawn at the start of an episode, acts in the whole episode."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from robo_rl.types import Array
 
 
 class MixturePolicy:
-    """Policies with equal chances: the average of a run's policies, which self-play makes promises for (SPO)."""
+    """Policy that draws one of several policies, with equal probability, for each episode.
+
+    Some guarantees of self-play, such as those of SPO, hold for this average of the policies of a run.
+    """
 
     def __init__(self, policies: Sequence[Policy], seed: int = 0) -> None:
-        """Raise InvalidSetting without policies, SpecMismatch if they are of different environments."""
+        """Raise InvalidSetting without policies, SpecMismatch if their specs differ."""
         if not policies:
             raise InvalidSetting("A mixture has no policies.", got=0, allowed="1 or more")
         self.environment_spec = policies[0].environment_spec
@@ -27,14 +30,14 @@ class MixturePolicy:
         self._chosen = policies[0]
 
     def reset(self) -> None:
-        """Draw the policy of an episode."""
+        """Draw the policy of the next episode, and reset it."""
         self._chosen = self._policies[int(self._generator.integers(len(self._policies)))]
         self._chosen.reset()
 
     def replan(self) -> None:
-        """Let it forget the actions that it planned."""
+        """Discard the actions that the drawn policy has planned."""
         replan(self._chosen)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return its action."""
+        """Return the action of the drawn policy."""
         return self._chosen.act(observation, deterministic=deterministic)

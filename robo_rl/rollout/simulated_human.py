@@ -1,7 +1,7 @@
-"""Simulated supervisor: a scripted expert takes over when the policy goes astray, and gives back.
+"""Simulated supervisor: a scripted expert takes over when the policy deviates from it, and hands back.
 
-A step is astray if the policy's direction differs from the expert's: the cosine between their actions is small.
-On the arm's pick and peg tasks a random policy is astray in seven steps of ten, another expert in none or one of five.
+A step deviates ("is astray") if the cosine between the policy's action and the expert's is below 0.3. On the arm's pick and peg
+tasks a random policy is astray in seven steps of ten, another expert in none or one of five.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ AGREEMENT = 0.3  # cosine between two actions from which they count as the same 
 
 @dataclass(frozen=True)
 class Habits:
-    """Habits of a simulated person."""
+    """Settings of a simulated person."""
 
     patience: int = 8
-    """Number of steps astray after which the person takes over, counted since the policy began to act."""
+    """Steps astray, counted since the policy began to act, after which the person takes over; 1 or more."""
     trust: int = 3
-    """Number of the policy's proposals in a row that the person must agree with before it gives back."""
+    """Consecutive proposals of the policy with which the person must agree before handing back; 1 or more."""
     noise: float = 0.0
-    """Standard deviation of the noise on each element of a command, in [-1, 1] units."""
+    """Standard deviation of the noise on each element of a command, in units of the action range [-1, 1]."""
     delay: int = 0
-    """[steps] Reaction time: the person acts on the observation of that many steps ago."""
+    """[steps] Reaction time: the person acts on the observation from this many steps ago."""
     attention: float = 1.0
-    """Share of the episodes that the person watches; in the others it never takes over."""
+    """Share of episodes that the person watches, 0 to 1; in the others the person never takes over."""
     mistakes: float = 0.0
-    """Share of interventions in which the person commands the opposite of the helpful action."""
+    """Share of interventions in which the person commands the opposite of the expert's action, 0 to 1."""
 
     def __post_init__(self) -> None:
         allowed = {name: (getattr(self, name) >= 1, "1 or more") for name in ("patience", "trust")}
@@ -51,23 +51,29 @@ KINDS: Mapping[str, Habits] = {
     "lazy": Habits(patience=12, trust=2, attention=0.3),
     "wrong": Habits(mistakes=1.0),
 }
-"""Name of a kind in a recipe -> its habits."""
+"""Name of a kind of person, as in a recipe -> settings."""
 
 
 def habits_of(kind: str) -> Habits:
-    """Return the habits of a kind of person; raises UnknownName."""
+    """Return the settings of a kind of person; raises UnknownName."""
     if kind not in KINDS:
         raise UnknownName("kind of simulated human", kind, KINDS)
     return KINDS[kind]
 
 
 class SimulatedHuman(Stateful):
-    """Helps as an expert would; all of it follows from a seed, and a saved state continues exactly."""
+    """Person simulated by a scripted expert. A seed determines the whole behaviour, and a saved state continues exactly."""
 
     source = ActionSource.HUMAN
 
     def __init__(self, expert_for: Callable[[int], Policy], habits: Habits, seed: int) -> None:
-        """expert_for: function that makes an expert from a seed. Raises InvalidSetting if the expert cannot be saved."""
+        """Make the expert; raises InvalidSetting if the state of the expert cannot be saved.
+
+        Args:
+            expert_for: Makes an expert from a seed.
+            habits: Settings of the person.
+            seed: Seed of the expert, and of everything random in the person.
+        """
         expert = expert_for(seed)
         if not isinstance(expert, Stateful):
             raise InvalidSetting(
@@ -81,7 +87,7 @@ class SimulatedHuman(Stateful):
         self._begin()
 
     def reset(self) -> None:
-        """Draw whether this episode is watched; the expert takes up the habits of a new episode."""
+        """Draw whether the person watches this episode, and reset the expert."""
         self._expert.reset()
         self._begin()
         self._watches = bool(self._random.random() < self.habits.attention)
@@ -94,7 +100,7 @@ class SimulatedHuman(Stateful):
         ] = []  # the newest, without a reaction yet: (helpful action, whether an intervention is due)
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
-        """Return an action (A,) float32 while the person acts, else None."""
+        """Return the person's action (A,) float32 during an intervention, else None."""
         if not self._watches:
             return None
         helpful = np.asarray(self._expert.act(observation, deterministic=True), np.float32)

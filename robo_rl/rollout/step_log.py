@@ -1,7 +1,7 @@
-"""Log of every step of a training, in order, on disk: one process writes, another learns from it.
+"""Log of all steps of a training on disk, in order: one process writes it, another one learns from it.
 
-A folder of journals, one for each episode, named by the numbers of its first step and of the episode. A step is durable
-once `step` has returned. One process writes, one reads; each may die and resume.
+The log is a folder with one journal per episode, named by the numbers of its first step and of the episode. A step is durable
+once `StepLog.step` has returned. There is one writer and one reader; each may die and continue later.
 """
 
 from __future__ import annotations
@@ -19,30 +19,36 @@ from robo_rl.types import ActionSource, Transition
 
 
 class Key(NamedTuple):
-    """Key of an episode in the log, from which its journal is named."""
+    """Key of an episode in the log, which is also the name of its journal."""
 
     step: int
-    """Number of the training step with which the episode begins."""
+    """Number of the training step with which the episode begins, from 0."""
     episode: int
-    """Number of the episode."""
+    """Number of the episode, from 0."""
 
     @classmethod
     def of(cls, path: Path) -> Key:
-        """Return the key of a journal's path; the inverse of `stem`."""
+        """Return the key from the path of a journal; the inverse of `stem`."""
         step, episode = path.stem.split("-")
         return cls(int(step), int(episode))
 
     @property
     def stem(self) -> str:
-        """File name of the episode's journal, without the ending."""
+        """File name of the journal without its suffix."""
         return f"{self.step:010d}-{self.episode:08d}"
 
 
 class StepLog:
-    """Writer of the log; continues after the last whole step of an earlier process."""
+    """Writer of the log; continues after the last complete step that an earlier process wrote."""
 
     def __init__(self, folder: Path, spec: EnvironmentSpec, step: int = 0) -> None:
-        """step: number of the checkpoint's step: new steps count from it if a power cut took later ones from the log."""
+        """Open the log.
+
+        Args:
+            folder: Folder of the log.
+            spec: Spec of the environment.
+            step: Step of the checkpoint. New steps are numbered from it if a power failure removed later ones from the log.
+        """
         self._folder, self._spec = folder, spec
         folder.mkdir(parents=True, exist_ok=True)
         self.steps, self.episodes = step, 0
@@ -54,20 +60,20 @@ class StepLog:
         self._journal: Journal | None = None
 
     def begin(self, observation: Observation, *, seed: int | None, instruction: str | None, source: str = "training") -> None:
-        """Begin the journal of an episode, and close that of the episode before."""
+        """Close the journal of the episode before, and begin one for the next episode."""
         self.close()
         self._journal = Journal(self._folder, Key(self.steps, self.episodes).stem, self._spec)
         self._journal.begin(observation, seed=seed, instruction=instruction, source=source)
         self.episodes += 1
 
     def step(self, transition: Transition) -> None:
-        """Write a step durably: once this returns, it is not lost. Raises DatasetError if the disk is full."""
+        """Write a step durably; raises DatasetError if the disk is full."""
         assert self._journal is not None, "begin comes before step"
         self._journal.step(transition)
         self.steps += 1
 
     def since(self, step: int) -> Iterator[EpisodeStart | Transition]:
-        """Yield starts of episodes and steps, from number `step` on, also those that earlier processes wrote."""
+        """Yield the starts of episodes and the steps from number `step` on, including those of earlier processes."""
         reader = StepReader(self._folder, step)
         while (found := reader.following()) is not None:
             yield found
@@ -82,17 +88,17 @@ class StepLog:
 
 @dataclass(frozen=True)
 class EpisodeStart:
-    """Start of an episode in the log. An episode before it that has not ended was cut short."""
+    """Start of an episode in the log. If the episode before it has no end, that episode was cut."""
 
     observation: Observation
     instruction: str | None
 
 
 class StepReader:
-    """Reader of the log: returns the records since a step, or None until the next one is written."""
+    """Reader of the log, which returns record after record as they are written."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        """Continue after step number `step`, which must not have been forgotten."""
+        """Start after step number `step`; episodes before it may have been removed by `forget`."""
         self._folder = folder
         self.step = step
         """Steps that were read, those before the reader began included."""
@@ -110,11 +116,11 @@ class StepReader:
 
     @property
     def observation(self) -> Observation:
-        """The newest that was read."""
+        """Newest observation that was read."""
         return self._observation
 
     def following(self) -> EpisodeStart | Transition | None:
-        """Return the next record, None if it is not written yet."""
+        """Return the next start of an episode or the next step; None if it is not written yet."""
         record = self._read()
         if record is None:
             after = self._after()
@@ -135,13 +141,13 @@ class StepReader:
         return [_transition(before.observation, record) for before, record in pairs]
 
     def forget(self, step: int) -> None:
-        """Remove the episodes that ended before that step; no reader resumes from them."""
+        """Delete the journals of episodes that ended before step `step`; no reader can start before that step any more."""
         for key, following in itertools.pairwise(_keys(self._folder)):
             if following.step < step:
                 _path(self._folder, key).unlink()
 
     def close(self) -> None:
-        """End reading."""
+        """Close the open journal."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,7 +1,7 @@
-"""Episodes of N environments that step together: what `Rollout` is for one.
+"""Episodes of N environments that step together: the counterpart of `Rollout` for vector environments.
 
-An environment begins its next episode in the same step in which one ends (AutoresetMode.SAME_STEP). So no
-environment spends a step on a reset.
+An environment begins its next episode in the same step in which one ends (AutoresetMode.SAME_STEP), so that no step is spent on
+a reset.
 """
 
 from __future__ import annotations
@@ -28,27 +28,32 @@ Environments = VectorEnv[Any, Any, Any]
 
 @dataclass(frozen=True)
 class EndedEpisode:
-    """Figures of an episode that ended in one of N environments."""
+    """Summary of an episode that ended in one of N environments."""
 
     place: int
-    """Number of its environment."""
+    """Number of the environment, from 0."""
     episode_return: float
-    """Sum of rewards."""
+    """Undiscounted sum of rewards."""
     length: int
-    """Steps."""
+    """Number of steps."""
     success: bool | None
-    """True if any of its steps was a success; None if no step told."""
+    """True if any step reported success, None if no step reported success or failure."""
     stop_reason: str
-    """Why it ended, as `Episode.stop_reason`."""
+    """Reason of the end, as `Episode.stop_reason`."""
     costs: Mapping[str, float] = field(default_factory=dict)
     """Name of a constraint cost -> its sum over the episode."""
 
 
 class RunningEpisodes(Stateful):
-    """Sums of rewards, costs and steps, and success, of the episode that runs in each of N environments."""
+    """Running sums of rewards, costs and steps, and success so far, of the present episode in each of N environments."""
 
     def __init__(self, environments: int, costs: Sequence[str] = ()) -> None:
-        """costs: names of the constraint costs."""
+        """Start with sums of zero.
+
+        Args:
+            environments: Number N of environments.
+            costs: Names of the C constraint costs.
+        """
         self._returns = np.zeros(environments)
         self._costs = np.zeros((environments, len(costs)))
         self._cost_names, self._has_costs = tuple(costs), 0
@@ -57,14 +62,17 @@ class RunningEpisodes(Stateful):
         self._successes = np.zeros(environments, np.bool_)
 
     def restart(self) -> None:
-        """Set all sums back to zero. The environments themselves are not touched; `VectorRollout.begin` resets them."""
+        """Set all sums to zero. The environments are not touched; `VectorRollout.begin` resets them."""
         for running in (self._returns, self._costs, self._lengths, self._knows_success, self._successes):
             running[:] = 0
 
     def add(self, rewards: Array, infos: Mapping[str, Any], costs: Array | None = None) -> None:
         """Add one step of every environment.
 
-        rewards: (N,). infos: those of the vector step. costs: (N, C), None if there are none.
+        Args:
+            rewards: (N,) rewards.
+            infos: `infos` of the vector step.
+            costs: (N, C) constraint costs; None if there are none.
         """
         self._returns += rewards
         if costs is not None:
@@ -77,9 +85,12 @@ class RunningEpisodes(Stateful):
                 self._successes |= source["_success"] & source["success"].astype(np.bool_)
 
     def end(self, place: int, terminated: bool, infos: Mapping[str, Any]) -> EndedEpisode:
-        """Return the figures of the episode that ended in environment `place`, and set its sums back to zero.
+        """Return the summary of the episode that ended in environment `place`, and set its sums to zero.
 
-        infos: `final_info` of the vector step, those of the last steps of ended episodes.
+        Args:
+            place: Number of the environment.
+            terminated: True if the task itself ended.
+            infos: `final_info` of the vector step.
         """
         success = bool(self._successes[place]) if self._knows_success[place] else None
         told = infos["stop_reason"][place] if "stop_reason" in infos and infos["_stop_reason"][place] else None
@@ -107,11 +118,11 @@ class RunningEpisodes(Stateful):
 
 
 class VectorRollout(Stateful):
-    """Episodes under way in N environments that step together.
+    """Running episodes of N environments that step together.
 
-    A supervisor, such as a person who corrects the policy, sees and overrides the first environment alone. After a resume the
-    episodes go on if the environments can be saved, directly or by repeating the actions (robo_rl.environments.repeatable). If
-    they cannot, every environment has to begin a new episode.
+    A supervisor, such as a person who corrects the policy, sees and overrides only environment 0. After a resume the episodes
+    continue if the environments can be saved, directly or by repeating their actions (robo_rl.environments.repeatable).
+    Otherwise every environment begins a new episode.
     """
 
     def __init__(self, environments: Environments, supervisor: TrainingSupervisor | None = None) -> None:
@@ -135,7 +146,7 @@ class VectorRollout(Stateful):
         return count
 
     def begin(self, seeds: Sequence[int | None]) -> Mapping[str, Array]:
-        """Begin an episode in each environment, and return the first observations name -> (N, ...)."""
+        """Reset every environment with its seed, and return the first observations, name -> (N, ...)."""
         self.observations, self.infos = self.environments.reset(seed=list(seeds))  # type: ignore[arg-type]  # Gymnasium's own take a list
         self.episodes.restart()
         self.ended = ()
@@ -144,7 +155,14 @@ class VectorRollout(Stateful):
         return self.observations
 
     def step(self, actions: Array) -> VectorTransition:
-        """Take a step in each environment with actions (N, ...); raises InvalidAction, InvalidEpisode, EnvironmentFailed."""
+        """Take one step in each environment with the actions (N, A) or (N,).
+
+        Raises:
+            InvalidAction: The supervisor returned an action that the spec does not allow, or an action of the policy is
+                invalid.
+            InvalidEpisode: A reward or cost is not finite, or a cost is negative.
+            EnvironmentFailed: An environment raised an error, or reports an executed action beyond [-1, 1].
+        """
         before, proposed = self.observations, actions
         sources = np.full(len(self), ActionSource.POLICY, np.int8)
         if self.supervisor is not None:
@@ -182,7 +200,7 @@ class VectorRollout(Stateful):
         )
 
     def _overridden(self, supervisor: TrainingSupervisor, actions: Array) -> tuple[Array, ActionSource]:
-        """Return the actions with the first one replaced by the supervisor's choice, and the source of that one."""
+        """Return the actions with the supervisor's choice for environment 0, and the source of that action."""
         first = {name: values[0] for name, values in self.observations.items()}
         action, source = supervisor.override(first, actions[0])
         changed = np.array(actions)
@@ -196,7 +214,7 @@ class VectorRollout(Stateful):
         self.episodes.add(rewards, infos, self.costs)
 
     def _executed(self, actions: Array, infos: Mapping[str, Any]) -> Array:
-        """Return the executed actions: those that infos report, else those that were sent; raises EnvironmentFailed."""
+        """Return the actions that `infos` report as executed, else the ones sent; raises EnvironmentFailed."""
         found = actions
         for source in (infos, infos.get("final_info", {})):
             if "executed_action" not in source or not (mask := source["_executed_action"]).any():
@@ -217,7 +235,7 @@ class VectorRollout(Stateful):
         return bool(self.observations)
 
     def abandon(self) -> None:
-        """Give up the episodes under way; `begin` must follow."""
+        """Abandon the running episodes; the next call must be `begin`."""
         self.observations = {}
 
     @override
@@ -226,7 +244,7 @@ class VectorRollout(Stateful):
         return {"state": saved, "episodes": self.episodes.state_dict(), "observations": dict(self.observations)}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on with the episodes of a saved state. If the environments cannot, `is_under_way` is False afterwards."""
+        """Continue the episodes of a saved state; if the environments cannot, `is_under_way` is False afterwards."""
         self.episodes.load_state_dict(state["episodes"])
         self.observations = {}
         if state["state"] is None or not isinstance(self.environments, Stateful):
@@ -237,9 +255,9 @@ class VectorRollout(Stateful):
 
 
 def _with_finals(observations: Mapping[str, Array], infos: Mapping[str, Any], over: Sequence[int]) -> Mapping[str, Array]:
-    """Return the observations after the step; where an episode is over, its last one in place of the next episode's first.
+    """Return the observations after the step, with the last observation of each episode that ended.
 
-    over: numbers of the environments whose episode is over; if there are any, the arrays are copies.
+    over: numbers of the environments whose episode ended. If there are any, the arrays are copies.
     """
     if not over:
         return observations
@@ -251,7 +269,7 @@ def _with_finals(observations: Mapping[str, Array], infos: Mapping[str, Any], ov
 
 
 def _sources_in(infos: Mapping[str, Any], sources: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
-    """Return the sources (N,) of the executed actions: those that infos report, else the given ones."""
+    """Return the sources (N,) of the executed actions: those that `infos` report, else `sources`."""
     for source in (infos, infos.get("final_info", {})):
         if "action_source" in source:
             sources = np.where(source["_action_source"], source["action_source"], sources).astype(np.int8)
@@ -259,7 +277,12 @@ def _sources_in(infos: Mapping[str, Any], sources: npt.NDArray[np.int8]) -> npt.
 
 
 def costs_in(infos: Mapping[str, Any], names: Sequence[str], count: int) -> npt.NDArray[np.float64]:
-    """Return the constraint costs (N, C) of a step of N environments; raises InvalidSetting if one is missing."""
+    """Return the constraint costs (N, C) of a step of N environments, in the order of `names`.
+
+    Raises:
+        InvalidSetting: An environment did not report one of the costs.
+        InvalidEpisode: A cost is negative or not finite.
+    """
     costs, found = np.zeros((count, len(names))), np.zeros((count, len(names)), np.bool_)
     for source in (infos, infos.get("final_info", {})):
         values = source.get("costs", {PLAIN: source[PLAIN], f"_{PLAIN}": source[f"_{PLAIN}"]} if PLAIN in source else {})

@@ -1,4 +1,4 @@
-"""Zip archives of finished runs: one file instead of hundreds, read in place."""
+"""Zip archives of finished runs: one file instead of hundreds, which commands read like a folder."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from robo_rl.errors import RunError, is_of_disk
 
 SUFFIX = ".zip"
 LARGEST = 2**30
-"""Most bytes that an archive may unpack to: far above any study without checkpoints, far below a full disk."""
+"""Largest unpacked size of an archive in bytes; a study without checkpoints is far smaller."""
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, LookupError, RuntimeError)
 
 
 def resolve_archive(name: str) -> str:
-    """Return a path or pattern with an archive in it replaced by the folder of its unpacked files.
+    """Return a path or pattern in which an archive is replaced by the folder of its unpacked files.
 
-    `study.zip/*-sac-*` becomes `/tmp/.../*-sac-*`. The folder is removed when the process exits. Other names are returned as
-    they are. Raises RunError if the archive is damaged or too large.
+    `study.zip/*-sac-*` becomes `/tmp/.../*-sac-*`; names without an archive are returned unchanged. The folder is deleted when
+    the process exits. Raises RunError if the archive is damaged or too large.
     """
     path = Path(name)
     archive = next((part for part in (path, *path.parents) if part.suffix == SUFFIX and part.is_file()), None)

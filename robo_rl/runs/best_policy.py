@@ -1,7 +1,7 @@
-"""Best policy of a run, by the evaluations during its training: kept in RUN/best beside the newest checkpoints.
+"""Best policy of a run by the evaluations during its training, kept in the folder RUN/best.
 
-Each kept policy is better than those before it. One is removed only if no checkpoint precedes its successor, so that a run
-that is resumed from any of its checkpoints has the best policy until then.
+Each kept policy is better than those before it. An older one is deleted only if no checkpoint precedes its successor: a run
+that is resumed from any of its checkpoints then still has the best policy until that step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from robo_rl.runs.checkpoints import Checkpoint, checkpoint_steps, save_checkpoi
 from robo_rl.types import StateDict
 
 BEST = "best"
-"""Folder in a run, and word for the step."""
+"""Folder in a run, and the word that stands for the step of the best policy."""
 
 
 def score(evaluation: Evaluation) -> tuple[float, float]:
@@ -26,18 +26,18 @@ def score(evaluation: Evaluation) -> tuple[float, float]:
 
 
 def best_step(run: Path) -> int | None:
-    """Return the step of the best policy, None if none was kept."""
+    """Return the step of the best policy, or None if none was kept."""
     return max(checkpoint_steps(run / BEST), default=None)
 
 
 def keep_if_best(run: Path, step: int, evaluation: Evaluation, parts: Callable[[], dict[str, StateDict]]) -> bool:
-    """Keep a policy if its evaluation is better than that of the best one so far; return whether it is.
+    """Keep a policy if its evaluation is better than the best so far; return True if it was kept.
 
     Args:
         run: Folder of the run.
         step: Step of the training.
         evaluation: Evaluation of the policy.
-        parts: Function that returns what the policy is restored from.
+        parts: Returns the parts of a checkpoint from which the policy is restored.
     """
     before = best_step(run)
     if before is not None and not score(evaluation) > score(Evaluation.read(run / "evaluations" / f"{before:010d}.json")):

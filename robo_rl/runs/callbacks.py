@@ -1,4 +1,4 @@
-"""Callbacks of a training: objects of a caller's that hear of its metrics and evaluations."""
+"""Callbacks of a training: objects of the user that receive its metrics and evaluations."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from robo_rl.types import Metrics
 
 
 class Callback:
-    """Base of callbacks. Override the methods that you need; each does nothing here.
+    """Base of callbacks; override the methods that you need, the others do nothing.
 
-    They are called in the training's own thread, between two steps. An error ends the training like any other, and `resume`
-    goes on from the newest checkpoint.
+    They are called in the thread of the training, between two steps. An error in a callback ends the training like any other
+    error; `resume` continues from the newest checkpoint.
     """
 
     def on_start(self, run: Run, step: int) -> None:
-        """Begin; step: 0, or that of the checkpoint from which the run goes on."""
+        """Called before the first step; step: 0, or the step of the checkpoint from which the run continues."""
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """Take the values of a new line of the log, every `log_every` steps and after each evaluation."""
+        """Called with the values of each new line of the log, every `log_every` steps and after each evaluation."""
 
     def on_evaluation(self, step: int, evaluation: Evaluation) -> None:
-        """Take an evaluation, during the training or at its end."""
+        """Called with each evaluation, during the training and at its end."""
 
     def on_end(self, run: Run, error: BaseException | None) -> None:
-        """End; error: None if the run is evaluated and reported, else the reason, such as KeyboardInterrupt."""
+        """Called at the end; error: None if the run was evaluated and reported, else its reason, such as KeyboardInterrupt."""
 
 
 class Callbacks:
-    """Several callbacks as one."""
+    """Several callbacks, called one after the other."""
 
     def __init__(self, callbacks: Sequence[Callback | str] = ()) -> None:
-        """Take objects or names of classes, "package.module:Class"; raises InvalidSetting, UnknownName."""
+        """Collect callbacks: objects, or names of classes, "package.module:Class"; raises InvalidSetting, UnknownName."""
         given = [callbacks] if isinstance(callbacks, Callback | str) else [*callbacks]
         self._callbacks = [_made(each) for each in given]
 
@@ -55,18 +55,18 @@ class Callbacks:
             each.on_end(run, None)
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """Pass on a line of the log; each callback gets a copy."""
+        """Pass a line of the log on; each callback gets a copy."""
         for each in self._callbacks:
             each.on_metrics(step, dict(metrics))
 
     def on_evaluation(self, step: int, evaluation: Evaluation) -> None:
-        """Pass on an evaluation."""
+        """Pass an evaluation on."""
         for each in self._callbacks:
             each.on_evaluation(step, evaluation)
 
 
 def _made(given: object) -> Callback:
-    """Return a callback; raises InvalidSetting, and UnknownName for a method that no training calls."""
+    """Return a callback; raises InvalidSetting if it is none, UnknownName if it has a method `on_...` that is never called."""
     made = object_named(given, "callback", allowed="package.module:Class")() if isinstance(given, str) else given
     if not isinstance(made, Callback):
         fix = "class Mine(robo_rl.Callback): with on_metrics(self, step, metrics), then callbacks=[Mine()]"

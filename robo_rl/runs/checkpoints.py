@@ -1,9 +1,9 @@
-"""Checkpoints that survive a kill at any moment: a folder per step, hashed by a manifest, renamed into place.
+"""Checkpoints that survive a kill at any moment: a folder per step, with hashes in a manifest, renamed when complete.
 
     checkpoints/0000012000/  learner.safetensors  learner.json  replay.safetensors  MANIFEST.json
 
-Arrays lie in safetensors, everything else in JSON; nothing is pickled. A reader takes the newest folder that verifies.
-Arrays are written piece by piece and read by mapping the file, so that a replay memory of pictures is never in RAM twice.
+Arrays are stored as safetensors, everything else as JSON; nothing is pickled. A reader takes the newest folder that verifies.
+Arrays are written in pieces and read by mapping the file, so that a replay memory of pictures is never twice in RAM.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ PIECE = 1 << 24  # bytes written at once
 _DTYPES = {"bool": "BOOL", "float16": "F16", "float32": "F32", "float64": "F64"} | {
     f"{sign}int{bits}": f"{sign.upper() or 'I'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
-"""NumPy's name of a type -> that of the format (https://huggingface.co/docs/safetensors)."""
+"""NumPy's name of a type -> its name in the format (https://huggingface.co/docs/safetensors)."""
 _JSON = "$json"
 _STEP = re.compile(r"[0-9]{1,18}")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.(json|safetensors)")
 _DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
-"""Errors of readers of a damaged or hostile folder."""
+"""Errors that reading a damaged or hostile folder may raise."""
 
 
 class Checkpoint(NamedTuple):
-    """The state of every part at one step."""
+    """State of every part of a training at one step."""
 
     step: int
     parts: dict[str, StateDict]
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
-    """Write a checkpoint under `folder` and return its path; all but the last `kept` are removed, none if it is 0.
+    """Write a checkpoint under `folder` and return its path.
 
-    Until the final rename nothing under the visible name exists, so that a kill leaves the previous checkpoint in place.
+    Under the final name nothing exists until the last rename, so that a kill leaves the previous checkpoint in place. All but
+    the newest `kept` checkpoints are then deleted, none if `kept` is 0.
     """
     final = folder / f"{checkpoint.step:010d}"
     temporary = folder / f"{final.name}.tmp-{os.getpid()}"
@@ -74,11 +75,15 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -
 
 
 def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
-    """Return the newest checkpoint that verifies, or that of one step; raises CheckpointCorrupt when there is none.
+    """Return the newest checkpoint that verifies, or that of step `step`.
 
-    Raises RunError if disk, rights or memory prevent reading: an older checkpoint would silently undo the learning since.
-    Arrays come back as numpy, whatever they were when saved: parts of the mapped file, which may be written to without
-    changing it, and which outlive it.
+    Arrays are returned as numpy arrays that map the file. Writing to them does not change the file, and they stay valid after
+    it is deleted.
+
+    Raises:
+        CheckpointCorrupt: There is no sound checkpoint.
+        RunError: Disk, permissions or memory prevent reading. An older checkpoint is not used then, since it would undo
+            learning.
     """
     problems = []
     for path in reversed([path for path in _complete_folders(folder) if step in (None, int(path.name))]):
@@ -99,31 +104,34 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
 
 
 def packed(state: StateDict) -> bytes:
-    """Return a state as one safetensors file, other values than arrays as JSON; inverse of `unpacked`."""
+    """Return a state as the bytes of one safetensors file, with all values that are not arrays as JSON.
+
+    The inverse of `unpacked`.
+    """
     arrays: dict[str, npt.NDArray[Any]] = {}
     text = json.dumps(_split(state, "", arrays)).encode()
     return b"".join(_safetensors(arrays | {_JSON: np.frombuffer(text, np.uint8)}))
 
 
 def unpacked(content: bytes) -> StateDict:
-    """Inverse of `packed`; the arrays may be written to."""
+    """Return the state from the bytes of `packed`; its arrays are writable."""
     arrays = _arrays_of(np.frombuffer(bytearray(content), np.uint8))
     state: StateDict = _join(json.loads(arrays[_JSON].tobytes()), arrays)
     return state
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Return whether a checkpoint was ever completed under `folder`, sound or not."""
+    """Return True if a checkpoint was ever completed under `folder`, even if it is damaged now."""
     return bool(_complete_folders(folder))
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
-    """Return the steps of the checkpoints that were completed under `folder`, sound or not."""
+    """Return the steps of all completed checkpoints under `folder`, ascending, including damaged ones."""
     return [int(path.name) for path in _complete_folders(folder)]
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove half-written folders of processes that were killed."""
+    """Delete incomplete folders of killed processes."""
     for path in folder.glob("*.tmp-*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -168,7 +176,7 @@ def _safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | mem
 
 
 def _mapped_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Maps the arrays of a file: pages are read at their first use, and writing changes copies only."""
+    """Return the arrays of a file by mapping it: pages are read at first use, and writing changes a copy."""
     return _arrays_of(np.memmap(path, np.uint8, mode="c").view(np.ndarray))
 
 
@@ -181,7 +189,7 @@ def _arrays_of(content: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
 
 
 def _array_in(data: npt.NDArray[np.uint8], entry: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Return the array of an entry of the header; raises ValueError unless it lies in the file and fills its shape."""
+    """Return the array of a header entry; raises ValueError unless it lies within the file and has the size of its shape."""
     dtype = np.dtype({code: name for name, code in _DTYPES.items()}[entry["dtype"]])
     (start, end), shape = entry["data_offsets"], entry["shape"]
     are_whole = all(type(number) is int and number >= 0 for number in (start, end, *shape))
@@ -191,7 +199,7 @@ def _array_in(data: npt.NDArray[np.uint8], entry: Mapping[str, Any]) -> npt.NDAr
 
 
 def _split(node: Any, path: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    """Return `node` as JSON with every array moved to `arrays` and replaced by {"$array": its path}."""
+    """Return `node` as JSON; arrays are moved to `arrays`, and replaced by {"$array": path}."""
     if isinstance(node, Mapping):
         if wrong := [key for key in node if not isinstance(key, str)]:
             raise InvalidSetting(f"State {path or 'root'!r} has keys that JSON cannot hold.", got=wrong, allowed="strings")
@@ -215,7 +223,7 @@ def _join(node: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
 
 
 def _read(path: Path) -> Checkpoint:
-    """Return a checkpoint; raises one of _DAMAGE unless the manifest agrees with every file."""
+    """Return the checkpoint in a folder; raises one of _DAMAGE unless the manifest agrees with every file."""
     manifest = json.loads(content_of(path / MANIFEST))
     step, files = manifest["step"], manifest["files"]
     if type(step) is not int or step != int(path.name):
@@ -232,7 +240,7 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _require_same(file: Path, name: str, entry: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a file lies in the folder itself and agrees with its entry in the manifest."""
+    """Raise ValueError unless a file lies directly in the folder and agrees with its entry in the manifest."""
     if not _PART.fullmatch(name) or file.is_symlink() or not file.is_file():
         raise ValueError(f"{name!r} is not a plain file of the checkpoint")
     with file.open("rb") as content:

@@ -1,8 +1,8 @@
-"""Newest training episode and newest evaluation episode of a run: the little that a film of each needs.
+"""Newest training episode and newest evaluation episode of a run, in the form that a film of them needs.
 
-RUN/newest/training.npz and evaluation.npz hold seed and executed actions. A simulator repeats the episode from these in another
-process, so that no training draws a picture. An environment that does not repeat itself, such as a robot, has the pictures of
-its cameras in the file, as JPEG.
+RUN/newest/training.npz and evaluation.npz hold seed and executed actions. A simulator repeats the episode from them in another
+process, so that the training draws no picture. For an environment that cannot repeat an episode, such as a robot, the file
+holds the pictures of its cameras as JPEG.
 """
 
 from __future__ import annotations
@@ -25,45 +25,44 @@ from robo_rl.types import Array, Episode
 
 FOLDER = "newest"
 QUALITY = 85
-"""Quality of JPEG, 0 to 100."""
+"""Quality of the JPEG pictures, 0 to 100."""
 MOST_PICTURES = 400
-"""Most pictures of a camera that are kept; a longer episode keeps those of every second, third, ... step."""
+"""Largest number of pictures per camera; of a longer episode every second, third, ... picture is kept."""
 Kind = Literal["training", "evaluation"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
 class NewestEpisode:
-    """An episode without its observations: what a film of it needs."""
+    """An episode without its observations, for a film of it."""
 
     kind: Kind
     step: int
-    """Training step at its end."""
+    """Training step at the end of the episode."""
     seed: int | None
     actions: Array
-    """(T, A), as they were executed."""
+    """(T, A) executed actions."""
     sources: npt.NDArray[np.int8]
     """(T,) `ActionSource` of each step."""
     episode_return: float
     success: bool | None
     stop_reason: str
     replays: bool
-    """True if the environment repeats the episode from seed and actions."""
+    """True if the environment can repeat the episode from seed and actions."""
     stride: int = 1
     """Steps between two pictures."""
     pictures: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
-    """Camera -> JPEG of each `stride` steps."""
+    """Camera -> JPEG pictures, one for each `stride` steps."""
 
     @classmethod
     def of(cls, episode: Episode, *, kind: Kind, step: int, replays: bool) -> NewestEpisode:
-        """Return the parts of an episode that a film of it needs.
+        """Return the parts of an episode that a film needs.
 
         Args:
             episode: The recorded episode.
             kind: "training" or "evaluation".
-            step: Training step at its end.
-            replays: True if the environment repeats the episode from its seed and actions. If not, the pictures of its cameras
-                are kept as JPEG.
+            step: Training step at the end of the episode.
+            replays: True if the environment can repeat the episode from seed and actions. If False, pictures are kept as JPEG.
         """
         stride = max(1, -(-len(episode) // MOST_PICTURES))
         return cls(
@@ -85,7 +84,10 @@ class NewestEpisode:
         )
 
     def write(self, run: Path) -> None:
-        """Write the file of its kind in the folder of a run, in place of an earlier one; does nothing if the disk is full."""
+        """Write the file in the folder of a run, in place of the previous episode of its kind.
+
+        Does nothing if the disk is full.
+        """
         facts = {name: getattr(self, name) for name in _FACTS} | {"cameras": list(self.pictures)}
         arrays: dict[str, npt.NDArray[Any]] = {"actions": self.actions, "sources": self.sources}
         arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
@@ -100,10 +102,7 @@ class NewestEpisode:
 
     @classmethod
     def read(cls, file: Path) -> NewestEpisode | None:
-        """Read an episode from a file.
-
-        Returns:
-            The episode; None if there is no file, or it is damaged.
+        """Return the episode in a file, or None if there is no file or it is damaged.
 
         Raises:
             OSError: The file cannot be read at present.

@@ -1,4 +1,4 @@
-"""Keep the record of a training while it runs: metrics, evaluations, checkpoints, progress display."""
+"""Record of a training while it runs: metrics, evaluations, checkpoints, progress display."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run 
 
 @dataclass(frozen=True)
 class Cadence:
-    """Intervals of logs, evaluations and checkpoints [environment steps, or updates of an offline learner]; 0 means never."""
+    """Intervals of logs, evaluations and checkpoints in environment steps, or updates without an environment; 0 for never."""
 
     log: int
     evaluate: int
@@ -39,21 +39,21 @@ class Cadence:
 
 
 class Display(Protocol):
-    """Display of a training's progress."""
+    """Shows the progress of a training."""
 
     def update(self, step: int, metrics: Metrics) -> None:
-        """Training reached `step`; `metrics` holds the newest value of every tag."""
+        """Show that the training reached `step`; `metrics` has the newest value of every tag."""
 
     def say(self, message: str) -> None:
-        """Show one line that stays."""
+        """Show a permanent line of text."""
 
 
 class RunRecord:
-    """Observer of a training: logs, evaluates and saves at the requested intervals.
+    """Observer of a training that logs, evaluates and saves at set intervals.
 
-    `step` is the first step: 0, or that of the resumed checkpoint. A line of the log holds only values that are new since
-    the line before, so that each stands at the step of its measurement. Means of recent episodes begin once each environment
-    has ended one: the first that end are the short ones, which in many tasks are the successful ones.
+    A line of the log holds only values that are new since the line before, so that each value stands at the step of its
+    measurement. Means over recent episodes begin once every environment has ended an episode: the first episodes to end are
+    short, and in many tasks these are the successful ones.
     """
 
     def __init__(
@@ -67,7 +67,18 @@ class RunRecord:
         callbacks: Callbacks | None = None,
         kept_parts: Callable[[Training], dict[str, StateDict]] | None = None,
     ) -> None:
-        """kept_parts: parts of a training that its policy is restored from, to keep the best one; None keeps none."""
+        """Prepare the record of a run.
+
+        Args:
+            run: Run to write to, which must be open for writing.
+            cadence: Intervals of logs, evaluations and checkpoints.
+            evaluate: Evaluates a policy.
+            display: Shows the progress.
+            step: First step: 0, or that of the resumed checkpoint.
+            callbacks: Callbacks of the user.
+            kept_parts: Returns the parts of a training from which its policy is restored, to keep the best policy; None keeps
+                none.
+        """
         self._run, self._cadence, self._evaluate, self._display = run, cadence, evaluate, display
         self._callbacks, self._kept_parts = callbacks or Callbacks(), kept_parts
         self._board = None
@@ -109,7 +120,7 @@ class RunRecord:
         self._heard_of, self._environments = set(state["heard_of"]), int(state["environments"])
 
     def state_dict(self) -> StateDict:
-        """Return seconds so far, the newest metrics and the recent episodes."""
+        """Return the elapsed seconds, the newest metrics and the figures of recent episodes."""
         recent: StateDict = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
         recent |= {"terms": {name: list(values) for name, values in self._terms.items()}}
         recent |= {"costs": {name: list(values) for name, values in self._costs.items()}}
@@ -119,12 +130,12 @@ class RunRecord:
 
     @property
     def step(self) -> int:
-        """Returns the step that the training has reached."""
+        """Step that the training has reached."""
         return self._step
 
     @property
     def elapsed(self) -> float:
-        """Returns seconds of training, those before a resume included."""
+        """Seconds of training, including those before a resume."""
         return time.monotonic() - self._started
 
     def on_episode(
@@ -139,7 +150,7 @@ class RunRecord:
         costs: Mapping[str, float] = MappingProxyType({}),
         place: tuple[int, int] = (0, 1),
     ) -> None:
-        """Records a training episode."""
+        """Record an ended training episode; the arguments are those of `TrainingObserver.on_episode`."""
         self._heard_of.add(place[0])
         self._environments = place[1]
         self._remember(self._returns, episode_return)
@@ -158,23 +169,23 @@ class RunRecord:
         self._report(step)
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """Records a learner's metrics."""
+        """Record metrics of the learner for the next line of the log."""
         self._newest |= metrics
         self._unlogged |= metrics
 
     def evaluate(self, step: int, training: Training) -> None:
-        """Evaluate the policy as it is, and logs that."""
+        """Evaluate the present policy, and log the result."""
         self.on_metrics(step, training.stopwatch.time("evaluation", partial(self._evaluation, step, training)))
         self._log(step, training)
 
     def request_stop(self) -> None:
-        """Requests to save and interrupt the training once the present step is complete."""
+        """Request that the training saves a checkpoint and stops after the present step."""
         self._stop_requested = True
 
     def on_step(self, step: int, training: Training) -> None:
-        """Logs, evaluates and saves if due; shows progress about ten times a second.
+        """Log, evaluate and save if due; show progress about ten times a second.
 
-        Raises KeyboardInterrupt, with everything saved, if a stop was requested.
+        Raises KeyboardInterrupt, after everything was saved, if a stop was requested.
         """
         cadence = self._cadence
         before, self._step = self._step, step
@@ -199,7 +210,7 @@ class RunRecord:
             raise KeyboardInterrupt
 
     def finish(self, step: int, training: Training) -> None:
-        """Write the last line and the last checkpoint, unless they were due at this step anyway."""
+        """Write the last line of the log and the last checkpoint, unless they were already written at this step."""
         training.stopwatch.time("log", partial(self._finish, step, training))
 
     def _finish(self, step: int, training: Training) -> None:
@@ -210,12 +221,12 @@ class RunRecord:
         self._display.update(step, self._newest)
 
     def close(self) -> None:
-        """Write what the board still holds, and end its thread; however the training ended."""
+        """Write what TensorBoard's writer still holds, and end its thread."""
         if self._board is not None:
             self._board.close()
 
     def save(self, step: int, training: Training) -> None:
-        """Save a checkpoint; a full disk is a warning twice and an error the third time."""
+        """Save a checkpoint; a full disk gives a warning twice, and raises RunError the third time."""
         training.stopwatch.time("checkpoint", partial(self._save, step, training))
 
     def _save(self, step: int, training: Training) -> None:
@@ -237,7 +248,7 @@ class RunRecord:
                 ) from error
 
     def _keep(self, episode: Episode, step: int, training: Training) -> None:
-        """Keep an episode for those who watch the run, unless the one before is new."""
+        """Store an episode for `robo-rl watch`, unless one was stored a few seconds ago."""
         if time.monotonic() - self._kept_at > KEEP_PERIOD:
             self._kept_at = time.monotonic()
             replays = bool(getattr(training, "replays", True))
@@ -305,5 +316,5 @@ class RunRecord:
 
 
 def _due(before: int, step: int, every: int) -> bool:
-    """Return whether a multiple of `every` was reached since `before`; several environments take several steps at once."""
+    """Return True if a multiple of `every` was reached since step `before`; several environments take several steps at once."""
     return every > 0 and step // every > before // every

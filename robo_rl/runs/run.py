@@ -1,4 +1,4 @@
-"""Run folder: recipe, versions, results, and checkpoints to resume from.
+"""Run folder: recipe, versions, results, and checkpoints from which a training resumes.
 
 runs/<time>-<recipe>-<seed>/  recipe.yaml  run.json  spec.json  metrics.jsonl  events.out.tfevents.*
                               checkpoints/  best/  evaluations/  policies/  episodes/  videos/  evaluation.json  report.html
@@ -40,11 +40,11 @@ from robo_rl.system.plain_files import read_object, read_yaml, require_plain
 from robo_rl.types import Metrics, StateDict
 
 Step = int | Literal["best"] | None
-"""Step of a policy: a number, the best one in the evaluations of the training, or None for the newest."""
+"""Step of a policy: a number, "best" for the best one in the evaluations of the training, or None for the newest."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MESSAGES = "messages.jsonl"
 NO_UPDATE = "no_update"
-"""Key in run.json: why the policy was never updated, if so; empty again after a longer training."""
+"""Key in run.json: reason why the policy was never updated; empty if it was."""
 _PACKAGES = (
     "robo-rl",
     "numpy",
@@ -60,16 +60,16 @@ _PACKAGES = (
 
 
 class Curve(NamedTuple):
-    """One metric over a training."""
+    """Values of one metric over a training."""
 
     steps: npt.NDArray[np.int64]
-    """(N,) environment steps, or updates of a learner from recorded data."""
+    """(N,) environment steps, or updates of a learner from recorded data"""
     values: npt.NDArray[np.float64]
-    """(N,)"""
+    """(N,) values at these steps"""
 
 
 class Run:
-    """Folder of one training. Write inside a `with` block, which holds an exclusive lock."""
+    """Folder of one training. To write to it, use the run as a context manager, which holds an exclusive lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,7 +82,10 @@ class Run:
 
     @classmethod
     def create(cls, root: Path, *, recipe_name: str, seed: int, recipe: str, spec: EnvironmentSpec) -> Run:
-        """Make `<time>-<recipe>-<seed>` under `root` with the resolved recipe, the versions and the spec."""
+        """Make the folder `<time>-<recipe>-<seed>` under `root`, with the resolved recipe, the versions and the spec.
+
+        Raises InvalidSetting if `recipe_name` cannot be part of a folder name.
+        """
         if not _NAME.fullmatch(recipe_name):
             raise InvalidSetting("The name of the recipe cannot name a folder.", got=recipe_name, allowed=_NAME.pattern)
         run = cls(_new_folder(root / f"{datetime.now():%Y%m%d-%H%M%S}-{recipe_name}-{seed}"))
@@ -93,7 +96,7 @@ class Run:
 
     @property
     def spec(self) -> EnvironmentSpec:
-        """The environment that the run trained on."""
+        """Spec of the environment that the run was trained in; raises RunError for a damaged file."""
         path = self.path / "spec.json"
         found = read_object(path)
         try:
@@ -103,7 +106,7 @@ class Run:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """Recipe of the run with every default written out; `robo_rl.train` takes it. Raises RunError for a damaged file."""
+        """Recipe of the run with all defaults written out, accepted by `robo_rl.train`. Raises RunError for a damaged file."""
         found, path = read_yaml(self.path / "recipe.yaml"), self.path / "recipe.yaml"
         if not isinstance(found, dict):
             fix = "take it from a copy, or train again"
@@ -116,11 +119,11 @@ class Run:
         return read_object(self.path / "run.json")
 
     def describe(self, **facts: Any) -> None:
-        """Add facts to run.json."""
+        """Add values to run.json."""
         write_text(self.path / "run.json", json.dumps(self.description | facts, indent=1))
 
     def __enter__(self) -> Self:
-        """Begin writing; raises RunError if another process is writing this run."""
+        """Open the run for writing; raises RunError if another process is writing it."""
         what, fix = f"Another process is writing the run {self.path.name}.", "wait for it, or stop it, then try again"
         self._lock = exclusive_lock(self.path / LOCK, RunError(what, fix=fix))
         self._status, self._is_announced = RunStatus.here(self.path), False
@@ -134,18 +137,18 @@ class Run:
         self._close()
 
     def announce(self, step: int, activity: str) -> None:
-        """Write the step that was reached, and the present activity, to status.json; without effect if the disk is full."""
+        """Write the reached step and the present activity to status.json; does nothing if the disk is full."""
         self._is_announced = True
         self._status = replace(self._status, step=step, activity=activity)
         self._status.write(self.path)
 
     def note(self, step: int, message: str) -> None:
-        """Append a message about the training to messages.jsonl; without effect if the disk is full."""
+        """Append a message about the training to messages.jsonl; does nothing if the disk is full."""
         with suppress(OSError), (self.path / MESSAGES).open("a") as file:
             file.write(json.dumps({"step": step, "time": round(time.time(), 3), "message": message}) + "\n")
 
     def log(self, step: int, metrics: Metrics, *, elapsed: float) -> None:
-        """Append one line to metrics.jsonl; `elapsed` [s] since the start of training."""
+        """Append a line to metrics.jsonl; elapsed: time since the start of the training [s]."""
         if not self._is_announced:
             self.announce(step, "training")
         if self._metrics is None:
@@ -154,15 +157,15 @@ class Run:
         self._metrics.flush()
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the complete lines of metrics.jsonl; a torn last line is left out."""
+        """Return the complete lines of metrics.jsonl; an incomplete last line is left out."""
         return _lines_of(self.path / "metrics.jsonl")
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the messages about the training in order, each with `step`, `time` [s since 1970] and `message`."""
+        """Return the messages about the training, in order, each with `step`, `time` [s since 1970] and `message`."""
         return _lines_of(self.path / MESSAGES)
 
     def curve(self, tag: str) -> Curve:
-        """Return a metric of metrics.jsonl, such as "eval/success_rate"; raises UnknownName with the nearest tags."""
+        """Return a metric of metrics.jsonl, such as "eval/success_rate"; raises UnknownName with similar tags."""
         lines = self.metrics()
         found = [(line["step"], line[tag]) for line in lines if isinstance(line.get(tag), int | float)]
         if not found:
@@ -179,30 +182,38 @@ class Run:
 
     @property
     def best(self) -> int | None:
-        """Step of the best policy by success, then return, in the evaluations of the training; None without these."""
+        """Step of the best policy by success rate, then return, in the evaluations of the training.
+
+        None without evaluations.
+        """
         return best_step(self.path)
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """The evaluation at the end of the training; None before it."""
+        """Evaluation at the end of the training; None before the end."""
         path = self.path / "evaluation.json"
         return Evaluation.read(path) if path.exists() else None
 
     @property
     def report(self) -> Path:
-        """The page about the run, written at its end."""
+        """Path of the report, which is written at the end of the training."""
         return self.path / "report.html"
 
     @property
     def evaluation_files(self) -> dict[int, Path]:
-        """Files of the evaluations during training by step, in order; without evaluations elsewhere."""
+        """Step -> file of each evaluation during the training, ascending; evaluations in other environments are left out."""
         files = sorted((self.path / "evaluations").glob("*.json"))
         return {int(file.stem): file for file in files if file.stem.isdigit()}
 
     def policy(self, step: Step = None) -> Policy:
-        """Return the policy of the newest sound checkpoint, that of one of `checkpoints`, or the "best" one.
+        """Return the policy of a sound checkpoint.
 
-        Raises SpecMismatch if the environment has changed since, InvalidSetting for a step that was not kept, RunError.
+        step: one of `checkpoints`, "best", or None for the newest.
+
+        Raises:
+            SpecMismatch: The environment has changed since the training.
+            InvalidSetting: The run has not kept this step.
+            RunError: The run is damaged.
         """
         found: Policy = operation("load_policy")(self, step)
         return found
@@ -222,15 +233,24 @@ class Run:
         split: str = "",
         step: Step = None,
     ) -> Evaluation:
-        """Evaluate the newest policy on the seeds `seed`, `seed` + 1, ...; `robo-rl evaluate` is this.
+        """Evaluate a policy of the run, as `robo-rl evaluate` does.
 
-        environment: another one than that of the training; one of the same family is made with the same arguments. routes: of
-        a run that drives, a set of routes instead, such as town-test. arguments: of the environment, that differ from those of
-        the training. videos: by default 2 in another environment, and 0 in that of the training, which has films already.
-        stochastic: sample actions, as always if the recipe says so. mixture: of all policies that the run has kept, one drawn
-        for each episode. attempts: episodes at each seed, with sampled actions: how likely one of several succeeds. split:
-        levels of the training, of the validation or of the test, instead of `seed` (docs/training/curricula.md). step: of the
-        policy, or "best"; by default the newest one. Such evaluations, and those in other environments, are kept in the run.
+        Evaluations of other steps, and in other environments, are stored in the run.
+
+        Args:
+            episodes: Number of episodes.
+            seed: First seed; the others are seed + 1, ...
+            environment: Another environment than that of the training; one of the same family is made with the same arguments.
+            routes: Another set of routes for a run that drives, such as town-test.
+            arguments: Arguments of the environment that differ from those of the training.
+            videos: Largest number of films; None for 2 in another environment, and 0 in that of the training, which has films
+                already.
+            stochastic: True to sample actions; always done if the recipe says so.
+            mixture: True to draw one of all kept policies for each episode.
+            attempts: Episodes at each seed, with sampled actions, to estimate the probability that one of several attempts
+                succeeds.
+            split: Levels of the training, the validation or the test, instead of `seed` (docs/training/curricula.md).
+            step: Step of the policy, "best", or None for the newest.
         """
         found: Evaluation = operation("evaluate")(
             self,
@@ -249,19 +269,23 @@ class Run:
         return found
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint that a kill cannot damage; the metrics until then are made durable first."""
+        """Write a checkpoint that a kill cannot damage; the metrics up to it are made durable first."""
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
         return save_checkpoint(self.path / "checkpoints", checkpoint)
 
     def keep_policy(self, step: int, learner: StateDict) -> None:
-        """Keep the learner of a step permanently, without the parts needed only to resume, such as the replay memory."""
+        """Keep the learner of a step permanently, without the parts that only a resume needs, such as the replay memory."""
         save_checkpoint(self.path / "policies", Checkpoint(step, {"learner": learner}), kept=0)
 
     def load(self, step: Step = None) -> Checkpoint:
-        """Return the newest checkpoint that verifies, or that of a step or the "best", of which only the learner may be left.
+        """Return a checkpoint that verifies.
 
-        Raises CheckpointCorrupt, InvalidSetting naming the steps that there are.
+        step: one of `checkpoints`, "best", or None for the newest. An older checkpoint may hold only the learner.
+
+        Raises:
+            CheckpointCorrupt: The checkpoint is damaged.
+            InvalidSetting: The run has not kept this step; the message lists the kept ones.
         """
         folders = [self.path / "checkpoints", self.path / BEST, self.path / "policies"]
         if step is None:
@@ -291,11 +315,11 @@ class Run:
 
     @property
     def has_checkpoint(self) -> bool:
-        """False for a run that was interrupted before it saved anything."""
+        """False if the run was interrupted before it saved a checkpoint."""
         return has_checkpoint(self.path / "checkpoints")
 
     def rewind(self, step: int) -> None:
-        """Remove metrics, messages, evaluations and kept policies later than `step`: a resumed run will write them again."""
+        """Delete metrics, messages, evaluations and kept policies after `step`, because a resumed run will write them again."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_text(self.path / "metrics.jsonl", "".join(kept))
         messages = [json.dumps(each) + "\n" for each in self.messages() if each["step"] <= step]
@@ -317,14 +341,16 @@ class Run:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a folder is a run; a folder of several trainings has a recipe, too, and no spec."""
+    """Return True if a folder is a run; a folder of several trainings has a recipe, but no spec."""
     return (path / "recipe.yaml").is_file() and (path / "spec.json").is_file()
 
 
 def find_run(name: str, root: Path) -> Run:
-    """Return the run with that path, that folder name under `root`, or for "latest" the newest one there.
+    """Return the run with this path, or with this folder name under `root`; "latest" is the newest run there.
 
-    Raises RunNotFound if the name is of a folder that is not a run, such as one of several trainings, UnknownName otherwise.
+    Raises:
+        RunNotFound: The folder is not a run, such as a folder of several trainings.
+        UnknownName: There is no such folder.
     """
     runs = {path.parent.name: path.parent for path in sorted(root.glob("*/recipe.yaml")) if is_run(path.parent)}
     if name == "latest" and runs:
@@ -342,7 +368,7 @@ def find_run(name: str, root: Path) -> Run:
 
 
 def _age(path: Path) -> tuple[datetime, float]:
-    """Return when a run was started, then, since a copy was started with its original, how long ago it was written."""
+    """Return a sort key by start time; of copies, which have the same start time, the one written first is the newest."""
     written = (path / "recipe.yaml").stat().st_mtime
     try:
         started = datetime.fromisoformat(read_object(path / "run.json")["started"]).astimezone()
@@ -352,7 +378,7 @@ def _age(path: Path) -> tuple[datetime, float]:
 
 
 def _not_a_run(folder: Path) -> RunNotFound:
-    """Return the error for a folder that is not a run, with a remedy for one of several trainings."""
+    """Return the error for a folder that is not a run, with a remedy for a folder of several trainings."""
     trainings = _trainings(folder)
     if not trainings:
         return RunNotFound(
@@ -367,12 +393,12 @@ def _not_a_run(folder: Path) -> RunNotFound:
 
 
 def _trainings(folder: Path) -> list[Path]:
-    """Return the runs in a folder of seeds, of a sweep, of a race or of a study."""
+    """Return the runs inside a folder of seeds, of a sweep or of a study."""
     return [path.parent for path in sorted(folder.glob("runs/*/recipe.yaml")) if is_run(path.parent)]
 
 
 def _lines_of(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of a file of JSON lines, [] without it; a torn last line is left out."""
+    """Return the complete lines of a file of JSON lines, [] if it does not exist; an incomplete last line is left out."""
     require_plain(path)
     lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
     return [_line_in(line, path, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
@@ -389,12 +415,12 @@ def _line_in(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file in one step, durably."""
+    """Replace the content of a file atomically and durably."""
     write_durably(path, text.encode())
 
 
 def circumstances() -> dict[str, Any]:
-    """Return versions, commit, machine and command line of this process."""
+    """Return versions, commit, machine and command line of this process, as JSON values."""
     return {
         "started": datetime.now().astimezone().isoformat(timespec="microseconds"),
         "command": " ".join([_program(sys.argv[0]), *sys.argv[1:]]),
@@ -406,7 +432,7 @@ def circumstances() -> dict[str, Any]:
 
 
 def _program(path: str) -> str:
-    """Return the name of the running program: the command line, however it was started, or a script."""
+    """Return the name of the running program: robo-rl, however it was started, or a script."""
     name = Path(path).name
     return "robo-rl" if name == "main.py" and Path(path).parent.name == "robo_cli" else name or "python"
 

@@ -1,4 +1,4 @@
-"""Status of a training: written while it runs, read by anyone who watches its folder."""
+"""Status of a training: written while it runs, read by any process that watches its folder."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from robo_rl.system.plain_files import read_object
 
 FILE, LOCK = "status.json", "lock"
 LONGEST_ERROR = 4000
-"""Characters that are kept of an error."""
+"""Largest number of characters of an error that are stored."""
 FRESH = 60.0
-"""[s] without a change after which a training of another machine counts as silent."""
+"""[s] without a change after which a training on another machine counts as silent."""
 
 State = Literal["running", "finished", "interrupted", "failed"]
 Verdict = Literal["running", "finished", "interrupted", "failed", "crashed", "silent", "unfinished"]
-"""State as seen from outside: "crashed" if its process is gone, "silent" if that cannot be known, "unfinished" if it has no
+"""State as seen from outside: "crashed" if the process is gone, "silent" if that cannot be known, "unfinished" without a
 status."""
 
 
@@ -37,16 +37,17 @@ class RunStatus:
     step: int = 0
     """Step that the training has reached."""
     updated: float = 0.0
-    """[s] since 1970, by the clock of the machine that trains."""
+    """Time of writing [s since 1970], by the clock of the training machine."""
     host: str = ""
+    """Name of the training machine."""
     lock: int = 0
-    """Inode of the lock file: a copy of the folder has another one."""
+    """Inode of the lock file, which differs in a copy of the folder."""
     error: str = ""
     """Error that ended the training."""
 
     @classmethod
     def read(cls, run: Path) -> Self | None:
-        """Return the status of a run folder, None without one or if it is damaged."""
+        """Return the status of a run folder, or None if there is none or it is damaged."""
         try:
             found = read_object(run / FILE)
             known: dict[str, Any] = {name: type(own)(found[name]) for name, own in asdict(cls()).items() if name in found}
@@ -56,12 +57,12 @@ class RunStatus:
 
     @classmethod
     def here(cls, run: Path) -> Self:
-        """Return the status of a training that this process starts or resumes."""
+        """Return the initial status of a training that this process starts or resumes."""
         before = cls.read(run) or cls()
         return cls(step=before.step, host=socket.gethostname(), lock=(run / LOCK).stat().st_ino)
 
     def write(self, run: Path) -> None:
-        """Replace status.json; without effect if the disk is full, as no training may end for want of a status."""
+        """Replace status.json; does nothing if the disk is full, since a status must not end a training."""
         draft = run / f"{FILE}.new"
         with suppress(OSError):
             draft.write_text(json.dumps(asdict(self) | {"updated": time.time()}))
@@ -69,16 +70,21 @@ class RunStatus:
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error for a status."""
+    """Return the text of an error for a status."""
     text = str(error) if isinstance(error, RoboRLError) else f"{type(error).__name__}: {error}"
     return text[:LONGEST_ERROR]
 
 
 def verdict(run: Path, status: RunStatus | None, *, silent: float) -> Verdict:
-    """Return the state of a run.
+    """Return the state of a run as seen from outside.
 
-    silent: [s] since its folder changed. A process that holds the lock is alive, also on another machine if the file system
-    has locks. A copy of the folder is judged by its changes alone.
+    A process that holds the lock is alive, also on another machine if the file system supports locks. A copy of the folder is
+    judged only by its last change.
+
+    Args:
+        run: Folder of the run.
+        status: Its status.
+        silent: Time since the folder changed [s].
     """
     if is_locked(run / LOCK):
         return "running"

@@ -19,7 +19,10 @@ ActionMode = Literal[
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Spec of an action. Policies return values in [-1, 1]^A; only the two methods below scale them."""
+    """Spec of an action.
+
+    Policies return values in [-1, 1]^A; `to_physical` and `to_normalized` convert them to physical units and back.
+    """
 
     names: tuple[str, ...]
     """One name per element; for mode "discrete" one name per choice."""
@@ -28,11 +31,13 @@ class ActionSpec:
     high: tuple[float, ...] = ()
     """Physical value at +1, in the element's unit."""
     units: tuple[str, ...] = ()
+    """SI unit of each element, such as "m" or "rad/s"."""
     mode: ActionMode = "joint_position"
+    """Meaning of the action for the robot or simulator; "discrete" for a choice among `names`."""
     control_period: float | None = None
     """[s] between two actions; None if time has no meaning (grid worlds)."""
     frame: str | None = None
-    """Frame of Cartesian elements."""
+    """Frame of Cartesian elements; None if there are none."""
 
     def __post_init__(self) -> None:
         for name in ("names", "units"):
@@ -64,7 +69,7 @@ class ActionSpec:
 
     @cached_property
     def is_discrete(self) -> bool:
-        """True if the action is one int64 that chooses among `names`."""
+        """True if an action is one int64 that chooses among `names`."""
         return self.mode == "discrete"
 
     @cached_property
@@ -79,12 +84,12 @@ class ActionSpec:
 
     @cached_property
     def dtype(self) -> str:
-        """Type of an action as policies emit it."""
+        """Type of an action as a policy returns it: "float32" or "int64"."""
         return "int64" if self.is_discrete else "float32"
 
     @property
     def space(self) -> gymnasium.spaces.Box | gymnasium.spaces.Discrete:
-        """Box [-1, 1]^A, or Discrete(n)."""
+        """Gymnasium space: Box [-1, 1]^A, or Discrete(n)."""
         if self.is_discrete:
             return gymnasium.spaces.Discrete(self.size)
         return gymnasium.spaces.Box(-1.0, 1.0, (self.size,), np.float32)
@@ -97,7 +102,10 @@ class ActionSpec:
         return generator.uniform(-1.0, 1.0, shape).astype(np.float32)
 
     def validate(self, action: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Return the action as an array; raises InvalidAction on a wrong shape, NaN, infinity or unknown choice."""
+        """Return the action as an array of shape (A,) or ().
+
+        Raises InvalidAction on a wrong shape, NaN, infinity or unknown choice.
+        """
         value = np.asarray(action)
         if value.shape != self.shape:
             raise InvalidAction(
@@ -118,7 +126,10 @@ class ActionSpec:
         return value
 
     def validate_batch(self, actions: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
-        """Return the actions of `count` environments, a row each; raises InvalidAction that says which rows are wrong."""
+        """Return the actions of `count` environments as an array (count, A) or (count,).
+
+        Raises InvalidAction, which names the wrong rows, on a wrong shape, NaN, infinity or an unknown choice.
+        """
         value = np.asarray(actions)
         if value.shape != (count, *self.shape):
             raise InvalidAction(
@@ -143,7 +154,10 @@ class ActionSpec:
         return value
 
     def to_physical_batch(self, actions: npt.ArrayLike, count: int) -> npt.NDArray[np.float64]:
-        """Scales the actions (count, A) of many environments as `to_physical` scales one, to the same bits."""
+        """Scale actions (count, A) from [-1, 1] to physical units; each row is bit-identical to the result of `to_physical`.
+
+        Raises InvalidAction as `validate_batch` does. Discrete choices (count,) are returned as float64.
+        """
         value = self.validate_batch(actions, count)
         if self.is_discrete:
             return value.astype(np.float64)
@@ -160,15 +174,20 @@ class ActionSpec:
         return physical
 
     def to_physical(self, action: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Scales a policy's action from [-1, 1] to physical units, clipping at the limits.
+        """Scale an action (A,) from [-1, 1] to physical units (A,) float64; values beyond [-1, 1] are clipped.
 
-        Raises InvalidAction before anything is clipped, because clipping lets NaN through.
+        Raises InvalidAction for NaN, infinity or a wrong shape, before clipping, because clipping lets NaN through.
         """
         value = self.validate(action)
         return value.astype(np.float64) if self.is_discrete else self._scale(value)
 
     def to_normalized(self, physical: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Scales physical units to [-1, 1], clipping at the limits; the inverse of `to_physical`."""
+        """Scale an action (A,) from physical units to [-1, 1], float32, clipping at the limits.
+
+        The inverse of `to_physical`.
+
+        Raises InvalidAction for NaN, infinity or a wrong shape.
+        """
         value = np.asarray(physical, np.float64)
         if value.shape != self.shape or not np.isfinite(value).all():
             raise InvalidAction("The physical action is not finite or has the wrong shape.", got=value, allowed=self.shape)

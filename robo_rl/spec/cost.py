@@ -18,16 +18,16 @@ PLAIN = "cost"
 
 @dataclass(frozen=True)
 class CostSpec:
-    """One constraint cost: zero or more at each step, limited as an undiscounted sum over an episode."""
+    """A constraint cost, 0 or more at each step, and the limit of its undiscounted sum over an episode."""
 
     name: str
-    """Flat snake_case."""
+    """Name in flat snake_case."""
     limit: float
     """Largest sum over an episode, in `unit`."""
     unit: str = "1"
     """SI unit of the sum, "1" for a number of steps or events."""
     meaning: str = ""
-    """In words."""
+    """Meaning in words."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -42,9 +42,9 @@ class CostSpec:
             )
 
     def limit_of(self, setting: float | str) -> float:
-        """Return a limit as a user gave it, a number or words such as "25", "10 N s", "3 per episode".
+        """Return the limit that a user gave as a number or in words, such as "25", "10 N s", "3 per episode".
 
-        Raises InvalidSetting for another unit, a limit per step and a number that is not finite and 0 or more.
+        Raises InvalidSetting for another unit, a limit per step, and a number that is negative or not finite.
         """
         match = _LIMIT.fullmatch(" ".join(str(setting).split()))
         unit, per = (match["unit"], match["per"] or match["of"]) if match else (None, None)
@@ -60,19 +60,25 @@ class CostSpec:
 
 
 def costs_of(info: Mapping[str, Any]) -> Mapping[str, float]:
-    """Return name -> cost of a step: `info["costs"]`, or Safety-Gymnasium's `info["cost"]`, or nothing."""
+    """Return name -> cost of a step, read from `info["costs"]` or from Safety-Gymnasium's `info["cost"]`.
+
+    Empty without costs.
+    """
     if "costs" in info:
         return dict(info["costs"])
     return {PLAIN: info[PLAIN]} if PLAIN in info else {}
 
 
 def cost_names(declared: tuple[CostSpec, ...]) -> tuple[str, ...]:
-    """Return the names of the costs of each step in alphabetical order: those declared, else "cost"."""
+    """Return the names of the declared costs in alphabetical order; ("cost",) if none are declared."""
     return tuple(sorted(cost.name for cost in declared)) or (PLAIN,)
 
 
 def require_costs(costs: Mapping[str, float], declared: tuple[CostSpec, ...], *, where: str) -> None:
-    """Raise InvalidEpisode unless a step has each declared cost."""
+    """Raise InvalidEpisode unless `costs`, those of one step, have a value for each declared cost.
+
+    where: place of the step for the message, such as environment, step and seed.
+    """
     missing = [cost.name for cost in declared if cost.name not in costs]
     if missing:
         raise InvalidEpisode(

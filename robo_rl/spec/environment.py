@@ -35,36 +35,40 @@ __all__ = [
 ]
 """The whole contract, from wherever its parts are."""
 INTERFACE = ("observation", "observation order", "action")
-"""Fields on which a policy depends."""
+"""Parts of a spec on which a policy depends."""
 UNWRITTEN: dict[str, Any] = {"meaning": "", "channels": "rgb", "history": 1, "costs": []}
-"""Fields that are written only if they have other values, so that fingerprints of before they existed hold."""
+"""Fields with these values are left out of the JSON form, so that fingerprints from before the fields existed stay valid."""
 KEEP_RATE = "a policy, its action chunks and its history keep the rate it was trained at"
+"""End of the error about another control rate."""
 
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """Contract of an environment with policies, episodes and checkpoints."""
+    """Contract between an environment and the policies, episodes and checkpoints that belong to it."""
 
     name: str
+    """Name of the environment, such as "robo/ArmPick-v0"."""
     observation: ObservationSpec
     action: ActionSpec
     version: int = 0
+    """Version of the environment."""
     instruction: str | None = None
-    """The task in words; an environment may change it from episode to episode in `info`."""
+    """Task in words; an environment may report another one for an episode in `info["instruction"]`."""
     max_steps: int | None = None
+    """Steps until an episode is truncated; None without a time limit."""
     success_rule: str | None = None
-    """When an episode counts as a success, in words; None if the environment has no notion of it."""
+    """Condition of success in words; None if the environment has no success criterion."""
     costs: tuple[CostSpec, ...] = ()
     """Constraint costs, which every step reports in `info["costs"]`; no policy depends on them."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; infinities become the strings "inf" and "-inf"."""
+        """Return the spec as plain JSON values; infinities become the strings "inf" and "-inf"."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EnvironmentSpec:
-        """Inverse of `to_json`."""
+        """Return the spec from the values that `to_json` returned."""
         values = _parse(dict(data))
         arrays = tuple(ArraySpec(**array) for array in values.pop("observation")["arrays"])
         costs = tuple(CostSpec(**cost) for cost in values.pop("costs", ()))
@@ -72,40 +76,51 @@ class EnvironmentSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hex digits that change with anything in the spec but words (instruction, meanings) and limits of costs."""
+        """Sixteen hex digits that identify the spec. Words (instruction, meanings) and limits of costs do not count."""
         text = json.dumps(_contract(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def differences(self, other: EnvironmentSpec) -> list[str]:
-        """Return one line per field that differs, `self` first."""
+        """Return one line of text for each field in which the specs differ, with the value of `self` first."""
         return _differences("", _contract(self, is_whole=True), _contract(other, is_whole=True))
 
     def require(self, other: EnvironmentSpec, *, what: str, fix: str | None = None) -> None:
-        """Raise SpecMismatch with a field-by-field difference unless `other` has the same contract; `fix` is the remedy."""
+        """Raise SpecMismatch, with a line for each difference, unless `other` has the same contract.
+
+        Args:
+            other: Spec to compare with.
+            what: First words of the message.
+            fix: Remedy in the message.
+        """
         if lines := self.differences(other):
             raise SpecMismatch(what, lines, fix=fix)
 
     def without_pictures(self, but: Container[str] = ()) -> EnvironmentSpec:
-        """Return the spec without its pictures, except for those that are named."""
+        """Return the spec without its pictures, except for the pictures named in `but`."""
         arrays = (array for array in self.observation.arrays if array.role != "image" or array.name in but)
         return replace(self, observation=ObservationSpec(tuple(arrays)))
 
     def restricted(self, names: Container[str]) -> EnvironmentSpec:
-        """Return the spec with the observation entries of these names alone, in the order that they have here."""
+        """Return the spec with only the named observation entries, in their present order."""
         arrays = (array for array in self.observation.arrays if array.name in names)
         return replace(self, observation=ObservationSpec(tuple(arrays)))
 
     @property
     def single(self) -> EnvironmentSpec:
-        """Spec of the newest observations alone, without the older ones of entries that have a history."""
+        """Spec with history 1: the last axis of each entry that has a history is divided by it (see `ArraySpec.history`)."""
         return replace(self, observation=ObservationSpec(tuple(array.with_history(1) for array in self.observation.arrays)))
 
     def require_interface(self, other: EnvironmentSpec, *, what: str, exactly: bool = False) -> None:
-        """Raise SpecMismatch unless a policy of this spec can act in `other`.
+        """Raise SpecMismatch unless a policy of this spec can act in an environment of the spec `other`.
 
-        Actions, and the entries of this spec, must agree in everything, rate included; name, version and time limit may differ,
-        so that a policy can be tried on another task or on a replica. So may privileged entries, which no policy sees, and
-        `other` may have further entries, which the policy does not read, unless `exactly`.
+        Actions, and the entries that a policy reads, must agree in everything, including the control rate. Name, version and
+        time limit may differ, so that a policy can be tried on another task or a replica. Privileged entries, which no policy
+        reads, may differ too.
+
+        Args:
+            other: Spec of the environment.
+            what: First words of the message.
+            exactly: True to reject further entries of `other` that the policy does not read.
         """
         read = self.observation.visible
         there = tuple(array for array in other.observation.visible.arrays if exactly or array.name in read)
@@ -126,7 +141,7 @@ def _fix_of_rate(wanted: float | None, found: float | None) -> str | None:
 
 
 def specification(environment: gymnasium.Env[Any, Any]) -> EnvironmentSpec:
-    """Return the `environment_spec` of an environment, looking through its wrappers."""
+    """Return the `environment_spec` of an environment, also through wrappers; raises UnknownName if it has none."""
     try:
         spec = environment.get_wrapper_attr("environment_spec")
     except AttributeError:

@@ -24,29 +24,30 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One named array of an observation."""
+    """Spec of one named array of an observation."""
 
     name: str
-    """Flat snake_case: Stable-Baselines3 refuses nested dicts and dots, HDF5 and LeRobot reserve "/"."""
+    """Name in flat snake_case: Stable-Baselines3 refuses nested dicts and dots, HDF5 and LeRobot reserve "/"."""
     shape: tuple[int, ...]
     dtype: str = "float32"
     low: Limit = -np.inf
     """Lowest value, in `unit`: one number, or one per element of a vector."""
     high: Limit = np.inf
+    """Highest value, in `unit`: one number, or one per element of a vector."""
     unit: str = "1"
-    """SI unit such as "m", "rad/s", "N"; "1" for numbers without one, "mixed" if a source packs several together."""
+    """SI unit such as "m", "rad/s", "N"; "1" for numbers without a unit, "mixed" for several units in one array."""
     frame: str | None = None
-    """"world", "base", "ego", a body's name, or None if no frame applies or the source states none."""
+    """"world", "base", "ego", the name of a body, or None if no frame applies or none is known."""
     role: Role = "proprioception"
-    """"proprioception" of the robot, "object" measured outside it, "image", "goal", or "privileged": the last may
-    feed a critic or a reward, never a deployed policy."""
+    """"proprioception" of the robot, "object" for measurements of objects, "image", "goal", or "privileged". A privileged entry
+    may feed a critic or a reward, never a deployed policy."""
     meaning: str = field(default="", compare=False)
-    """Meaning of the numbers in words, by element if they differ; "" if the source does not say. No part of the contract: it
-    changes no fingerprint, and specs that differ in it alone are equal."""
+    """Meaning of the numbers in words, by element if the elements differ; "" if unknown. It is no part of the contract: it
+    changes neither the fingerprint nor equality."""
     channels: Channels = "rgb"
     """Order of the colour channels of a picture; without meaning for other arrays."""
     history: int = 1
-    """Number of observations of the same thing that lie side by side along the last axis, the newest last."""
+    """Number of consecutive observations that are concatenated along the last axis, the newest last; 1 without a history."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -68,7 +69,7 @@ class ArraySpec:
 
     @property
     def space(self) -> gymnasium.spaces.Box:
-        """Box with the limits broadcast to the shape."""
+        """Gymnasium Box with the limits broadcast to the shape."""
         low, high = (np.broadcast_to(np.asarray(v, self.dtype), self.shape) for v in (self.low, self.high))
         return gymnasium.spaces.Box(low, high, self.shape, np.dtype(self.dtype).type)
 
@@ -78,7 +79,10 @@ class ArraySpec:
         return math.prod(self.shape)
 
     def with_history(self, count: int) -> ArraySpec:
-        """Return the spec of the newest `count` observations side by side; raises InvalidSetting if there is no last axis."""
+        """Return the spec of the newest `count` observations, concatenated along the last axis.
+
+        Raises InvalidSetting for a scalar, which has no last axis.
+        """
         if count == self.history:
             return self
         if not self.shape:
@@ -93,7 +97,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class ObservationSpec(Mapping[str, ArraySpec]):
-    """Ordered, named arrays; order is the order of concatenation in every flat view."""
+    """Ordered specs of the named arrays of an observation. In flat vectors the arrays are concatenated in this order."""
 
     arrays: tuple[ArraySpec, ...]
 
@@ -118,43 +122,46 @@ class ObservationSpec(Mapping[str, ArraySpec]):
 
     @property
     def space(self) -> gymnasium.spaces.Dict:
-        """Flat Dict of boxes."""
+        """Gymnasium Dict with one Box per array."""
         return gymnasium.spaces.Dict({array.name: array.space for array in self.arrays})
 
     @property
     def size(self) -> int:
-        """Elements of all arrays."""
+        """Number of elements of all arrays together."""
         return sum(array.size for array in self.arrays)
 
     def subset(self, *roles: Role) -> ObservationSpec:
-        """Return the arrays that have one of the roles, in order."""
+        """Return the arrays that have one of the roles, in their order."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role in roles))
 
     @property
     def vectors(self) -> ObservationSpec:
-        """Entries that a state policy may read: all but images and privileged ones."""
+        """Entries that a policy without pictures may read: all but images and privileged entries."""
         return self.subset("proprioception", "object", "goal")
 
     @property
     def visible(self) -> ObservationSpec:
-        """Entries that a policy may read: all but privileged ones."""
+        """Entries that a policy may read: all but privileged entries."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role != "privileged"))
 
     def newest(self, observations: Observation) -> Observation:
-        """Return observations (..., *shape) without the older ones in entries that have a history."""
+        """Return observations (..., *shape) with the newest part only of each entry that has a history."""
         last = {array.name: array.shape[-1] // array.history for array in self.arrays if array.history > 1}
         if not last:
             return observations
         return {name: value[..., -last[name] :] if name in last else value for name, value in observations.items()}
 
     def stack(self, observations: Observation) -> npt.NDArray[np.float32]:
-        """Return the arrays of B observations side by side, (B, D); no array at all gives (B, 0)."""
+        """Return the arrays of B observations, flattened and concatenated, as float32 (B, D).
+
+        (B, 0) for a spec without arrays.
+        """
         rows = len(next(iter(observations.values())))
         flat = [np.asarray(observations[name], np.float32).reshape(rows, -1) for name in self]
         return flat[0] if len(flat) == 1 else np.concatenate([np.zeros((rows, 0), np.float32), *flat], axis=1)
 
     def validate(self, observation: Observation) -> None:
-        """Raise InvalidObservation unless keys, shapes, types and finiteness are right."""
+        """Raise InvalidObservation unless keys, shapes and types match the spec and all numbers are finite."""
         if observation.keys() != self._named.keys():
             raise InvalidObservation(
                 "The observation has other keys than its spec.", got=sorted(observation), allowed=sorted(self)

@@ -1,1 +1,1 @@
-"""The machine: threads, files, processes, logs, databases, HTTP."""
+"""Services of the machine: threads, files, processes, logs, databases, HTTP."""

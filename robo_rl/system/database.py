@@ -19,15 +19,15 @@ SUFFIX = ".sqlite"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Name of a set with its own file in a dataset."""
 WAIT = 10.0
-"""[s] for another process to finish its change."""
+"""[s] to wait for another process that holds the file."""
 AT_STAKE = 1.0
-"""[s] of changes that a power cut may undo if a file is held open."""
+"""[s] of changes that a power failure may undo while a file is held open."""
 LONGEST = 120.0
-"""[s] of a reader: a file that keeps it longer is made to do so."""
+"""[s] after which a query is interrupted; only a malicious file makes one take so long."""
 REMEDY = "look at the disk; robo-rl data repair DATASET makes a catalogue again"
 WRITE = "mode=rwc"
 PAGE = 4096
-"""[bytes] SQLite's default, and so that of every file of ours."""
+"""[bytes] page size of SQLite's default, and so of all files written here."""
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _OTHER_SCHEMA = re.compile(r"no such (table|column)|Could not decode to UTF-8|has \d+ columns but \d+ values")
@@ -48,16 +48,20 @@ _FOREIGN_SCHEMA = """SELECT name FROM sqlite_master
 
 
 class Database:
-    """One file in write-ahead mode; errors of SQLite become errors of robo_rl that name the file.
+    """SQLite file in write-ahead mode; errors of SQLite become errors of robo_rl that name the file.
 
-    DatabaseCorrupt means that the file itself is at fault: a full disk, a lock or a missing right is another DatasetError.
+    DatabaseCorrupt means that the file itself is damaged; a full disk, a lock or missing permissions raise another
+    DatasetError.
     """
 
     def __init__(self, path: Path, remedy: str = REMEDY, *, schema: str = "", error: type[RoboRLError] | None = None) -> None:
-        """Name the file. remedy: of a damaged file.
+        """Store the path; the file is opened later.
 
-        schema: statements that make the tables that are missing, run when the file is opened to be written. error: the
-        one to raise instead of DatasetError, DatasetBusy and DatabaseCorrupt.
+        Args:
+            path: The file.
+            remedy: Remedy in the error for a damaged file.
+            schema: Statements that create missing tables, run when the file is opened for writing.
+            error: Error to raise instead of DatasetError, DatasetBusy and DatabaseCorrupt.
         """
         self.path, self._remedy, self._schema = path, remedy, schema
         self._failed, self._busy, self._damaged = (error or DatasetError), (error or DatasetBusy), (error or DatabaseCorrupt)
@@ -67,9 +71,10 @@ class Database:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the file open from the first change in this block on, which makes changes 100 times as fast.
+        """Keep the file open within this context, from the first change on, which makes changes 100 times as fast.
 
-        No kill undoes a change; a power cut may undo those of the last second, because the disk is waited for that often.
+        A kill undoes no change; a power failure may undo the changes of the last second, because only once a second the disk is
+        waited for.
         """
         with ExitStack() as stack:
             self._holding = stack
@@ -80,7 +85,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection; its changes are committed together and durably at the end of the block."""
+        """Yield a connection whose changes are committed together and durably at the end of the context."""
         if self._holding is None:
             with self.opened() as connection, connection:
                 yield connection
@@ -94,13 +99,13 @@ class Database:
         self._synced = time.monotonic() if is_due else self._synced
 
     def change(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Execute a statement with each of the rows, all or none, durably."""
+        """Execute a statement once for each row, atomically and durably."""
         with self.writing() as connection:
             connection.executemany(query, rows)
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection; each transaction is durable once committed."""
+        """Yield a connection for writing; each transaction is durable once committed."""
         if self.path.is_symlink():
             raise self._failed(f"{self.path} is a link; nothing is written through it.", fix="replace it by its target")
         with self._connected(WRITE) as connection:
@@ -111,7 +116,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection that changes nothing."""
+        """Yield a connection for reading only."""
         with ExitStack() as stack:
             try:
                 connection = stack.enter_context(self._live())
@@ -130,7 +135,7 @@ class Database:
 
     @contextmanager
     def _frozen(self) -> Iterator[sqlite3.Connection]:
-        """Read without creating files next to the file."""
+        """Yield a connection for reading that creates no file beside the database."""
         ahead = self.path.with_name(f"{self.path.name}-wal")
         if not ahead.exists() or not ahead.stat().st_size:
             with self._connected("mode=ro&immutable=1") as connection:
@@ -146,7 +151,7 @@ class Database:
                 yield connection
 
     def rows(self, table: str, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; none without a file, or without such a table, as after a kill."""
+        """Return the rows of a query; none if the file or the table does not exist, as after a kill."""
         if not self.path.exists():
             return []
         with self.reading() as connection:
@@ -155,7 +160,7 @@ class Database:
             return connection.execute(query, parameters).fetchall()
 
     def require_sound(self) -> None:
-        """Raise DatabaseCorrupt if there is a file, and SQLite finds pages or indices in it that contradict each other."""
+        """Raise DatabaseCorrupt if SQLite finds contradictions between pages or indices of an existing file."""
         if not self.path.exists():
             return
         with self.reading() as connection:
@@ -164,7 +169,7 @@ class Database:
                 raise self._corrupt(None if found is None else found[0])
 
     def salvaged(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a damaged file, as far as they can be read; the file stays as it is. Raises OSError."""
+        """Return as many rows of a damaged file as can be read; the file is not changed. Raises OSError."""
         found: list[tuple[Any, ...]] = []
         if not self.path.is_file():
             return found
@@ -229,13 +234,13 @@ def _code(error: BaseException | None) -> int | None:
 
 
 def _bound(connection: sqlite3.Connection) -> None:
-    """Interrupt statements that run for longer than any query of ours."""
+    """Interrupt statements of this connection that take longer than LONGEST."""
     until = time.monotonic() + LONGEST
     connection.set_progress_handler(lambda: time.monotonic() > until, 100_000)
 
 
 def _readable_rows(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
-    """Return the rows up to the first that cannot be read."""
+    """Return the rows of a query up to the first that cannot be read."""
     connection.text_factory = lambda text: text.decode(errors="replace")
     connection.execute("PRAGMA writable_schema = ON")  # a table is read although the words on another one are damaged
     rows = []

@@ -1,4 +1,4 @@
-"""Files that a kill or a power cut leaves whole, and the lock of the process that writes them."""
+"""Atomic and durable writing of files, and locks of the process that writes them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from robo_rl.errors import RoboRLError
 from robo_rl.system.plain_files import require_plain
 
 BRIEF = 0.05
-"""[s] in which a lock that is only looked at, by `is_locked`, is free again."""
+"""[s] after which a lock that `is_locked` only tested is free again."""
 
 
 def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
-    """Return an open file whose lock this process holds until the file is closed, or this process ends.
+    """Return an open file that this process holds locked until the file is closed or the process ends.
 
-    busy: raised if another process holds it; None to wait for the lock. Raises OSError if the file cannot be made.
+    Args:
+        path: File of the lock.
+        busy: Error to raise if another process holds the lock; None to wait for the lock.
+
+    Raises:
+        OSError: The file cannot be made.
     """
     require_plain(path)
     file = path.open("ab")
@@ -40,7 +45,7 @@ def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Wait for the lock of a folder, whose files are read and replaced in the block, and make the folder if there is none."""
+    """Hold the lock of a folder within this context, waiting for it; the folder is made if it does not exist."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -51,7 +56,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the exclusive lock of a file; False if it cannot be known."""
+    """Return True if a process holds the exclusive lock of a file; False also if that cannot be known."""
     try:
         require_plain(path)
         with path.open("rb") as file:
@@ -64,7 +69,10 @@ def is_locked(path: Path) -> bool:
 
 
 def write_durably(path: Path, content: bytes | memoryview, *, draft: Path | None = None) -> None:
-    """Replace a file in one step: until the content is on disk it has the name of `draft`. Raises OSError."""
+    """Replace the content of a file atomically; raises OSError.
+
+    draft: path for the content until it is on disk; None for one beside the file.
+    """
     draft = draft or path.with_name(f"{path.name}.tmp-{os.getpid()}")
     try:
         with draft.open("wb") as file:
@@ -80,7 +88,7 @@ def write_durably(path: Path, content: bytes | memoryview, *, draft: Path | None
 
 @contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Yield the path of a draft, which gets its name at the end of the block; after an error nothing of it is left."""
+    """Yield the path of a draft that is renamed to `path` at the end of the context; after an error the draft is deleted."""
     draft = path.with_name(f".{path.stem}.draft-{os.getpid()}{path.suffix}")
     try:
         yield draft

@@ -1,8 +1,8 @@
 """Append-only file of checksummed records, which loses nothing when its writer is killed.
 
-Each record is its length and CRC-32, two little-endian unsigned integers of four bytes, then its content. A file is read up
-to the first torn record. A record that was written has been handed to the operating system: it outlives the process, and
-after a power cut all but those of the last seconds are there.
+A record is its length and CRC-32, two little-endian unsigned integers of four bytes each, then its content. Reading ends at the
+first torn record. A written record has been passed to the operating system: it survives the process, and a power failure loses
+at most those of the last seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LARGEST = 1 << 30  # bytes of a record: beyond it the length itself is damaged
 
 
 class FramedLog:
-    """The writing end; cuts a torn tail off when it is opened."""
+    """Writer of the file; removes an incomplete record at the end when it is opened."""
 
     def __init__(self, path: Path) -> None:
         """Open or create a file; raises OSError."""
@@ -32,18 +32,18 @@ class FramedLog:
         self._file.truncate()
 
     def append(self, content: bytes) -> None:
-        """Write a record; it survives a kill once this has returned. Raises OSError if the disk rejects it."""
+        """Write a record, which survives a kill once this has returned; raises OSError if the disk rejects it."""
         view = memoryview(_FRAME.pack(len(content), zlib.crc32(content)) + content)
         while view:
             view = view[self._file.write(view) :]
 
     def close(self) -> None:
-        """End writing."""
+        """Close the file."""
         self._file.close()
 
 
 def read_record(file: BinaryIO) -> bytes | None:
-    """Read the record at a file's position and move past it; None, without moving, if it is not complete (yet)."""
+    """Read the record at the position of a file, and move past it; return None, without moving, if it is not complete yet."""
     start = file.tell()
     head = _read(file, _FRAME.size)
     if len(head) == _FRAME.size:
@@ -56,7 +56,7 @@ def read_record(file: BinaryIO) -> bytes | None:
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """Read that many bytes, fewer at the end of the file: one call may return less, which is no torn record."""
+    """Return `size` bytes, fewer only at the end of the file; a single call of `read` may return fewer."""
     found = file.read(size)
     while len(found) < size and (more := file.read(size - len(found))):
         found += more
@@ -64,7 +64,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 
 def read_records(path: Path) -> Iterator[bytes]:
-    """Yield the whole records of a file, up to the first torn one."""
+    """Yield the complete records of a file, up to the first torn one."""
     require_plain(path)
     with path.open("rb") as file:
         while (content := read_record(file)) is not None:

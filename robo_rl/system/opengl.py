@@ -1,7 +1,7 @@
-"""Choice of MuJoCo's OpenGL back end for a machine without a display.
+"""Choice of MuJoCo's OpenGL back end on a machine without a display.
 
-MuJoCo reads MUJOCO_GL once, at its first import: the choice must come before, and this module does not import it. Packages and
-modules that import MuJoCo call `prefer_headless` first.
+MuJoCo reads the variable MUJOCO_GL once, when it is first imported, so that the choice must come before. Packages and modules
+that import MuJoCo call `prefer_headless` first; this module does not import MuJoCo.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def setting_problem(value: str) -> str | None:
 
 
 class _Refusal(MetaPathFinder):
-    """Import hook that raises one clear error for MuJoCo, whose own import would raise that of some library."""
+    """Import hook that raises one clear error when MuJoCo is imported, in place of an error of some library."""
 
     def __init__(self, problem: str) -> None:
         self._problem = problem

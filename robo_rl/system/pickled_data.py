@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 MOST_BYTES = 1 << 26
-"""Of a pickle."""
+"""Largest size of a pickle."""
 MOST_DEPTH = 50
-"""Of containers in containers."""
+"""Largest depth of nested containers."""
 DTYPES = {f"{kind}{size}" for kind, sizes in {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}.items() for size in sizes}
-"""Codes of the element types that are read, without byte order; and b1."""
+"""Codes of the element types that are read, without byte order; "b1" is read, too."""
 
 
 class NotPlainData(ValueError):
-    """A pickle holds something else than plain values, arrays and instances made of these."""
+    """A pickle holds something other than plain values, arrays and instances made of these."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class Symbol:
     """Name of a class or function; never imported."""
 
     name: str
-    """Module and name, with a dot between."""
+    """Module and name, separated by a dot."""
 
 
 @dataclass
 class Instance:
-    """Object of a class, without the class."""
+    """Stands for an object of a class, which is not imported."""
 
     symbol: str
     arguments: tuple[Any, ...]
-    """Of the call that would make it."""
+    """Arguments of the call that would create the object."""
     state: Any = None
-    """Attributes by name, as a rule."""
+    """State that would be given to the object, usually attributes by name."""
 
 
 @dataclass
@@ -88,7 +88,8 @@ _FAILURES = (ValueError, TypeError, LookupError, AttributeError, OverflowError, 
 def read_pickled_data(content: bytes) -> Any:
     """Return the plain values, NumPy arrays and `Instance`s of a pickle.
 
-    Raises NotPlainData for instructions that call anything else, damage, too many bytes or too deep a nesting.
+    Raises:
+        NotPlainData: An instruction would call something else, or the pickle is damaged, too large or nested too deeply.
     """
     if len(content) > MOST_BYTES:
         raise NotPlainData(f"{len(content)} bytes, more than {MOST_BYTES}")

@@ -1,4 +1,4 @@
-"""Read JSON and YAML files that may be damaged: one error that names the file."""
+"""Reading of JSON and YAML files that may be damaged, with one error that names the file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import yaml
 from robo_rl.errors import InvalidSetting, RunError, fix_of
 
 MOST_BYTES = 1 << 28
-"""Most bytes of a file that is read whole."""
+"""Largest size of a file that is read as a whole."""
 
 
 def read_json(path: Path, fix: str = "take it from a copy, or train again") -> Any:
-    """Return the content of a JSON file; raises RunError, and FileNotFoundError if there is none."""
+    """Return the content of a JSON file; raises RunError if it is damaged, FileNotFoundError if it does not exist."""
     try:
         return json.loads(content_of(path))
     except (ValueError, RecursionError) as error:
@@ -24,7 +24,7 @@ def read_json(path: Path, fix: str = "take it from a copy, or train again") -> A
 
 
 def read_object(path: Path, fix: str = "take it from a copy, or train again") -> dict[str, Any]:
-    """Return the content of a JSON file that holds an object; raises as `read_json` does."""
+    """Return the content of a JSON file that holds an object; raises the errors of `read_json`."""
     found = read_json(path, fix)
     if not isinstance(found, dict):
         raise RunError(f"{path} is damaged.", got=type(found).__name__, allowed="a JSON object", fix=fix)
@@ -37,7 +37,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse_yaml(text: str | bytes, source: str) -> Any:
-    """Return the content of a text in YAML; raises InvalidSetting that names the source if it is none, or too deep."""
+    """Return the value of a YAML text; raises InvalidSetting, which names `source`, if it is none or nested too deeply."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -45,7 +45,10 @@ def parse_yaml(text: str | bytes, source: str) -> Any:
 
 
 def text_of(path: Path, allowed: str) -> str:
-    """Return the text of a file that a user named; raises InvalidSetting if it cannot be read."""
+    """Return the text of a file that a user named; raises InvalidSetting if it cannot be read.
+
+    allowed: description of valid files, for the message.
+    """
     try:
         return content_of(path).decode()
     except OSError as error:
@@ -55,13 +58,13 @@ def text_of(path: Path, allowed: str) -> str:
 
 
 def require_plain(path: Path) -> None:
-    """Raise OSError if a path leads to a pipe, device or folder that a stranger may have put there: reading never ends."""
+    """Raise OSError if a path leads to a pipe, device or folder: a stranger may have put it there, and reading may block."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "It is not a plain file", str(path))
 
 
 def content_of(path: Path) -> bytes:
-    """Return the content of a file; raises ValueError unless it is a plain file of a sane size."""
+    """Return the content of a file; raises ValueError unless it is a plain file of at most MOST_BYTES bytes."""
     if path.exists() and not path.is_file():
         raise ValueError("it is not a plain file")
     if path.stat().st_size > MOST_BYTES:

@@ -12,9 +12,9 @@ Result = TypeVar("Result")
 
 
 def prefetched(work: Callable[[Item], Result], items: Iterable[Item], *, at_once: int = 1) -> Generator[Result, None, None]:
-    """Yield the result of each item in order, computed ahead; the error of an item is raised at its turn.
+    """Yield work(item) for each item, in order, computed ahead in threads; the error of an item is raised at its turn.
 
-    at_once: threads, each with one item.
+    at_once: number of threads.
     """
     with ThreadPoolExecutor(at_once) as threads:
         under_way: deque[Future[Result]] = deque()

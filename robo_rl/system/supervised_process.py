@@ -1,7 +1,7 @@
-"""Child process: started apart from the terminal, spoken to in whole messages, stopped in order and then killed.
+"""Child process: started apart from the terminal, receives whole messages, stopped in order and then killed.
 
-No child outlives this process, however that ends: a child exits when its standard input or the socket of its messages does,
-or by a signal that it has the kernel send.
+No child outlives this process, however it ends: a child exits when its standard input or its message socket closes, or by a
+signal that the kernel sends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO, Self
 
 SHOWN = 2000
-"""Characters of a child's output in an error."""
+"""Largest number of characters of a child's output in an error."""
 
 
 class SupervisedProcess:
@@ -39,11 +39,17 @@ class SupervisedProcess:
         environment: Mapping[str, str] | None = None,
         folder: str | None = None,
     ) -> None:
-        """Start a command; stdin and stdout are as of subprocess.Popen.
+        """Start a command.
 
-        on_message: called from a thread with each message of the child, and with None at the end. The child gets the number
-        of its end of the socket as the last argument (see `inherited`). log: file for its output; a Path is
-        appended to. descriptors: of files that it inherits. folder: its working directory.
+        Args:
+            command: Command line. With `on_message` the number of the child's end of a socket is appended (see `inherited`).
+            on_message: Called in a thread with each message of the child, and with None at the end.
+            log: File for the child's output; a Path is appended to.
+            descriptors: File descriptors that the child inherits.
+            stdin: As for subprocess.Popen.
+            stdout: As for subprocess.Popen; None for the log.
+            environment: Environment variables; None for those of this process.
+            folder: Working folder of the child; None for that of this process.
         """
         self._owner = os.getpid()
         self._log = log.open("a+b") if isinstance(log, Path) else log
@@ -78,45 +84,48 @@ class SupervisedProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Process id."""
         return self._popen.pid
 
     @property
     def status(self) -> int | None:
-        """Exit status, None while it runs; that of a signal is negative."""
+        """Exit status, negative for a signal; None while the child runs."""
         return self._popen.poll()
 
     @property
     def stdin(self) -> IO[bytes]:
-        """Its standard input, unbuffered, if that is a pipe."""
+        """Standard input of the child, unbuffered, if it is a pipe."""
         assert self._popen.stdin is not None
         return self._popen.stdin
 
     @property
     def stdout(self) -> IO[bytes]:
-        """Its standard output, unbuffered, if that is a pipe."""
+        """Standard output of the child, unbuffered, if it is a pipe."""
         assert self._popen.stdout is not None
         return self._popen.stdout
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Return the exit status, None if it still runs after `timeout` [s]."""
+        """Return the exit status; None if the child still runs after `timeout` [s]."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._popen.wait(timeout)
         return None
 
     def ready_line(self, timeout: float | None = None) -> bytes:
-        """Return the line that reports it ready; empty if it ended, or was silent for `timeout` [s]."""
+        """Return the first line of output, which reports that the child is ready.
+
+        B"" if it ended or was silent for `timeout` [s].
+        """
         return self.stdout.readline() if select.select([self.stdout], [], [], timeout)[0] else b""
 
     def write(self, content: bytes) -> None:
-        """Write all of its standard input, and close that."""
+        """Write `content` to the standard input of the child, and close it."""
         with contextlib.suppress(BrokenPipeError), self.stdin as pipe:
             view = memoryview(content)
             while view:
                 view = view[pipe.write(view) :]
 
     def send(self, message: bytes) -> None:
-        """Send a message without waiting for the child; one to a child that has ended is lost."""
+        """Send a message without waiting for the child; a message to a child that has ended is lost."""
         assert self._messages is not None
         self._messages.outgoing.put(message)
 
@@ -125,9 +134,10 @@ class SupervisedProcess:
         self._popen.terminate()
 
     def stop(self, timeout: float = 0.0, *, terminate: bool = False) -> int:
-        """Close input and socket, send SIGTERM if `terminate`, kill after `timeout` [s], at once if 0; return the exit status.
+        """Stop the child and return its exit status; may be called twice.
 
-        A forked copy of this process only lets go of it. Stopping twice is no error.
+        Closes its input and socket, sends SIGTERM if `terminate`, and kills it after `timeout` [s], at once if 0. In a forked
+        copy of this process the child is only released.
         """
         is_own = os.getpid() == self._owner
         if is_own and not timeout:
@@ -154,7 +164,7 @@ class SupervisedProcess:
         return status
 
     def output(self, most: int = SHOWN) -> str:
-        """Return the last characters of its log; after `stop` those that it had then."""
+        """Return the last `most` characters of the log; after `stop`, those at that time."""
         if self._log is None or self._log.closed:
             return self._output
         size = os.fstat(self._log.fileno()).st_size
@@ -198,13 +208,13 @@ class _Messages:
 
 
 def ending(status: int | None) -> str:
-    """Return how a process ended, in words."""
+    """Return in words how a process ended, from its exit status; None for a process that does not answer."""
     if status is None:
         return "it does not answer"
     return f"exit status {status}" if status >= 0 else f"signal {-status}, {signal.strsignal(-status)}"
 
 
 def inherited(descriptor: int) -> Connection:
-    """Return the child's end of the socket, given its number."""
+    """Return the child's end of the message socket from its number."""
     os.set_inheritable(descriptor, False)
     return Connection(descriptor)

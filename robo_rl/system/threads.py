@@ -1,6 +1,6 @@
-"""Threads of PyTorch and of NumPy's linear algebra in this process; both are imported only if something computes.
+"""Threads of PyTorch and of NumPy's linear algebra in this process; both are imported only when they are needed.
 
-Kernels of learners multiply matrices with NumPy, whose OpenBLAS has its own threads. They are set in the process, without
+Learners also multiply matrices with NumPy, whose OpenBLAS has its own threads. The numbers are set in the process, without
 environment variables.
 """
 
@@ -47,7 +47,7 @@ def threads_in_use() -> int:
 
 @contextmanager
 def tensor_threads(count: int) -> Iterator[None]:
-    """Compute with `count` threads inside the block, and with as many as before after it."""
+    """Compute with `count` threads within this context."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -61,17 +61,17 @@ def tensor_threads(count: int) -> Iterator[None]:
 
 
 def threads_of_a_fit() -> int:
-    """Return one thread, or as many as the variable OMP_NUM_THREADS says.
+    """Return 1, or the number in the variable OMP_NUM_THREADS.
 
-    One is the default of trainings, too: with two, small networks wait for each other's threads, and beside other processes
-    most of the time.
+    One thread is the default of trainings, too: with two, small networks wait for each other's threads, even more so beside
+    other processes.
     """
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return int(wanted) if wanted.isdecimal() and int(wanted) else 1
 
 
 def fitting(function: Callable[[Order], int]) -> Callable[[Order], int]:
-    """Return a command all of whose sums take the threads of a fit."""
+    """Return a command that computes with the threads of a fit (`threads_of_a_fit`)."""
 
     @wraps(function)
     def fitted(order: Order) -> int:
@@ -83,10 +83,10 @@ def fitting(function: Callable[[Order], int]) -> Callable[[Order], int]:
 
 @contextmanager
 def ordinary_scheduling() -> Iterator[None]:
-    """Undo real-time scheduling that a library sets inside the block, for this thread and for threads started there.
+    """Undo real-time scheduling that a library sets within this context, for this thread and for threads started there.
 
-    As root, the encoder SVT-AV1 gives the calling thread and its own the highest real-time priority; other processes, and the
-    control loop of a robot, would wait for them.
+    As root, the encoder SVT-AV1 gives the calling thread and its own threads the highest real-time priority, so that other
+    processes, and the control loop of a robot, would have to wait for them.
     """
     if not hasattr(os, "sched_setscheduler"):  # not Linux
         yield

@@ -1,8 +1,8 @@
-"""HTTP client with one timeout for the whole exchange, also against a server that trickles bytes.
+"""HTTP client with one timeout for the whole exchange, also against a server that sends bytes very slowly.
 
-The timeout of a socket counts from one read to the next, so a server that sends a byte now and then (of headers, of a chunk's
-extension) holds a client indefinitely. Here each read and each write gets the rest of the exchange's time. Built on
-httpcore, the transport of httpx, without httpx's own layer: a robot's control loop waits for these round trips.
+The timeout of a socket counts from one read to the next, so that a server which sends a byte now and then holds a client
+indefinitely. Here each read and write gets the remaining time of the exchange. Built on httpcore, the transport of httpx,
+without httpx's own layer, because a robot's control loop waits for these exchanges.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import httpcore
 from typing_extensions import override
 
 PIECE = 1 << 14
-"""Bytes of one write: at most one record of TLS, which has its own timeout."""
+"""Bytes of one write: at most one TLS record."""
 KEPT = 2
 """Idle connections that a client keeps, by default."""
 FAULTS = (
@@ -30,19 +30,19 @@ FAULTS = (
     httpcore.UnsupportedProtocol,
     OSError,
 )
-"""Errors of httpcore, which have no common parent."""
+"""Errors of httpcore, which have no common base."""
 
 
 class NoResponse(Exception):
-    """No whole response arrived; the text has the reason."""
+    """No complete response arrived; the text has the reason."""
 
 
 class ResponseTooLarge(Exception):
-    """A response has more bytes than it may have."""
+    """A response is larger than the caller allows."""
 
 
 class Response(NamedTuple):
-    """A whole response."""
+    """A complete response."""
 
     status: int
     headers: Mapping[str, str]
@@ -51,10 +51,15 @@ class Response(NamedTuple):
 
 
 class TimedClient:
-    """Keeps connections to servers, for any number of threads. Sends nothing twice, follows no redirection."""
+    """HTTP client that keeps connections, for any number of threads. It repeats no request and follows no redirection."""
 
     def __init__(self, proxy: str = "", kept: int = KEPT) -> None:
-        """Open nothing. proxy: address of an HTTP proxy; it may hold a user's name and password. kept: idle connections."""
+        """Prepare the client; no connection is opened.
+
+        Args:
+            proxy: URL of an HTTP proxy, which may hold user name and password; "" for none.
+            kept: Largest number of idle connections to keep.
+        """
         self._deadline = _Deadline()
         options: dict[str, Any] = {
             "network_backend": _Backend(self._deadline),
@@ -68,10 +73,20 @@ class TimedClient:
     def request(
         self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout: float, largest: int
     ) -> Response:
-        """Return the response.
+        """Send a request and return the response.
 
-        timeout: [s] from here to the last byte; only the look-up of a host's name takes as long as it takes. largest: bytes of
-        the response's content. Raises NoResponse, ResponseTooLarge, or ValueError for a request that cannot be sent.
+        Args:
+            method: HTTP method.
+            url: Address.
+            headers: Name -> value.
+            content: Body; None for none.
+            timeout: Time from now to the last byte [s]; only resolving the host name may take longer.
+            largest: Largest size of the response's body in bytes.
+
+        Raises:
+            NoResponse: No complete response arrived in time.
+            ResponseTooLarge: The body is larger than `largest`.
+            ValueError: The request cannot be sent.
         """
         self._deadline.until = time.monotonic() + timeout
         found = bytearray()
@@ -88,12 +103,12 @@ class TimedClient:
 
 
 class _Deadline(threading.local):
-    """When the exchange ends that a thread has under way [s]."""
+    """Time at which the present exchange of a thread must end [s]."""
 
     until = 0.0
 
     def left(self) -> float:
-        """Return the seconds that are left; raises ReadTimeout if there are none."""
+        """Return the remaining seconds; raises ReadTimeout if there are none."""
         left = self.until - time.monotonic()
         if left <= 0:
             raise httpcore.ReadTimeout("timed out")

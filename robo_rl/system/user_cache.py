@@ -1,4 +1,4 @@
-"""Folder of the user's cache: answers of models, and weights unpacked from packages."""
+"""Folder of the user's cache, for answers of models and weights unpacked from packages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """Return $ROBO_RL_CACHE, or robo_rl in the user's cache."""
+    """Return the folder: $ROBO_RL_CACHE, or robo_rl in the user's cache folder."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robo_rl"
     return Path(os.environ.get("ROBO_RL_CACHE") or home)

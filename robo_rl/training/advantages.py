@@ -24,16 +24,17 @@ def generalized_advantages(
     final_values: npt.NDArray[Any],
     valid: npt.NDArray[np.bool_] | None = None,
 ) -> npt.NDArray[Any]:
-    """Return the advantages (T, ...), in the precision of the values.
+    """Return the generalised advantage estimates (T, ...), in the precision of the values.
 
     Args:
         rewards: r, (T, ...).
         values: V of all observations, (T + 1, ...).
         discount: gamma.
-        gae_lambda: lambda, weight of the estimate that looks one step further.
-        ended: True where an episode ended with the step, for whatever reason, (T, ...); no sum goes beyond it.
-        final_values: V of the last observation where an episode was cut, 0 where it terminated, (T, ...); read where `ended`.
-        valid: False where no reward is known, (T, ...): such a step has 0, and the sum before it ends with its value.
+        gae_lambda: lambda, 0 to 1: 0 for one-step estimates, 1 for whole returns.
+        ended: (T, ...) True if an episode ended with the step, for any reason; no sum goes beyond it.
+        final_values: (T, ...) V of the last observation of an episode that was cut, 0 if it terminated; read where `ended`.
+        valid: (T, ...) False if no reward is known: the advantage of the step is 0, and sums before it bootstrap from its
+            value.
     """
     number = values.dtype.type
     gamma, following = number(discount), np.where(ended, final_values, values[1:])
@@ -51,7 +52,7 @@ def generalized_advantages(
 def episode_advantages(
     rewards: npt.NDArray[Any], values: npt.NDArray[Any], *, discount: float, gae_lambda: float, terminated: bool
 ) -> npt.NDArray[Any]:
-    """Return the advantages (T,) of one whole episode, given its rewards (T,) and the values (T + 1,) of all observations."""
+    """Return the advantages (T,) of one whole episode from its rewards (T,) and the values (T + 1,) of all observations."""
     ended, final_values = np.zeros(len(rewards), np.bool_), np.zeros_like(values[1:])
     ended[-1:] = True
     final_values[-1:] = 0.0 if terminated else values[-1]

@@ -1,4 +1,4 @@
-"""A rollout that others collected: T steps of N environments."""
+"""A rollout from other processes: T steps of N environments."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ COLUMNS = ("actions", "rewards", "terminated", "truncated")
 
 @dataclass(frozen=True)
 class CollectedRollout:
-    """T steps of N environments."""
+    """T steps of N environments, collected in other processes."""
 
     observations: Mapping[str, Array]
-    """name -> (T+1, N, ...); after the end of an episode, the first of the next one"""
+    """name -> (T+1, N, ...); after the end of an episode, the first observation of the next episode"""
     actions: Array
-    """(T, N, ...) as the policy drew them"""
+    """(T, N, ...) as the policy sampled them"""
     rewards: npt.NDArray[Any]
     """(T, N)"""
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     final_observations: Mapping[str, Array]
-    """name -> (K, ...): the last ones of the K episodes that were cut, step by step in the order of the environments; empty
-    for none"""
+    """name -> (K, ...): the last observations of the K episodes that were cut, ordered by step, then by environment; empty if K
+    is 0"""
     begins: bool
-    """whether all environments begin an episode with it"""
+    """True if every environment begins an episode with this rollout"""
 
     def steps(self) -> Iterator[VectorStep]:
-        """Yield the steps as a training in one process would have yielded them."""
+        """Yield the T steps in the form in which a training in one process gets them."""
         done = 0
         for step in range(len(self.rewards)):
             cut = int(np.count_nonzero(self.truncated[step] & ~self.terminated[step]))
@@ -45,7 +45,7 @@ class CollectedRollout:
 
     @classmethod
     def of(cls, parts: Sequence[StateDict]) -> CollectedRollout:
-        """Join the parts of all collectors, in the order of their environments."""
+        """Return the rollout of all environments from the parts of several collectors, in the order of their environments."""
         joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in COLUMNS}
         names = parts[0]["observations"]
         observations = {name: np.concatenate([part["observations"][name] for part in parts], axis=1) for name in names}

@@ -1,4 +1,4 @@
-"""Compare a recipe with the needs of its learner and the support of each loop: one function, one error, one table."""
+"""Check whether a learner can be trained with a recipe: needs of the learner against the support of each training loop."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.training.delayed_rewards import unlike_single_steps
 
 MODES = (Feature.LEARNER_PROCESS, Feature.COLLECTORS, Feature.ONLINE_PHASE)
-"""Features that choose the loop."""
+"""Features that decide which training loop is used."""
 OWN_NUMBERS = ("num_envs", "n_envs")
-"""Settings of learners that bring their own loops: environments that step together."""
+"""Names of the setting for the number of environments, in learners that bring their own loop."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Features that a learner with its settings supports, over all its loops."""
+    """Features with which a learner can be trained, with its present settings, over all its training loops."""
 
     loops: tuple[Loop, ...]
+    """Training loops that can train the learner, the usual one first."""
     spaces: frozenset[Feature]
-    """Actions and observations that it can learn from, and many environments if it has a setting for their number."""
+    """Kinds of actions and observations that the learner supports; ENVIRONMENTS if it has a setting for their number."""
     requires: frozenset[Feature]
-    """Features that every recipe must have."""
+    """Features that every recipe of this learner must have."""
     excludes: dict[Feature, str]
-    """Feature that its settings rule out -> remedy."""
+    """Feature that the settings rule out -> remedy in words."""
     has_device: bool
-    """True if it has a setting `device`."""
+    """True if the learner has a setting `device`."""
 
     @classmethod
     def of(cls, config: Any) -> Capabilities:
-        """Return those of a learner's settings."""
+        """Return the capabilities of a learner from its settings."""
         needs = needs_of(config)
         requires, excludes = frozenset[Feature](), dict(needs.excludes)
         if any(loop in STEPS or loop in DATA for loop in needs.loops):
@@ -49,21 +50,29 @@ class Capabilities:
 
     @property
     def features(self) -> frozenset[Feature]:
-        """Features that at least one of its loops supports."""
+        """Features that at least one of the loops supports."""
         return self.spaces.union(*(loop.supports for loop in self.loops)) - set(self.excludes)
 
     def loop(self, asked: Set[Feature]) -> Loop | None:
-        """Return the first loop that trains it with these features, None if there is none."""
+        """Return the first of `loops` that can train the learner with all requested features, or None."""
         return next((loop for loop in self.loops if self._trains(loop, asked)), None)
 
     def missing(self, asked: Set[Feature]) -> frozenset[Feature]:
-        """Return the fewest features to be added to the requested ones; empty if none would help."""
+        """Return the smallest set of features that must be added to `asked` so that a loop can train.
+
+        Empty if none would help.
+        """
         found = [self.requires | loop.requires for loop in self.loops]
         helping = [more - asked for loop, more in zip(self.loops, found, strict=True) if self._trains(loop, asked | more)]
         return min(helping, key=len, default=frozenset())
 
     def cell(self, feature: Feature) -> str:
-        """Return yes, no, needs (every recipe must have it), set (another setting allows it), or with a feature."""
+        """Return the entry of the table of features for one feature.
+
+        Returns:
+            "yes", "no", "needs" (every recipe must have the feature), "set" (another setting would allow it), or "with ..." and
+                the features that must be added.
+        """
         if feature not in self.features:
             return "set" if feature in self.excludes else "no"
         if missing := self.missing({feature, self._actions}) - self.requires - self.loops[0].requires:
@@ -72,7 +81,7 @@ class Capabilities:
 
     @property
     def resume(self) -> str:
-        """Kind of resume of its usual loop, as `Loop.resume`."""
+        """Kind of resume of the usual loop, as `Loop.resume`."""
         return self.loops[0].resume
 
     @property
@@ -84,12 +93,12 @@ class Capabilities:
 
 
 def own_number(config: Any) -> str:
-    """Return the setting of a learner for the environments that step together in its own loop; "" if it has none."""
+    """Return the name of the setting for the number of environments in the learner's own loop; "" if there is none."""
     return next((item.name for item in fields(config) if item.name in OWN_NUMBERS), "")
 
 
 def needs_of(config: Any) -> Needs:
-    """Return the declaration of a learner's settings; without `needs` (third parties) it is derived from `sampling`."""
+    """Return the needs that a learner's settings declare; without `needs` (third parties) they are derived from `sampling`."""
     declared = getattr(config, "needs", None)
     if isinstance(declared, Needs):
         return declared
@@ -99,13 +108,17 @@ def needs_of(config: Any) -> Needs:
 
 
 def asked_by(spec: EnvironmentSpec) -> frozenset[Feature]:
-    """Return the features that an environment requires of a learner."""
+    """Return the features that an environment requires of a learner: kind of actions, and PICTURES if there are no vectors."""
     actions = Feature.DISCRETE if spec.action.is_discrete else Feature.CONTINUOUS
     return frozenset({actions} if spec.observation.vectors else {actions, Feature.PICTURES})
 
 
 def require_loop(name: str, config: Any, asked: Set[Feature]) -> Loop:
-    """Return the loop that trains learner `name` with these features; raises InvalidSetting if there is none."""
+    """Return the training loop for the learner `name` with settings `config` and the requested features.
+
+    Raises:
+        InvalidSetting: No loop can train it with all of these features; the message says which are missing or excluded.
+    """
     able = Capabilities.of(config)
     if (loop := able.loop(asked)) is not None:
         return loop
@@ -133,7 +146,7 @@ def require_loop(name: str, config: Any, asked: Set[Feature]) -> Loop:
 
 
 def learners() -> Iterator[tuple[str, Capabilities]]:
-    """Yield every learner that can be loaded with its default settings, by name."""
+    """Yield name and capabilities of every learner that can be loaded with its default settings."""
     for name in known("learners"):
         try:
             yield name, Capabilities.of(load("learners", name)())
@@ -142,7 +155,7 @@ def learners() -> Iterator[tuple[str, Capabilities]]:
 
 
 def learners_with(features: Set[Feature]) -> list[str]:
-    """Return the learners that support all of these features in their usual settings."""
+    """Return the names of the learners that support all of these features with their default settings."""
     return [name for name, able in learners() if {able.cell(feature) for feature in features} <= {"yes", "needs"}]
 
 

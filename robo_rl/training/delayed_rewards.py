@@ -1,4 +1,4 @@
-"""Steps that wait for their rewards before they enter a replay memory."""
+"""Delayed rewards of a model: steps wait for their rewards before they enter a replay memory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from robo_rl.types import StateDict, Transition
 
 
 def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelling | None:
-    """Return what relabels the rewards of each batch, with room for all steps of the replay memory.
+    """Return the object that replaces the rewards of each batch, with room for all steps of the replay memory.
+
+    Args:
+        rewards: Rewards of a model; None without.
+        sampling: Settings of the replay memory and batches.
 
     Returns:
-        None if there are no such rewards, or if they do not change.
+        None if there are no such rewards, or if they do not change after they were given.
 
     Raises:
-        InvalidSetting: The batches would not be of single steps.
+        InvalidSetting: The batches would not consist of single steps of the environment.
     """
     relabels = None if rewards is None else rewards.relabelling
     if relabels is None:
@@ -37,14 +41,15 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
 
 
 def unlike_single_steps(sampling: Sampling) -> list[str]:
-    """Return the names of settings with which a batch holds more than single steps, so that rewards cannot be replaced."""
+    """Return the names of settings because of which batches are not single steps, so that rewards cannot be replaced."""
     extras_follow = any(extra.uses_rewards for extra in sampling.extras)
     unlike = {"n_step": sampling.n_step != 1, "offline_fraction": sampling.offline_fraction > 0, "extras": extras_follow}
+    unlike |= {"worlds.share": sampling.worlds.share > 0}
     return [name for name, is_unlike in unlike.items() if is_unlike]
 
 
 def require_unchanging(rewards: DelayedRewards) -> None:
-    """Raise InvalidSetting for rewards that change as they are learned, which only some training loops can use."""
+    """Raise InvalidSetting for rewards that change while they are learned; only some training loops can use such rewards."""
     if rewards.relabelling is not None:
         raise InvalidSetting(
             "A reward that changes as it is learned cannot be given once and for all.",
@@ -55,26 +60,26 @@ def require_unchanging(rewards: DelayedRewards) -> None:
 
 
 class EpisodeUnderWay(Protocol):
-    """Running episode as rewards see it: a Rollout, or what is known of a Rollout in another process."""
+    """Running episode, as rewards need it: a Rollout, or the record of a Rollout in another process."""
 
     @property
     def observation(self) -> Observation:
-        """The newest observation."""
+        """Newest observation."""
 
     @property
     def instruction(self) -> str | None:
         """Task of this episode in words; None if it has none."""
 
     def newest(self, count: int) -> list[Transition]:
-        """Return the newest `count` steps, in their order."""
+        """Return the newest `count` steps, in order."""
 
 
 class WaitingSteps:
-    """Steps of the running episode, or of those of N environments, that wait for the rewards of a model.
+    """Steps of running episodes that wait for the rewards of a model before they enter the replay memory.
 
-    They enter the replay in order, with the model's rewards in place of the environment's, as soon as the model has seen enough
-    of them or the episode is over. A step at which the model sees the task completed enters as terminated. The replay is cut at
-    a missing reward, so that no transition and no sum of rewards reaches across it.
+    They enter in order, with the model's rewards in place of the environment's, once the model has enough steps to score or the
+    episode is over. A step with which the model considers the task completed enters as terminated. At a missing reward the
+    stored episode is cut, so that no transition and no sum of rewards reaches across it.
     """
 
     def __init__(self, replay: StepMemory, rewards: DelayedRewards) -> None:
@@ -84,16 +89,16 @@ class WaitingSteps:
         """(step, place of its environment)"""
 
     def __len__(self) -> int:
-        """Number of steps that wait."""
+        """Number of waiting steps."""
         return len(self._steps)
 
     def begin(self, observation: Observation, instruction: str | None, place: int = 0) -> None:
-        """Begin an episode of the environment at `place`, and cut the one before."""
+        """Begin an episode of environment `place`, and cut the episode before."""
         self._replay.cut(place)
         self.rewards.begin(place, observation, instruction)
 
     def add(self, transition: Transition, place: int = 0) -> None:
-        """Add a step; all waiting steps enter the replay if the rewards are due or the episode is over."""
+        """Add a step; if the rewards are due or the episode is over, all waiting steps enter the replay memory."""
         self.rewards.add(
             place,
             transition.next_observation,
@@ -107,7 +112,7 @@ class WaitingSteps:
             self._enter()
 
     def cut(self, place: int = 0) -> None:
-        """End the running episode of the environment at `place` where it is; the steps that wait enter first."""
+        """Let the waiting steps enter, then cut the running episode of environment `place`."""
         self._enter()
         self._replay.cut(place)
 
@@ -125,16 +130,16 @@ class WaitingSteps:
         self._steps = []
 
     def state_dict(self) -> StateDict:
-        """Return the number of waiting steps and the state of the rewards; the rollout holds the steps themselves."""
+        """Return the number of waiting steps and the state of the rewards; the steps themselves are saved with the rollout."""
         return {"steps": len(self._steps), "rewards": self.rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict, rollout: EpisodeUnderWay | None) -> None:
         """Restore the waiting steps and the state of the rewards.
 
         Args:
-            state: What `state_dict` returned.
-            rollout: The running episode, replayed exactly, which holds the steps; None if it is lost. The steps are then lost,
-                too, and the rewards begin anew.
+            state: Value of `state_dict`.
+            rollout: The running episode, replayed exactly, which holds the steps. None if it is lost: the waiting steps are
+                lost, too, and the rewards restart.
         """
         self.rewards.load_state_dict(state["rewards"])
         self._steps = [] if rollout is None else [(step, 0) for step in rollout.newest(int(state["steps"]))]

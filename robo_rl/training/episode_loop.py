@@ -1,4 +1,4 @@
-"""Loop of a learner that acts and learns in one environment, episode by episode: the learner fills its hooks."""
+"""Base of learners that act and learn in one environment, episode by episode; a learner implements the hooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from robo_rl.types import Episode, Metrics, StateDict, Transition
 
 
 class EpisodeLoop(Progress, ABC):
-    """Plays episodes until the budget is spent; the last one is cut, and not reported. A resume begins a new episode."""
+    """Training loop that plays episodes until `steps` environment steps are taken.
+
+    The last episode is cut and not reported. A resume begins a new episode.
+    """
 
     def __init__(self, environment: gymnasium.Env[Any, Any], *, steps: int, seed: int) -> None:
         super().__init__(steps=steps)
@@ -29,18 +32,18 @@ class EpisodeLoop(Progress, ABC):
 
     @abstractmethod
     def begin(self, observation: Observation) -> None:
-        """An episode begins with this observation."""
+        """Begin an episode with this first observation."""
 
     @abstractmethod
     def see(self, transition: Transition) -> Metrics:
-        """Take in a step, of an action as it was executed, and learn; return metrics, empty if none are due."""
+        """Receive an executed step and learn; return metrics for the log, empty if none are due."""
 
     def finish(self, episode: Episode) -> Metrics:
-        """An episode ended; return metrics."""
+        """Receive an ended episode; return metrics for the log."""
         return {}
 
     def run(self, observer: TrainingObserver) -> None:
-        """Train from the present step to the last."""
+        """Train from the present step to the last step."""
         self.stopwatch.start()
         while self.step < self.steps:
             self._play(observer)
@@ -68,7 +71,7 @@ class EpisodeLoop(Progress, ABC):
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """Return everything that a resumed training needs, `counters` among it."""
+        """Return everything that a resumed training needs, including `counters`."""
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:

@@ -1,4 +1,4 @@
-"""Reports of finished episodes to the observer of a training, and the counters that all training loops share."""
+"""Reports of ended episodes to the observer of a training, and counters that all training loops share."""
 
 from __future__ import annotations
 
@@ -28,22 +28,32 @@ def report_episode(observer: TrainingObserver, step: int, episode: Episode) -> N
 
 
 class EpisodeReports(Stateful):
-    """Reports and counts the episodes of a training loop; stops the training if too many of them diverge."""
+    """Reports and counts the episodes of a training loop, and stops the training if too many episodes diverge.
+
+    The limit is 10 diverged episodes in the first hundred, later one in ten.
+    """
 
     def __init__(self, episodes: int = 0) -> None:
-        """episodes: number of episodes that were reported before."""
+        """Start with `episodes` episodes that were reported before."""
         self.episodes = episodes
         """Number of reported episodes."""
         self.diverged = 0
         """Number of these in which the simulation diverged."""
 
     def report(self, observer: TrainingObserver, step: int, episode: Episode) -> None:
-        """Report an episode that ended at environment step `step`; raises SimulationFailed if too many diverged."""
+        """Report an episode that ended at environment step `step`; raises SimulationFailed if too many episodes diverged."""
         report_episode(observer, step, episode)
         self._count(episode.stop_reason, step)
 
     def report_ended(self, observer: TrainingObserver, step: int, ended: EndedEpisode, environments: int) -> None:
-        """Report an episode that ended in one of `environments` environments; raises SimulationFailed if too many diverged."""
+        """Report an episode that ended in a vector environment; raises SimulationFailed if too many episodes diverged.
+
+        Args:
+            observer: Observer of the training.
+            step: Environment steps so far.
+            ended: Summary of the episode.
+            environments: Number of environments, which is only passed on to the observer.
+        """
         figures = {item.name: getattr(ended, item.name) for item in fields(ended) if item.name != "place"}
         observer.on_episode(step, **figures, place=(ended.place, environments))
         self._count(ended.stop_reason, step)
@@ -68,10 +78,13 @@ class EpisodeReports(Stateful):
 
 
 class Progress:
-    """Base of a training loop: its counters of steps, episodes and time."""
+    """Base of a training loop: counters of steps, episodes and time."""
 
     def __init__(self, *, steps: int = 0) -> None:
-        """steps: environment steps that the whole training is to take."""
+        """Start at step 0.
+
+        steps: environment steps of the whole training.
+        """
         self.steps = steps
         self.step = 0
         """Environment steps so far, over all environments."""
@@ -82,15 +95,15 @@ class Progress:
 
     @property
     def episodes(self) -> int:
-        """Finished episodes so far."""
+        """Ended episodes so far."""
         return self.reports.episodes
 
     def counters(self) -> StateDict:
-        """Return the counters as a part of the training's state: steps so far, reports and elapsed time."""
+        """Return the state of the counters: steps so far, reports and elapsed time."""
         return {"step": self.step, "reports": self.reports.state_dict(), "seconds": self.stopwatch.state_dict()}
 
     def load_counters(self, state: StateDict) -> None:
-        """Restore what `counters` returned, and mark the resume as warm; a training that resumes exactly changes the mark."""
+        """Restore the value of `counters`, and set `resumed` to "warm"; a training that resumes exactly changes this."""
         self.step = int(state["step"])
         self.reports.load_state_dict(state["reports"])
         self.stopwatch.load_state_dict(state["seconds"])

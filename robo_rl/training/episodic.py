@@ -1,4 +1,4 @@
-"""Training from whole episodes: play some, learn from all of them, and forget them. A resume begins with new episodes."""
+"""Training from whole episodes: play several, learn from all of them, and discard them. A resume begins with new episodes."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Environment = gymnasium.Env[Any, Any]
 
 
 class EpisodeLearner(Stateful, Protocol):
-    """Learner that updates its policy with whole episodes that the policy has played."""
+    """Learner that updates its policy from whole episodes played with that policy."""
 
     @property
     def policy(self) -> Policy:
         """The policy being trained."""
 
     def standardise(self, episodes: Sequence[Episode]) -> None:
-        """Update the mean and deviation that standardise the input with the observations of new episodes."""
+        """Add the observations of new episodes to the mean and deviation by which the input is standardised."""
 
     def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
-        """Learn from recorded episodes, before the first episode of the training; returns metrics for the log."""
+        """Learn from recorded episodes before the training plays its first episode; return metrics for the log."""
 
     def learn(self, episodes: Sequence[Episode]) -> Metrics:
-        """Update the policy with the newest episodes; returns metrics for the log, with names under train/.
+        """Update the policy from all episodes since the last update; return metrics for the log, with names under train/.
 
-        episodes: all since the last update; those of a group, which begin in the same state, follow each other.
+        episodes: those of a group, which begin in the same state, are adjacent.
         """
 
 
@@ -44,38 +44,39 @@ class Player(Protocol):
     """Plays the episodes of a training."""
 
     def play(self, number: int) -> Episode:
-        """Play and return one episode; number: that of the episode in the training, from 0."""
+        """Play episode `number` of the training, counted from 0, and return it."""
 
 
 class EpisodicSettings(Protocol):
-    """Settings of a learner, as this training loop needs them."""
+    """Settings of a learner that EpisodicTraining can train."""
 
     @property
     def episodes(self) -> int:
-        """Episodes between two updates."""
+        """Episodes that are played between two updates."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> EpisodeLearner:
         """Return a fresh learner."""
 
     def player(self, environment: Environment, learner: Any, seed: int) -> Player:
-        """Return the player of the training episodes; learner: what `build` returned."""
+        """Return an object that plays the training episodes with `learner`, which `build` returned."""
 
 
 class Plays:
-    """Plays episodes with a policy. `group` episodes in a row have the same seed, and so begin in the same state."""
+    """Plays episodes with a policy. Each `group` of consecutive episodes has one seed, and so begins in the same state."""
 
     def __init__(self, environment: Environment, policy: Policy, seed: int, group: int) -> None:
         self.environment, self.policy, self.seed, self.group = environment, policy, seed, group
 
     def play(self, number: int) -> Episode:
-        """Play and return one episode; number: that of the episode, from 0."""
+        """Play episode `number` of the training, counted from 0, and return it."""
         return rollout(self.environment, self.policy, seed=episode_seed(self.seed, number // self.group))
 
 
 class EpisodicTraining(Progress):
-    """Training loop that plays `episodes` episodes, learns from them, and repeats this.
+    """Training loop that plays `config.episodes` episodes, updates the learner from them, and repeats this.
 
-    It ends when the steps that are left may be too few for as many episodes of full length.
+    The loop ends once fewer steps remain than `config.episodes` episodes of full length may take; the remaining steps are not
+    used.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class EpisodicTraining(Progress):
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Train from the present step on."""
+        """Train from the present step to the end."""
         time = self.stopwatch.time
         self.stopwatch.start()
         if not self.episodes and self._demonstrations:
@@ -126,7 +127,7 @@ class EpisodicTraining(Progress):
             observer.on_step(self.step, self)
 
     def state_dict(self) -> StateDict:
-        """Return the learner and the counters."""
+        """Return the state of the learner and the counters."""
         counters = self.counters() | {"lasting": lasting_state(self.environment)}
         return {"learner": self.learner.state_dict(), "training": counters}
 

@@ -1,7 +1,7 @@
-"""The training loops: act and learn step by step, or learn from recorded episodes alone.
+"""Off-policy training loops: act and learn step by step, or learn from recorded episodes only.
 
-Both are `Stateful`: restored in a fresh process they continue bit for bit, because every episode is determined by its seed and
-its actions, and every generator is part of the state.
+Both can be saved: restored in a fresh process they continue bit for bit, because the seed and the actions of an episode
+determine it, and every random generator is part of the state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from robo_rl.types import Episode, Metrics, StateDict, Transition, VectorTransit
 
 
 class StepLearner(Protocol):
-    """Takes in steps and learns from them."""
+    """Part of a training loop that receives steps and learns from them."""
 
     @property
     def policy(self) -> Policy:
@@ -37,13 +37,13 @@ class StepLearner(Protocol):
 
     @property
     def metrics(self) -> Metrics:
-        """Scalars that are reported at the end of each episode."""
+        """Scalars to report at the end of each episode."""
 
     def add(self, step: Transition | VectorTransition) -> None:
-        """Take in a step, or one of each environment."""
+        """Receive a step of one environment, or one step of each of N environments."""
 
     def update(self, step: int) -> Metrics:
-        """Learn after step `step`; return metrics, empty if none are due."""
+        """Learn after environment step `step`; return metrics for the log, empty if none are due."""
 
 
 Source_co = TypeVar("Source_co", bound=StepSource[Any], covariant=True)
@@ -51,7 +51,10 @@ StepLearner_co = TypeVar("StepLearner_co", bound=StepLearner, covariant=True)
 
 
 class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
-    """Takes steps from a source and gives them to a learner, until `steps` are taken or fewer are left than come at once."""
+    """Training loop that takes steps from a source and passes them to a learner.
+
+    The loop ends after `steps` steps, or once fewer remain than the source takes at once (`StepSource.stride`).
+    """
 
     def __init__(self, source: Source_co, step_learner: StepLearner_co, *, steps: int, stopwatch: Stopwatch) -> None:
         self.source, self.step_learner = source, step_learner
@@ -66,16 +69,16 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
 
     @property
     def step(self) -> int:
-        """Steps taken so far."""
+        """Environment steps so far."""
         return self.source.taken
 
     @property
     def replays(self) -> bool:
-        """True if the environment repeats itself with the same actions."""
+        """True if the same actions lead the environment through the same states."""
         return self.source.replays
 
     def run(self, observer: TrainingObserver) -> None:
-        """Train from the present step to the last."""
+        """Train from the present step to the last step."""
         time = self.stopwatch.time
         self.stopwatch.start()
         while self.step + self.source.stride <= self.steps:
@@ -92,7 +95,7 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
             time("log", partial(observer.on_step, reached, self))
 
     def prepare(self, observer: TrainingObserver) -> None:
-        """Hook before a step: does nothing unless a loop has to wait."""
+        """Do what must precede a step; does nothing here. A loop may wait for another process."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:
@@ -100,18 +103,18 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore a training and say in `resumed` whether it is exact."""
+        """Restore a training, and set `resumed`."""
 
 
 class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
-    """Off-policy training: one step, some updates from replay."""
+    """Off-policy training: one environment step, then updates from the replay memory, and so on."""
 
     def __init__(self, source: Source_co, step_learner: ReplayLearner, *, steps: int) -> None:
         super().__init__(source, step_learner, steps=steps, stopwatch=step_learner.stopwatch)
 
     @property
     def learner(self) -> Learner:
-        """The learner that is given the batches."""
+        """The learner that receives the batches."""
         return self.step_learner.learner
 
     @override
@@ -150,11 +153,24 @@ def online_training(  # noqa: PLR0913
     acts_at_once: bool = False,
     stopwatch: Stopwatch | None = None,
 ) -> OnlineTraining[EnvironmentSteps | VectorSteps]:
-    """Return a training whose steps are taken in an environment of this process, or in many at once.
+    """Return an off-policy training in one environment of this process, or in a vector environment.
 
-    supervisor: in the first of many. recorder: of the episodes of one. acts_at_once: the policy being trained acts from the
-    first step on, in place of random actions. Raises InvalidSetting if, of many, the policy has a memory or the training is
-    shorter than one step of all.
+    Args:
+        environment: An environment, or a vector environment.
+        learner: Learner that receives the batches; its policy acts.
+        sampling: Settings of the replay memory and batches.
+        steps: Environment steps of the whole training, over all environments.
+        seed: Seed of everything random.
+        demonstrations: Recorded episodes to learn from.
+        supervisor: May override actions, in a vector environment only those of environment 0.
+        rewards: Rewards of a model in place of the environment's.
+        recorder: Records the episodes; only for a single environment.
+        acts_at_once: True if the policy acts from the first step on, without random actions.
+        stopwatch: Clock of the training.
+
+    Raises:
+        InvalidSetting: For a vector environment, the policy has a memory, or the training is shorter than one step of all
+            environments.
     """
     clock, count = Stopwatch() if stopwatch is None else stopwatch, 1
     if isinstance(environment, VectorEnv):
@@ -183,7 +199,7 @@ def online_training(  # noqa: PLR0913
 
 
 class OfflineTraining(Stateful):
-    """Training from recorded episodes alone: `steps` updates, no environment; raises InvalidSetting without episodes."""
+    """Training from recorded episodes only: `steps` updates without an environment. Raises InvalidSetting without episodes."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Learn from recorded episodes first, then in the environment, with recorded and own steps mixed in every batch.
 
-One training with one count of steps: updates without an environment, then environment steps. Protocol: Luo et al. 2024, "D5RL"
-(arXiv:2408.08441), offline gradient steps followed by online ones with both phases logged alike.
+This is one training with one count of steps: first updates without an environment, then environment steps. Protocol: Luo et al.
+2024, "D5RL" (arXiv:2408.08441), which logs offline and online steps alike.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from robo_rl.types import Metrics, StateDict
 
 
 class OfflineThenOnline:
-    """Both phases in turn, of one learner.
+    """Training in two phases of the same learner: offline updates, then online steps.
 
-    The state of a run without a second phase is accepted too: the second phase follows it.
+    The state of a run without the second phase can be restored, too; the second phase then follows.
     """
 
     def __init__(self, offline: OfflineTraining, online: OnlineTraining[StepSource[Any]]) -> None:
-        """Both phases count with one stopwatch."""
+        """Combine the phases, which must share one stopwatch."""
         self.offline, self.online = offline, online
 
     @property
@@ -37,17 +37,17 @@ class OfflineThenOnline:
 
     @property
     def step(self) -> int:
-        """Updates of the first phase and environment steps of the second."""
+        """Updates of the first phase plus environment steps of the second."""
         return self.offline.step + self.online.step
 
     @property
     def resumed(self) -> str | None:
-        """State of the restored phase, "exact" or "warm"; None before."""
+        """Kind of resume of the restored phase, "exact" or "warm"; None without a resume."""
         return self.online.resumed or self.offline.resumed
 
     @property
     def stopwatch(self) -> Stopwatch:
-        """Shares out the time of both phases."""
+        """Clock of both phases."""
         return self.offline.stopwatch
 
     def run(self, observer: TrainingObserver) -> None:
@@ -56,7 +56,7 @@ class OfflineThenOnline:
         self.online.run(_Whole(observer, self, self.offline.steps))
 
     def state_dict(self) -> StateDict:
-        """Return the learner and the data once, and the progress of each phase."""
+        """Return the state of the learner and data once, and the progress of each phase."""
         state = self.offline.state_dict()
         if self.online.step == 0:
             return state
@@ -64,14 +64,14 @@ class OfflineThenOnline:
         return state | {"online": online}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore a training, also that of an OfflineTraining alone."""
+        """Restore a training; the state may be that of an OfflineTraining."""
         self.offline.load_state_dict(state)
         if "online" in state:
             self.online.load_state_dict(state["online"] | {"learner": state["learner"]})
 
 
 class _Whole:
-    """Reports one phase's progress to an observer as that of the whole training."""
+    """Observer of one phase that reports its progress as that of the whole training."""
 
     def __init__(self, observer: TrainingObserver, training: OfflineThenOnline, before: int) -> None:
         self._observer, self._training, self._before = observer, training, before

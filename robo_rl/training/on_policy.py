@@ -1,7 +1,7 @@
-"""The on-policy training loop: act in several environments at once, learn from the rollout, discard it.
+"""On-policy training loop: act in several environments at once, learn from the rollout, discard it.
 
-Resuming is exact if the environments can save their state, else warm: then every environment begins a new episode, and a
-rollout under way is dropped. With rewards that do not repeat themselves it is warm, too, though nothing is cut.
+A resume is exact if the environments can save their state. Otherwise it is warm: every environment begins a new episode, and an
+unfinished rollout is dropped. With rewards that may differ the next time the resume is warm, too, but nothing is dropped.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ from robo_rl.types import Array, Episode, Labels, Metrics, StateDict, StepReward
 
 @dataclass(frozen=True)
 class VectorStep:
-    """One step of N environments; after the end of an episode `observations` already has the first of the next one."""
+    """One step of N environments as an on-policy learner gets it."""
 
     observations: Mapping[str, Array]
-    """name -> (N, ...)"""
+    """name -> (N, ...) observations after the step; for an episode that ended, the first observation of the next episode"""
     rewards: npt.NDArray[Any] | None
-    """(N,); None if those of a model come when the rollout is full"""
+    """(N,); None if the rewards come from a model once the rollout is full"""
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     final_observations: Mapping[str, Array]
-    """name -> (K, ...): the last ones of the K episodes that were cut, in the order of the environments; empty for none"""
+    """name -> (K, ...): the last observations of the K episodes that were cut, in the order of the environments; empty if K is
+    0"""
     costs: npt.NDArray[np.float64] | None = None
-    """(N, C) constraint costs in the order of `cost_names`, if the environments have them."""
+    """(N, C) constraint costs in the order of `cost_names`; None if there are none."""
 
 
 class OnPolicyLearner(Stateful, Protocol):
-    """Acts in all environments, stores the rollout, and learns from that alone."""
+    """Learner that acts in all environments, stores the rollout, and learns only from that rollout."""
 
     @property
     def policy(self) -> Policy:
@@ -55,56 +56,64 @@ class OnPolicyLearner(Stateful, Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """True once the rollout is full."""
+        """True once the rollout has its full length."""
 
     def begin(self, observations: Mapping[str, Array]) -> None:
-        """All environments begin an episode; an unfinished rollout is forgotten."""
+        """Begin an episode in every environment with these first observations, name -> (N, ...).
+
+        An unfinished rollout is discarded.
+        """
 
     def act(self) -> Array:
-        """Return actions (N, ...) for the newest observations."""
+        """Return actions (N, A) or (N,) for the newest observations."""
 
     def observe(self, step: VectorStep) -> None:
-        """Store the outcome of the actions."""
+        """Store the outcome of the newest actions."""
 
     def reward(self, rewards: StepRewards) -> None:
-        """Take in the rewards of the T N steps of a rollout that came without, step after step."""
+        """Store the rewards of a rollout whose steps came without rewards: T N labels, ordered by step, then by environment."""
 
     def update(self) -> Metrics:
-        """Learn from the rollout, full or not, and begin the next one."""
+        """Learn from the rollout, which may be shorter than its full length, and begin the next one.
+
+        Return metrics for the log.
+        """
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """Scaling of what an on-policy learner learns from: the group `normalize` of settings."""
+    """Normalisation of observations and rewards in an on-policy learner: the group `normalize` of settings."""
 
     observations: bool = True
-    """Scale observations by running moments. Off in Stable-Baselines3; its settings tuned for MuJoCo have it on."""
+    """True to scale observations by running mean and deviation. Off in Stable-Baselines3; its settings tuned for MuJoCo have it
+    on."""
     rewards: bool = True
-    """Divide rewards by the running deviation of the return. Off in Stable-Baselines3; as above."""
+    """True to divide rewards by the running deviation of the discounted return. Off in Stable-Baselines3; its settings tuned
+    for MuJoCo have it on."""
 
 
 class OnPolicyConfig(ABC):
-    """Settings of an on-policy learner; brings its training loop (SelfTrainedConfig)."""
+    """Settings of an on-policy learner, which bring the training loop (SelfTrainedConfig)."""
 
     num_envs: int
-    """Environments that step together."""
+    """Number of environments that step together."""
     steps_per_env: int
     """Steps of each environment between two updates."""
     discount: float
-    """Weight of a reward one step later."""
+    """Discount per step, 0 to 1."""
     gae_lambda: float
-    """Weight of the advantage estimate that looks one step further."""
+    """Lambda of generalised advantage estimation, 0 to 1."""
     normalize: Normalization
-    """Scaling of what is learnt from."""
+    """Normalisation of observations and rewards."""
 
     @property
     def rollout_size(self) -> int:
-        """Transitions between two updates."""
+        """Transitions between two updates: num_envs * steps_per_env."""
         return self.num_envs * self.steps_per_env
 
     @abstractmethod
     def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> OnPolicyLearner:
-        """Return a fresh learner for a training of `steps` environment steps; 0 if that is not known."""
+        """Return a fresh learner for a training of `steps` environment steps; 0 if that number is unknown."""
 
     def training(
         self,
@@ -115,7 +124,10 @@ class OnPolicyConfig(ABC):
         demonstrations: Sequence[Episode] = (),
         reward: OnlineRewards | None = None,
     ) -> OnPolicyTraining:
-        """Return a training at step 0; raises InvalidSetting if there is data of another policy, which is of no use."""
+        """Return a training at step 0.
+
+        Raises InvalidSetting if there are demonstrations, which on-policy learners cannot use.
+        """
         if demonstrations:
             raise InvalidSetting(
                 "An on-policy learner learns from its own actions alone.",
@@ -139,10 +151,10 @@ class OnPolicyConfig(ABC):
 
 
 class OnPolicyTraining(Progress, Stateful):
-    """On-policy training in this process; never takes more than `steps`, counted over all environments.
+    """On-policy training in this process; takes at most `steps` environment steps, summed over all environments.
 
-    The last rollout has the remaining steps; fewer steps than there are environments are left over.
-    With `rewards` of a model the learner never sees those of the environments, which are only reported.
+    The last rollout has the remaining steps; a remainder smaller than the number of environments is not used. With `rewards` of
+    a model the learner never sees the environments' own rewards, which are only reported.
     """
 
     def __init__(
@@ -219,7 +231,7 @@ class OnPolicyTraining(Progress, Stateful):
         return state if self._rollout is None else state | {"rewards": self._rollout.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore a training; `resumed` is "exact" if its environments continue as they were."""
+        """Restore a training; `resumed` is "exact" if its environments continue their episodes."""
         training = state["training"]
         self.learner.load_state_dict(state["learner"])
         self._playing.load_state_dict(state["environments"])
@@ -232,7 +244,7 @@ class OnPolicyTraining(Progress, Stateful):
 
 
 class UnrewardedRollout(Stateful):
-    """Steps of a rollout whose rewards come from a model, as soon as enough of them wait."""
+    """Rewards of a model for the steps of the running rollout; steps are scored once enough of them wait."""
 
     def __init__(self, rewards: DelayedRewards, instruction: str | None) -> None:
         self._rewards, self._instruction = rewards, instruction
@@ -240,7 +252,7 @@ class UnrewardedRollout(Stateful):
 
     @property
     def repeats_itself(self) -> bool:
-        """True if the same steps would get the same rewards again."""
+        """True if the same steps always get the same rewards."""
         return self._rewards.repeats_itself
 
     @property
@@ -249,14 +261,14 @@ class UnrewardedRollout(Stateful):
         return self._rewards.metrics
 
     def restart(self, observations: Mapping[str, Array], infos: Mapping[str, Any], count: int) -> None:
-        """All environments begin an episode; an unfinished rollout is forgotten."""
+        """Begin an episode in each of `count` environments; an unfinished rollout is discarded."""
         self._rewards.restart()
         self._scored = []
         for index in range(count):
             self._begin(index, observations, infos)
 
     def add(self, steps: VectorTransition) -> None:
-        """Show the model a step of all environments."""
+        """Pass a step of all environments to the reward model."""
         self._rewards.add_all(
             steps.next_observations,
             actions=steps.actions,
@@ -270,7 +282,7 @@ class UnrewardedRollout(Stateful):
             self._scored.append(self._rewards.score())
 
     def rewards(self) -> StepRewards:
-        """Return the rewards of the T N steps of the rollout, step after step; the next one begins."""
+        """Return the rewards of the T N steps of the rollout, ordered by step, then environment; begin the next rollout."""
         parts, self._scored = [*self._scored, self._rewards.score()], []
         return _join(parts)
 
@@ -286,7 +298,7 @@ class UnrewardedRollout(Stateful):
         return {"scored": arrays, "waiting": self._rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the state returned by `state_dict`; `restart` forgets the rollout if the environments begin new episodes."""
+        """Restore the state returned by `state_dict`; if the environments begin new episodes, call `restart` afterwards."""
         scored = state["scored"]
         self._scored = [StepRewards(Labels(scored["values"], scored["valid"]), scored["ends"])]
         self._rewards.load_state_dict(state["waiting"])

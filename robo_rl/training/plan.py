@@ -1,4 +1,4 @@
-"""Parts of one training, built once; `training` composes them."""
+"""Plan of a training: its parts, from which `TrainingPlan.training` builds the training."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from robo_rl.types import Episode, StateDict
 
 Environment = gymnasium.Env[Any, Any]
 Accompany = Callable[[Environment], tuple[Environment, TrainingSupervisor]]
-"""Returns the supervised environment, and the person."""
+"""Function that puts an environment under supervision: returns the supervised environment, and the supervisor."""
 
 
 @dataclass(frozen=True)
 class OnlinePhase:
-    """Environment steps after the updates of a learner from recorded episodes."""
+    """Settings of the online phase that follows the updates from recorded episodes."""
 
     steps: int = 0
-    """0 for none."""
+    """Environment steps of the phase; 0 for no online phase."""
     offline_fraction: float = 0.5
-    """Share of every batch that stays recorded."""
+    """Share of each batch that comes from recorded episodes, 0 to 1."""
     replay_capacity: int = 1_000_000
-    """Rows of the memory of its own steps."""
+    """Rows of the replay memory of own steps."""
 
     def sampling(self, sampling: Sampling) -> Sampling:
-        """Return the sampling of this phase."""
+        """Return the sampling settings of this phase."""
         return replace(
             sampling,
             learning_starts=1,
@@ -55,18 +55,18 @@ class OnlinePhase:
 
 @dataclass(frozen=True)
 class Initial:
-    """State that another run has learnt."""
+    """Learned state of another run, with which a training begins."""
 
     name: str
-    """The run."""
+    """Name of the run."""
     state: StateDict
     """State of its learner."""
     reading: EnvironmentSpec
-    """Observations and actions of its policy."""
+    """Spec of its policy: the observations that it reads, and its actions."""
 
 
 class Acting(NamedTuple):
-    """Acting parts of a training."""
+    """Parts of a training that act: environment, learner whose policy acts, and supervisor."""
 
     environment: Environment
     learner: Learner
@@ -75,44 +75,51 @@ class Acting(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Training that has not started. Environments are made at their first use."""
+    """Description of a training that has not started. Environments are made when they are first needed."""
 
     config: Any
     """Settings of the learner (robo_rl.protocols.learners)."""
     loop: Loop
-    """Chosen by `robo_rl.training.compatibility.require_loop`."""
+    """Training loop that `robo_rl.training.compatibility.require_loop` chose."""
     spec: EnvironmentSpec
-    """Spec of the environments, including the entries drawn for the reward alone."""
+    """Spec of the environments, including the entries that only the reward reads."""
     environments: VectorFactory
+    """Factory of the environments."""
     steps: int
-    """Environment steps; updates if there is no environment."""
+    """Environment steps of the training, or updates if there is no environment."""
     seed: int
+    """Seed of everything random."""
     reward: OnlineRewards | None = None
-    """None for the environment's own."""
+    """Reward model; None for the environment's own reward."""
     demonstrations: Sequence[Episode] = ()
+    """Recorded episodes to learn from."""
     online: OnlinePhase = OnlinePhase()
+    """Online phase after recorded episodes."""
     person: Accompany | None = None
+    """Puts the environment under the supervision of a person; None without a person."""
     initial: Initial | None = None
-    """State that the learner begins with; None for a fresh one."""
+    """Learned state with which the learner begins; None for a fresh learner."""
     recorder: EpisodeRecorder | None = None
-    """Records training episodes; None for none."""
+    """Records training episodes; None to record none."""
     reads: Sequence[str] = ()
-    """Observation entries that the learner reads, those of its initial run; empty for all."""
+    """Names of the observation entries that the learner reads, those of its initial run; empty for all."""
     acts_at_once: bool = False
-    """The learner's policy acts from the first step on, in place of random actions."""
+    """True if the policy acts from the first step on, without random actions."""
     count: int = 1
-    """Environments that an off-policy learner acts in at once (ONLINE_IN_MANY)."""
+    """Number of environments in which an off-policy learner acts at once (ONLINE_IN_MANY)."""
 
     @property
     def visible(self) -> EnvironmentSpec:
-        """Observations of the environments that a policy reads."""
+        """Spec with the entries that the policy reads."""
         spec = self.spec if self.reward is None else self.reward.visible(self.spec)
         return spec.restricted(self.reads) if self.reads else spec
 
     def learner(self) -> Learner:
-        """Return a fresh learner, or one that begins with `initial`.
+        """Return a fresh learner, or one with the state of `initial`.
 
-        Raises SpecMismatch if that policy cannot act here, InvalidSetting if its learner is another.
+        Raises:
+            SpecMismatch: The policy of `initial` cannot act in the environment.
+            InvalidSetting: The learner of `initial` is another one than the recipe's.
         """
         learner: Learner = self.config.build(self.visible, self.seed)
         if (initial := self.initial) is None:
@@ -136,7 +143,7 @@ class TrainingPlan:
         return Acting(environment, learner, None) if self.person is None else _accompany(self.person, environment, learner)
 
     def training(self) -> Training:
-        """Return the training at step 0, ready to run or to be restored, of a loop in this process."""
+        """Return the training at step 0, ready to run or to be restored, for a loop that runs in this process."""
         if self.loop.is_learners:
             model: dict[str, Any] = {} if self.reward is None else {"reward": self.reward}
             episodes = [stacked_episode(self.spec, each) for each in self.demonstrations]  # it keeps them in its own memory
@@ -189,7 +196,7 @@ class TrainingPlan:
         )
 
     def _many(self) -> tuple[Environments, TrainingSupervisor | None]:
-        """Return many environments, and the supervisor, if any, of the first; they are then stepped one after the other."""
+        """Return a vector environment, and the supervisor of its first environment, if any; with one, they step one by one."""
         if self.person is None:
             return make_vector(self.environments, self.count)[0], None
         first, person = self.person(self.environments())

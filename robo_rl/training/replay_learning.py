@@ -1,10 +1,10 @@
-"""Learn from replay: memories that are filled step by step, and a learner that is given their batches."""
+"""Learning from replay: memories that are filled step by step, and a learner that gets batches from them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
@@ -15,7 +15,7 @@ from robo_rl.protocols.rewards import DelayedRewards
 from robo_rl.protocols.sampling import Sampler, Sampling, StepMemory
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.imagined import IMAGINED, remember_imagined
-from robo_rl.replay.mixing import BothMemories, CorrectedReplay, SymmetricReplay
+from robo_rl.replay.mixing import BothMemories, CorrectedReplay, SymmetricReplay, WithImagined
 from robo_rl.replay.recorded import RecordedReplay, ReplayableEpisodes
 from robo_rl.replay.storage import storage_in
 from robo_rl.spec.environment import EnvironmentSpec
@@ -32,17 +32,23 @@ from robo_rl.types import (
     info_of,
 )
 
+if TYPE_CHECKING:
+    from robo_rl.worlds.branches import Branches
+
 
 class ReplayLearner(Stateful):
-    """A learner and the memories of its batches.
+    """A learner with its replay memories; receives steps, and updates the learner from batches.
 
-    Demonstrations go into a second memory that fills `sampling.offline_fraction` of each batch, or into the same replay if
-    that fraction is 0; with 1, own steps are not learnt from, which makes sense only with `sampling.keeps_corrections`.
-    Those of a dataset stay on disk (ReplayableEpisodes); checkpoints then do not repeat them.
+    Demonstrations are stored in a second memory that provides `sampling.offline_fraction` of each batch, or in the same memory
+    as own steps if that fraction is 0. With a fraction of 1 own steps are not learned from, which is useful only with
+    `sampling.keeps_corrections`. Demonstrations of a dataset stay on disk (ReplayableEpisodes); checkpoints do not repeat them.
 
-    With `rewards` of a model the learner never sees those of the environment, which are only reported. Entries that the
-    environment draws for them beyond the policy's spec are not kept in the replay. Learned rewards are recomputed for each
-    batch (`robo_rl.protocols.rewards.Relabelling`).
+    With `rewards` of a model the learner never sees the environment's own rewards, which are only reported. Observation entries
+    that only the model reads are not stored. Rewards that change while they are learned are recomputed for each batch
+    (`robo_rl.protocols.rewards.Relabelling`).
+
+    With `sampling.worlds` a world is learned from the memories, and a share of each batch is imagined in it
+    (`robo_rl.worlds.branches.Branches`); imagined steps have a memory of their own.
     """
 
     def __init__(
@@ -57,7 +63,18 @@ class ReplayLearner(Stateful):
         rewards: DelayedRewards | None = None,
         environments: int = 1,
     ) -> None:
-        """is_corrected: a person may take over, whose steps are kept as `sampling` says. environments: sources of steps."""
+        """Allocate the memories and store the demonstrations.
+
+        Args:
+            learner: Learner that gets the batches.
+            sampling: Settings of the memories and batches.
+            seed: Seed of the sampling.
+            stopwatch: Clock of the training.
+            demonstrations: Recorded episodes.
+            is_corrected: True if a person may take over; `sampling` says whether the person's steps are kept as demonstrations.
+            rewards: Rewards of a model; None for the environment's own.
+            environments: Number of environments whose steps are added.
+        """
         self.learner, self.sampling, self.stopwatch = learner, sampling, stopwatch
         self.has_learnt = False
         """True once the learner was given a batch."""
@@ -82,6 +99,12 @@ class ReplayLearner(Stateful):
                 self.replay.add_episode(episode, number % environments)
         self.waiting = None if rewards is None else WaitingSteps(self.memory, rewards)
         self.relabelling = relabelling(rewards, sampling)
+        self.branches: Branches | None = None
+        if sampling.worlds.share > 0:
+            from robo_rl.worlds.branches import Branches  # imports torch, which listing commands do not need
+
+            self.branches = Branches(learner.policy, sampling, seed + 4)
+            self.sampler = WithImagined(self.sampler, self.branches.memory, sampling.worlds.share)
 
     @property
     def policy(self) -> Policy:
@@ -90,7 +113,7 @@ class ReplayLearner(Stateful):
 
     @property
     def metrics(self) -> Metrics:
-        """Scalars of the rewards of a model."""
+        """Scalars of the reward model; empty without one."""
         return {} if self.waiting is None else self.waiting.rewards.metrics
 
     @property
@@ -99,7 +122,7 @@ class ReplayLearner(Stateful):
         return self.waiting is not None
 
     def begin(self, episode: EpisodeUnderWay) -> None:
-        """An episode begins; one under way ends at its last step."""
+        """Begin an episode; a running episode is first cut at its last step."""
         if self.waiting is None:
             self.memory.begin(episode.observation)
             return
@@ -108,7 +131,7 @@ class ReplayLearner(Stateful):
         self.waiting.begin(episode.observation, episode.instruction)
 
     def begin_all(self, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
-        """An episode begins in each of N environments; those under way end at their last steps."""
+        """Begin an episode in each of N environments; running episodes are first cut at their last steps."""
         if self.waiting is not None:
             self.waiting.rewards.restart()
         for place in range(len(next(iter(observations.values())))):
@@ -123,12 +146,15 @@ class ReplayLearner(Stateful):
             self.waiting.begin(first, told or self.policy.environment_spec.instruction, place)
 
     def break_off(self) -> None:
-        """The episodes under way are not continued after a resume."""
+        """Cut all running episodes, because they are not continued after a resume."""
         for place in range(self.replay.environments):
             self.memory.cut(place)
 
     def add(self, step: Transition | VectorTransition) -> None:
-        """Remember a step, or one of each environment; a diverged one teaches nothing and ends its episode."""
+        """Store a step of one environment, or one of each of N environments.
+
+        A diverged step is not stored; its episode is cut.
+        """
         if isinstance(step, VectorTransition):
             self._add_all(step)
             return
@@ -144,7 +170,7 @@ class ReplayLearner(Stateful):
             self._observing.observe(step)
 
     def _add_all(self, steps: VectorTransition) -> None:
-        """Remember a step of each of N environments, and begin the episodes that follow."""
+        """Store a step of each of N environments, and begin the next episodes."""
         if self.waiting is None:
             self.memory.add_all(steps)
             return
@@ -157,11 +183,14 @@ class ReplayLearner(Stateful):
             self._begin_at(place, steps.following, steps.infos)
 
     def update(self, step: int) -> Metrics:
-        """Learn after a step from one batch; return metrics, empty until learning starts, and if no update is due."""
+        """Update the learner from one batch after environment step `step`; return metrics, empty if no update is due."""
         sampling = self.sampling
         if not sampling.is_due(step) or not len(self.replay):
             return {}
         self.has_learnt = True
+        if self.branches is not None:
+            real = [memory for memory in (self.replay, self.offline) if isinstance(memory, ReplayBuffer | RecordedReplay)]
+            self.stopwatch.time("imagine", partial(self.branches.renew, step, real))
         rows = sampling.batch_size * sampling.updates_per_step
         batch = self.sampler.sample(rows, sampling.n_step, sampling.discount)
         if self.relabelling is None:
@@ -171,9 +200,10 @@ class ReplayLearner(Stateful):
         return found | self._counted(step, self.learner.update(time("score", partial(self.relabelling.relabel, batch))))
 
     def _counted(self, step: int, metrics: Metrics) -> Metrics:
-        """Add the gradient steps so far and the steps in the memory to the learner's metrics, if there are any."""
+        """Add the number of updates and the size of the memory to the learner's metrics, unless they are empty."""
         updates = float(self.sampling.updates(step))
-        return metrics and {**metrics, "train/updates": updates, "replay/size": float(len(self.replay))}
+        imagined = {} if self.branches is None else self.branches.metrics
+        return metrics and {**metrics, "train/updates": updates, "replay/size": float(len(self.replay)), **imagined}
 
     @override
     def state_dict(self) -> StateDict:
@@ -181,6 +211,7 @@ class ReplayLearner(Stateful):
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
             "offline": {} if self.offline is None else self.offline.state_dict(),
+            **({} if self.branches is None else {"branches": self.branches.state_dict()}),
         }
 
     @override
@@ -189,13 +220,15 @@ class ReplayLearner(Stateful):
         self.replay.load_state_dict(state["replay"])
         if self.offline is not None:
             self.offline.load_state_dict(state["offline"])
+        if self.branches is not None:
+            self.branches.load_state_dict(state["branches"])
 
     def waiting_state(self) -> StateDict:
-        """Return the steps of the running episode that wait for a reward."""
+        """Return the state of the steps that wait for a reward."""
         return {} if self.waiting is None else self.waiting.state_dict()
 
     def load_waiting_state(self, state: StateDict, episode: EpisodeUnderWay | None) -> bool:
-        """Restore the waiting steps; return False if their rewards may differ this time."""
+        """Restore the steps that wait for a reward; return False if their rewards may differ from an uninterrupted training."""
         if self.waiting is None:
             return True
         self.waiting.load_state_dict(state, episode)
@@ -203,7 +236,7 @@ class ReplayLearner(Stateful):
 
 
 def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:
-    """Return a replay of recorded episodes: on disk if they lie there, else in RAM."""
+    """Return a replay memory of recorded episodes: mapped from disk if they are stored as rows there, else in RAM."""
     if isinstance(episodes, ReplayableEpisodes):
         return episodes.replay(seed, sampling.extras, spec)
     require_room(episodes, sampling.capacity)
@@ -211,7 +244,10 @@ def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling
 
 
 def require_room(episodes: Sequence[Episode], capacity: int, parts: int = 1) -> None:
-    """Raise InvalidSetting if episodes have more rows than a memory, to whose equal parts they go in turn."""
+    """Raise InvalidSetting if the episodes do not fit into a memory of `capacity` rows.
+
+    parts: number of equal parts of the memory; the episodes are distributed over them in turn.
+    """
     rows = [0] * parts
     for number, episode in enumerate(episodes):
         rows[number % parts] += len(episode) + 1

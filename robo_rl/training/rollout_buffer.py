@@ -1,6 +1,6 @@
-"""Memory of an on-policy learner: one rollout of T steps of N environments, overwritten by the next.
+"""Memory of an on-policy learner: one rollout of T steps of N environments, overwritten by the next rollout.
 
-D numbers of an observation's vectors. Observations and rewards are scaled by running moments as they are stored.
+D is the number of elements of an observation without pictures. Observations and rewards are normalised as they are stored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from robo_rl.types import Array, StateDict, StepRewards
 
 Floats = npt.NDArray[np.float32]
 Value = Callable[[Floats, Mapping[str, Array]], Floats]
-"""Returns V (K,) of scaled vectors (K, D) and the observations that they are of."""
+"""Function that returns V (K,) for K observations: normalised vectors (K, D), and the observations themselves."""
 
 
 class RolloutBuffer(Stateful):
-    """Arrays (T, N, ...) allocated once; observations have one more step, for the newest one."""
+    """Arrays (T, N, ...) of one rollout, allocated once; arrays of observations have T + 1 steps."""
 
     def __init__(
         self, config: OnPolicyConfig, vectors: ObservationSpec, pictures: Sequence[ArraySpec], action: ActionSpec
@@ -61,22 +61,32 @@ class RolloutBuffer(Stateful):
         return self.length == len(self.rewards)
 
     def begin(self, observations: Mapping[str, Array]) -> None:
-        """Begin an episode in each environment and forget an unfinished rollout; raises NonFiniteUpdate."""
+        """Begin an episode in each environment, and discard an unfinished rollout; raises NonFiniteUpdate."""
         vectors = self._finite("observations", observations)
         self.observations.merge(vectors)
         self._begin(vectors, observations, are_new=True)
 
     def add(self, step: VectorStep, value: Value) -> None:
-        """Store the outcome of the actions at `length`; raises NonFiniteUpdate, changing nothing, if that is not finite."""
+        """Store the outcome of the actions `actions[length]`, and increase `length` by 1.
+
+        Args:
+            step: Outcome of one step of all environments.
+            value: Returns V of observations, for episodes that were cut.
+
+        Raises:
+            NonFiniteUpdate: An observation or reward is not finite; nothing has been stored.
+        """
         vectors = self._finite_step(step)
         self.observations.merge(vectors)
         self._add(step, vectors, value)
 
     def add_rollout(self, rollout: CollectedRollout, value: Value) -> None:
-        """Store a whole rollout collected elsewhere with the present policy; raises NonFiniteUpdate as `add` does.
+        """Store a whole rollout that other processes collected with the present policy.
 
-        All of it is scaled by the moments from before, with which the collectors acted, and is merged into them afterwards,
-        because collectors do not know each other's observations.
+        Raises NonFiniteUpdate as `add` does.
+
+        All of it is normalised by the moments with which the collectors acted, and added to the moments afterwards, because
+        collectors do not know each other's observations.
         """
         steps = [*rollout.steps()]
         first = {name: values[0] for name, values in rollout.observations.items()}
@@ -89,7 +99,7 @@ class RolloutBuffer(Stateful):
             self.observations.merge(observed)
 
     def reward(self, rewards: StepRewards) -> None:
-        """Store the rewards of the T N steps of a rollout that came without them, step after step."""
+        """Store the rewards of a rollout whose steps came without rewards: T N labels, ordered by step, then by environment."""
         labels, count = rewards.labels, len(self.returns)
         paid = np.where(labels.valid, labels.values, np.float32(0)).reshape(-1, count)
         ends, taken = rewards.ends.reshape(-1, count), slice(len(paid))
@@ -100,7 +110,7 @@ class RolloutBuffer(Stateful):
         self.valid[taken] = labels.valid.reshape(-1, count)
 
     def scaled(self, observations: Mapping[str, Array]) -> Floats:
-        """Return the scaled vectors (K, D) of observations."""
+        """Return the normalised vectors (K, D) of K observations."""
         return self.observations.scaled(self._spec.stack(observations))
 
     @property
@@ -109,14 +119,21 @@ class RolloutBuffer(Stateful):
         return 1.0 / float(self._scale.scaled(np.ones((1, 1)))[0, 0])
 
     def scaled_rewards(self, rewards: Array, ended: Array) -> Floats:
-        """Return rewards (N,) over the deviation of the discounted return so far, which is near 1 then; signs are kept."""
+        """Return rewards (N,) divided by the running deviation of the discounted return; no mean is subtracted.
+
+        The rewards are first added to the returns from which the deviation is computed.
+
+        Args:
+            rewards: (N,) rewards of one step.
+            ended: (N,) True if the episode ended with the step.
+        """
         np.add(self.returns * self._discount, rewards, out=self.returns)
         self._scale.merge(self.returns[:, None])
         self.returns[ended] = 0.0
         return self._scale.scaled(rewards[:, None])[:, 0]
 
     def advantages(self, values: Floats) -> Floats:
-        """Return A (T, N), generalised advantage estimates, given the values (T+1, N) of all observations."""
+        """Return generalised advantage estimates (T, N), given the values (T+1, N) of all observations."""
         taken = slice(len(values) - 1)
         return generalized_advantages(
             self.rewards[taken],
@@ -129,7 +146,7 @@ class RolloutBuffer(Stateful):
         )
 
     def newest(self) -> tuple[Floats, dict[str, Array]]:
-        """Return vectors (N, D) and pictures (N, ...) of the newest observations."""
+        """Return the normalised vectors (N, D) and the pictures, name -> (N, ...), of the newest observations."""
         return self.vectors[self.length], {name: frames[self.length] for name, frames in self.pictures.items()}
 
     def restart(self) -> None:
@@ -161,7 +178,7 @@ class RolloutBuffer(Stateful):
             frames[number] = observations[name]
 
     def _finite(self, name: str, observations: Mapping[str, Array]) -> Floats:
-        """Return vectors (N, D), not yet scaled."""
+        """Return the vectors (N, D), not normalised; raises NonFiniteUpdate if they are not finite."""
         vectors = self._spec.stack(observations)
         require_finite_data({name: vectors}, self.rollouts, "rollout")
         return vectors
@@ -193,31 +210,31 @@ class RolloutBuffer(Stateful):
 
 
 class RolloutLearner(ABC):
-    """An on-policy learner that keeps its rollouts in a RolloutBuffer; acting and learning are left to it."""
+    """Base of on-policy learners that keep their rollouts in a RolloutBuffer; subclasses implement acting and learning."""
 
     buffer: RolloutBuffer
 
     @abstractmethod
     def values(self, vectors: Floats, pictures: Mapping[str, Array]) -> Floats:
-        """Return V (K,) for scaled vectors (K, D) and pictures."""
+        """Return V (K,) for normalised vectors (K, D) and pictures, name -> (K, ...)."""
 
     @property
     def is_ready(self) -> bool:
-        """True once the rollout is full."""
+        """True once the rollout has its full length."""
         return self.buffer.is_full
 
     def begin(self, observations: Mapping[str, Array]) -> None:
-        """Begin an episode in each environment and forget an unfinished rollout; raises NonFiniteUpdate."""
+        """Begin an episode in each environment, and discard an unfinished rollout; raises NonFiniteUpdate."""
         self.buffer.begin(observations)
 
     def observe(self, step: VectorStep) -> None:
-        """Store the outcome of the actions; raises NonFiniteUpdate, changing nothing, if that is not finite."""
+        """Store the outcome of the newest actions; raises NonFiniteUpdate, without a change, if it is not finite."""
         self.buffer.add(step, self.values)
 
     def add_rollout(self, rollout: CollectedRollout) -> None:
-        """Store a whole rollout of others, who acted with the policy as it is now; raises NonFiniteUpdate."""
+        """Store a whole rollout that other processes collected with the present policy; raises NonFiniteUpdate."""
         self.buffer.add_rollout(rollout, self.values)
 
     def reward(self, rewards: StepRewards) -> None:
-        """Store the rewards of the T N steps of a rollout that came without them, step after step."""
+        """Store the rewards of a rollout whose steps came without rewards: T N labels, ordered by step, then by environment."""
         self.buffer.reward(rewards)

@@ -1,4 +1,4 @@
-"""Sources of the steps that an off-policy training learns from, and the steps of an environment in this process."""
+"""Sources of the steps that an off-policy training learns from; here, an environment in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from robo_rl.types import Array, Metrics, StateDict, Transition, VectorTransitio
 
 
 def batched(policy: Policy) -> BatchedPolicy:
-    """Return a policy that can act in many environments at once; raises InvalidSetting if it cannot."""
+    """Return the policy if it can act in many environments at once; raises InvalidSetting otherwise."""
     if isinstance(policy, BatchedPolicy) and not hasattr(policy, "replan"):
         return policy
     raise InvalidSetting(
@@ -35,26 +35,26 @@ def batched(policy: Policy) -> BatchedPolicy:
 
 
 def episode_seed(seed: int, index: int) -> int:
-    """Return the reset seed of training episode `index`, in [2^30, 2^31): apart from every evaluation seed."""
+    """Return the reset seed of training episode `index`, in [2^30, 2^31): no evaluation has seeds of this range."""
     word = int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
     return (word & (2**30 - 1)) | 2**30
 
 
 class StepSink(Protocol):
-    """Is told of the episodes of a source."""
+    """Receives the starts of the episodes of a source."""
 
     def begin(self, episode: EpisodeUnderWay) -> None:
-        """An episode begins; one under way ends at its last step."""
+        """Begin an episode; a running episode is first cut at its last step."""
 
     def break_off(self) -> None:
-        """The episode under way is not continued after a resume."""
+        """Cut the running episode, because it is not continued after a resume."""
 
 
 Sink_contra = TypeVar("Sink_contra", contravariant=True)
 
 
 class StepSource(Protocol[Sink_contra]):
-    """Source of the steps."""
+    """Source of steps for a training loop."""
 
     @property
     def taken(self) -> int:
@@ -62,38 +62,38 @@ class StepSource(Protocol[Sink_contra]):
 
     @property
     def episode(self) -> EpisodeUnderWay | None:
-        """The episode under way; None between two, or if its steps are not kept."""
+        """Running episode; None between two episodes, or if its steps are not kept."""
 
     @property
     def replays(self) -> bool:
-        """True if the environment repeats itself with the same actions."""
+        """True if the same actions lead the environment through the same states."""
 
     @property
     def metrics(self) -> Metrics:
-        """Scalars that are reported with each update."""
+        """Scalars to report with each update."""
 
     @property
     def stride(self) -> int:
-        """Steps that are taken at once, one of each environment."""
+        """Number of steps per call of `step`: one for each environment."""
 
     def step(self, sink: Sink_contra) -> Transition | VectorTransition:
-        """Return the next step, of each environment; calls `sink.begin` first if an episode begins with it."""
+        """Return the next step (of each environment); calls `sink.begin` first if an episode begins."""
 
     def report(self, observer: TrainingObserver) -> bool:
-        """Report the episode that ended with the newest step; return False if none did."""
+        """Report the episodes that ended with the newest step; return False if none did."""
 
     def state_dict(self) -> StateDict:
         """Return everything that later steps depend on."""
 
     def load_state_dict(self, state: StateDict, sink: Sink_contra) -> str:
-        """Go on from a saved state, after `taken` steps of it; return "exact" or "warm"."""
+        """Continue from a saved state; return the kind of resume, "exact" or "warm"."""
 
 
 class Explorer:
-    """Acts at random for that many steps, then as the policy being trained; forgets episodes as that does."""
+    """Policy that acts at random for the first `random_steps` steps, then as the policy being trained."""
 
     def __init__(self, policy: Policy, *, seed: int, random_steps: int, stopwatch: Stopwatch, taken: int = 0) -> None:
-        """taken: steps that were taken before."""
+        """Start after `taken` steps of an earlier process."""
         self.environment_spec = policy.environment_spec
         self.reset, self.replan = policy.reset, partial(replan, policy)
         self.random = RandomPolicy(policy.environment_spec, seed + taken)
@@ -101,21 +101,24 @@ class Explorer:
         self._policy, self._random_steps, self._stopwatch = policy, random_steps, stopwatch
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action, charged to "infer"."""
+        """Return an action (A,) or (); the time is charged to "infer"."""
         policy = self._policy if self.taken >= self._random_steps else self.random
         return self._stopwatch.time("infer", partial(policy.act, observation, deterministic=deterministic))
 
     def act_all(self, observations: Mapping[str, Array]) -> Array:
-        """Return actions (N, ...) of N environments, charged to "infer"; raises InvalidSetting if the policy has a memory."""
+        """Return actions (N, A) or (N,) for N environments; the time is charged to "infer".
+
+        Raises InvalidSetting if the policy has a memory.
+        """
         policy = self._policy if self.taken >= self._random_steps else self.random
         return self._stopwatch.time("infer", partial(batched(policy).act_all, observations))
 
 
 class EnvironmentSteps:
-    """Steps of an environment, acted by an explorer and corrected by a supervisor.
+    """Steps of one environment, whose actions an explorer chooses and a supervisor may override.
 
-    A supervisor, such as a person in the loop, acts in training episodes alone, never in evaluations. An episode that a
-    recorder has from before a crash is replayed in place of a new one, if the environment does not repeat itself.
+    The supervisor, such as a person, is active in training episodes only, never in evaluations. If a recorder has an episode
+    from before a crash, and the environment cannot be replayed, that episode is used in place of a new one.
     """
 
     stride = 1
@@ -130,7 +133,7 @@ class EnvironmentSteps:
         recorder: EpisodeRecorder | None = None,
         episodes: int = 0,
     ) -> None:
-        """episodes: those before the first one."""
+        """Start after `episodes` episodes of an earlier process."""
         self.environment, self.supervisor = environment, supervisor
         self.reports = EpisodeReports(episodes)
         self._explorer, self._seed, self._recorder = explorer, seed, recorder
@@ -152,26 +155,26 @@ class EnvironmentSteps:
 
     @property
     def episode(self) -> Rollout | RecordedRollout | None:
-        """The episode under way; None between two."""
+        """Running episode; None between two episodes."""
         return self._rollout
 
     @property
     def replays(self) -> bool:
-        """True if the environment repeats itself with the same actions; a robot does not, and goes through nothing twice."""
+        """True if the same actions lead the environment through the same states. False for a robot, which repeats no motion."""
         return bool(getattr(self.environment.unwrapped, "replays", True))
 
     @property
     def metrics(self) -> Metrics:
-        """Empty: all is reported at the end of each episode."""
+        """Empty: everything is reported at the end of an episode."""
         return {}
 
     @property
     def is_in_real_time(self) -> bool:
-        """True if the environment runs in real time: it has a method `hold`."""
+        """True if the environment runs in real time: it then has a method `hold`."""
         return self._hold is not None
 
     def step(self, sink: StepSink) -> Transition:
-        """Take a step; raises InvalidAction, InvalidEpisode."""
+        """Take a step; raises InvalidAction and InvalidEpisode as `Rollout.step` does."""
         if self._rollout is None:
             recorded = self._recorded_rollout()
             self._rollout = self._start_rollout() if recorded is None else recorded
@@ -183,19 +186,19 @@ class EnvironmentSteps:
         return transition
 
     def hold(self) -> None:
-        """Hold still, if the environment runs in real time."""
+        """Hold the robot still, if the environment runs in real time."""
         if self._hold is not None:
             self._hold()
 
     def cut(self, reason: str, observer: TrainingObserver) -> None:
-        """End the episode under way, if the environment runs in real time, and hold still."""
+        """Cut the running episode with the stop reason `reason` and hold still, if the environment runs in real time."""
         if self._hold is not None and isinstance(self._rollout, Rollout):
             self._rollout.cut(reason)
             self.report(observer)
         self.hold()
 
     def report(self, observer: TrainingObserver) -> bool:
-        """Report and record the episode that has ended; raises SimulationFailed if too many diverged."""
+        """Report and record the episode if it has ended; return False if not. Raises SimulationFailed if too many diverged."""
         if self._rollout is None or not self._rollout.done:
             return False
         episode = self._rollout.episode()
@@ -211,7 +214,7 @@ class EnvironmentSteps:
         return True
 
     def state_dict(self) -> StateDict:
-        """Return the running episode, generators and counters."""
+        """Return the running episode, random generators and counters."""
         return {
             **self.reports.state_dict(),
             "random": self._explorer.random.state_dict(),
@@ -221,7 +224,7 @@ class EnvironmentSteps:
         }
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
-        """Restore the counters and replay the running episode; a robot is not sent through its motions again."""
+        """Restore the counters and replay the running episode; a robot is not moved, so that its resume is "warm"."""
         self._explorer.taken = state["step"]
         self.reports.load_state_dict(state)
         self._explorer.random.load_state_dict(state["random"])
@@ -250,7 +253,7 @@ class EnvironmentSteps:
         return rollout
 
     def _recorded_rollout(self) -> RecordedRollout | None:
-        """Return the rest of the next episode if it was recorded before a crash, None if no step is left."""
+        """Return the steps of the next episode that are not yet learned from, if it was recorded before a crash, else None."""
         if self._recorder is None:
             return None
         while (episode := self._recorder.recorded(self.episodes)) is not None and self._learnt >= len(episode):

@@ -1,4 +1,4 @@
-"""Whether a training has changed its policy at all."""
+"""Whether a training has updated its policy at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from robo_rl.training.replay_learning import ReplayLearner
 
 
 def has_learnt(training: Any) -> bool | None:
-    """Return True once a training's learner has taken an update; None of one that counts none, or learns in another process."""
+    """Return True once the learner of a training has taken an update.
+
+    None if the learner does not count its updates, or learns in another process.
+    """
     if isinstance(training, ActingTraining):
         return None
     if isinstance(training, OfflineThenOnline):
@@ -28,9 +31,12 @@ def has_learnt(training: Any) -> bool | None:
 
 
 def learns_too_late(learning_starts: int, steps: int, key: str) -> str:
-    """Return why a training of so many steps makes no update, and what to do; "" if its learning starts before its end.
+    """Return why a training of `steps` steps makes no update, and the remedy; "" if it makes some.
 
-    key: the setting of the learner that says when, such as replay.learning_starts.
+    Args:
+        learning_starts: Steps before the first update.
+        steps: Steps of the training; 0 for none.
+        key: Name of the learner's setting, such as "replay.learning_starts".
     """
     if learning_starts < steps or not steps:
         return ""

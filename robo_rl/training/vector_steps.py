@@ -1,4 +1,4 @@
-"""Steps of many environments at once, as a source of an off-policy training."""
+"""Steps of a vector environment, as a source of steps for an off-policy training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEWEST = 2  # steps of a training: a rollout of one row has no deviation to norm
 
 
 def require_steps(steps: int, environments: int) -> None:
-    """Raise InvalidSetting if a training, unless it has no steps, is shorter than one step of all environments."""
+    """Raise InvalidSetting if a training with steps is shorter than one step of all environments."""
     if 0 < steps < max(environments, FEWEST):
         raise InvalidSetting(
             "The training is shorter than one step of all environments.",
@@ -34,7 +34,10 @@ def require_steps(steps: int, environments: int) -> None:
 
 
 def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> tuple[Environments, EnvironmentSpec]:
-    """Return the environments of a VectorFactory, or those of a plain factory one after the other, and their spec."""
+    """Return a vector environment and its spec.
+
+    factory: makes the vector environment if it is a VectorFactory; otherwise single environments, which are stepped one by one.
+    """
     if not isinstance(factory, VectorFactory):
         sequential = SequentialEnvironments(factory, num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
         return sequential, sequential.environment_spec
@@ -44,13 +47,13 @@ def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -
 
 
 class VectorSink(Protocol):
-    """Is told of the episodes of many environments."""
+    """Receives the starts of the episodes of a vector environment."""
 
     def begin_all(self, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
-        """An episode begins in each environment; those under way end at their last steps."""
+        """Begin an episode in each environment; running episodes are first cut at their last steps."""
 
     def break_off(self) -> None:
-        """The episodes under way are not continued after a resume."""
+        """Cut all running episodes, because they are not continued after a resume."""
 
     @property
     def gets_rewards(self) -> bool:
@@ -58,10 +61,10 @@ class VectorSink(Protocol):
 
 
 class VectorSteps:
-    """Steps of N environments, acted by an explorer; a supervisor corrects it in the first of them.
+    """Steps of N environments, whose actions an explorer chooses; a supervisor may override those of environment 0.
 
-    A resume is exact if the environments can be saved, or if they repeat themselves with the same actions; else every
-    environment begins a new episode, as it does with rewards of a model, for which steps may wait.
+    A resume is exact if the environments can be saved, or repeat themselves with the same actions. Otherwise, and with rewards
+    of a model, for which steps may wait, every environment begins a new episode.
     """
 
     episode = None
@@ -81,7 +84,7 @@ class VectorSteps:
 
     @property
     def stride(self) -> int:
-        """Steps at once: the number of environments."""
+        """Number of environments, which all step at once."""
         return len(self._rollout)
 
     @property
@@ -91,12 +94,12 @@ class VectorSteps:
 
     @property
     def replays(self) -> bool:
-        """True: robots are trained on one by one."""
+        """True, because a vector environment is never a robot."""
         return True
 
     @property
     def metrics(self) -> Metrics:
-        """Empty: all is reported at the end of each episode."""
+        """Empty: everything is reported at the end of an episode."""
         return {}
 
     def step(self, sink: VectorSink) -> VectorTransition:
@@ -123,7 +126,7 @@ class VectorSteps:
         return True
 
     def state_dict(self) -> StateDict:
-        """Return the episodes under way, generators and counters."""
+        """Return the running episodes, random generators and counters."""
         return {
             "reports": self.reports.state_dict(),
             "random": self._explorer.random.state_dict(),
@@ -133,7 +136,7 @@ class VectorSteps:
         }
 
     def load_state_dict(self, state: StateDict, sink: VectorSink) -> str:
-        """Restore the counters and the episodes under way."""
+        """Restore the counters and the running episodes; return the kind of resume, "exact" or "warm"."""
         self._explorer.taken = state["step"]
         self.reports.load_state_dict(state["reports"])
         self._explorer.random.load_state_dict(state["random"])

@@ -2,7 +2,8 @@
 
 A tick is: send controls, tick, wait for the picture if there is a camera, read pose and velocity. The server runs in its own
 process, so ticks per second need two quiet cores; the processor time of a tick does not. A step of the environment is a
-tick and the whole observation; its actions are a scripted driver's, chosen before, so that the driver's time does not count.
+tick and the whole observation, in this process and through the client; its actions are a scripted driver's, chosen before, so
+that the driver's time does not count.
 
 highway-env, a light simulator of motorways that many papers use, is the peer: no client and server, simpler roads and
 cars. A tick of it is one frame of one driven car and 20 others, with a list of the nearest cars or a picture.
@@ -25,6 +26,7 @@ import numpy as np
 
 from robo_bench.measurement import Case, Contestants, Effort, Trial, microseconds, rate
 from robo_rl.errors import MissingExtra
+from robo_sims.carla.connection import STAND_IN
 from robo_sims.carla.family import FAMILY
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ DRIVES = {
 ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = {
     "environment Ring-v0, vectors alone": {"name": "Ring-v0", "traffic": 0, "birdseye": 0},
     "environment Ring-v0, 96x96 bird's-eye view": {"name": "Ring-v0", "traffic": 0, "birdseye": 96},
+    "environment Town-v0, 20 cars, vectors alone": {"name": "Town-v0", "traffic": 20, "birdseye": 0},
     "environment Town-v0, 20 cars, 96x96 bird's-eye view": {"name": "Town-v0", "traffic": 20, "birdseye": 96},
 }
 
@@ -209,16 +212,19 @@ class Motorway:
 
 
 def _steps(arguments: Mapping[str, Any], trial: Callable[..., Trial], _: Effort, stack: ExitStack) -> Contestants:
-    environment: Any = stack.enter_context(closing(FAMILY.make(**arguments, route_length=ROUTE_LENGTH)))
-    actions = _scripted_actions(environment)
+    def driven(host: str | None) -> Trial:
+        environment: Any = stack.enter_context(closing(FAMILY.make(**arguments, host=host, route_length=ROUTE_LENGTH)))
+        actions = _scripted_actions(environment)
 
-    def drive() -> int:
-        for action in actions:
-            environment.step(action)
-        return len(actions)
+        def drive() -> int:
+            for action in actions:
+                environment.step(action)
+            return len(actions)
 
-    used = lambda: time.process_time() + environment.session.processor_seconds()  # noqa: E731
-    return {"ours": trial(drive, before=partial(environment.reset, seed=0), processor=used)}
+        used = lambda: time.process_time() + environment.session.processor_seconds()  # noqa: E731
+        return trial(drive, before=partial(environment.reset, seed=0), processor=used)
+
+    return {"ours": driven(None), "through the client": driven(STAND_IN)}
 
 
 def _scripted_actions(environment: Any) -> list[np.ndarray[Any, Any]]:

@@ -3,10 +3,11 @@
     python -m robo_bench.expert_driving                                  # town-test, with walkers, and routes of 1 km
     python -m robo_bench.expert_driving --suites town-test --routes 20
     python -m robo_bench.expert_driving --towns FOLDER --routes 50       # each OpenDRIVE file of a folder
+    python -m robo_bench.expert_driving --watch --minutes 30             # the traffic of six maps alone, or of --towns
 
-A suite is a set of seeds; each line says how many routes were finished, and what ended the others, with their seeds. For towns
-a second line tells how often two of the server's cars overlapped and how many entered a junction on red, by the server's own
-records, in `--minutes` of simulated time with `--traffic` cars.
+A suite is a set of seeds; each line says how many routes were finished, and what ended the others, with their seeds. A line of
+the traffic tells how often two of its cars overlapped and how many entered a junction on red, by the world's own records, in
+`--minutes` of simulated time with `--traffic` cars.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ import tyro
 from carla_standin.actors import YAW, X, Y
 from carla_standin.collisions import overlap, rectangle
 from carla_standin.layouts import TrafficLightState
+from carla_standin.local_streams import LocalStreams
 from carla_standin.maps.catalogue import Catalogue
 from carla_standin.population import Population
+from carla_standin.settings import Settings
 from carla_standin.world import World
 from robo_rl.types import MEASURES
 from robo_sims.carla.family import FAMILY
@@ -43,8 +46,10 @@ SUITES: Mapping[str, tuple[int, int, Mapping[str, Any]]] = {
 }
 """Name -> first seed, number of routes and arguments."""
 USUAL = ("town-test", "town-test, 4 walkers", "town-test, 1 km")
-STEP = 0.05
-"""[s] of a step of the traffic."""
+WATCHED = ("ring", "grid", "highway", "stops", "grid_train_0", "grid_test_0")
+"""Own maps whose traffic is watched."""
+STEP = 0.1
+"""[s] of a step of the traffic, as in trainings."""
 LOG = logging.getLogger(__name__)
 FAR = 12.0
 """[m] between the middles of two vehicles beyond which they cannot overlap."""
@@ -61,11 +66,13 @@ class Expert:
     towns: str = ""
     """Folder of OpenDRIVE files to drive on instead."""
     only: tuple[str, ...] = ()
-    """Names of towns; all by default."""
+    """Names of towns or watched maps; all by default."""
     traffic: int = TRAFFIC
     """Other cars."""
-    minutes: float = 5.0
-    """Simulated time of the traffic of each town."""
+    watch: bool = False
+    """Watch the traffic alone, without the expert."""
+    minutes: float = 30.0
+    """Simulated time of the traffic of each map."""
     verbose: bool = False
     """Print a line for each route."""
 
@@ -108,19 +115,10 @@ def _share(info: Mapping[str, Any]) -> float:
     return float(dict(info.get(MEASURES, {})).get("route_completion", math.nan))
 
 
-class Nobody:
-    """Streams without a client."""
-
-    port, may_drop = 2001, False
-
-    def is_heard(self, stream: int) -> bool:
-        """Return False."""
-        return False
-
-
 def watch_traffic(catalogue: Catalogue, name: str, cars: int, minutes: float) -> Counter[str]:
     """Return overlaps of two cars, entries on red, and cars, of the traffic alone on a map."""
-    world = World(catalogue.town(name), Nobody())  # type: ignore[arg-type]
+    world = World(catalogue.town(name), LocalStreams())
+    world.settings = Settings(synchronous=True, fixed_delta=(True, STEP))
     Population(cars, 0, 5).spawn(world)
     found: Counter[str] = Counter(cars=len(world.cars))
     touching: set[tuple[int, int]] = set()
@@ -162,6 +160,14 @@ def main() -> None:
     """Run the command."""
     settings = tyro.cli(Expert, description=__doc__)
     logging.basicConfig(level=logging.INFO if settings.verbose else logging.WARNING, format="%(message)s")
+    folder = str(Path(settings.towns).resolve()) if settings.towns else ""
+    catalogue = Catalogue(folder, flatten=True)
+    if settings.watch:
+        for name in settings.only or tuple(catalogue.files) or WATCHED:
+            seen = watch_traffic(catalogue, name, settings.traffic, settings.minutes)
+            told = f"{seen['overlaps']} overlaps, {seen['reds']} reds"
+            print(f"{name}: {seen['cars']} cars of the traffic in {settings.minutes:g} min: {told}", flush=True)
+        return
     if not settings.towns:
         for name in settings.suites:
             first, count, arguments = SUITES[name]
@@ -169,15 +175,9 @@ def main() -> None:
             ends = drive(task, first, settings.routes or count, traffic=settings.traffic, **arguments)
             print(f"{name}: {ends}", flush=True)
         return
-    folder = Path(settings.towns).resolve()
-    catalogue = Catalogue(str(folder), flatten=True)
     for name in settings.only or tuple(catalogue.files):
-        arguments = {"map": name, "maps": str(folder), "traffic": settings.traffic}
-        ends = drive("Town-v0", 900_000, settings.routes or 50, **arguments)
+        ends = drive("Town-v0", 900_000, settings.routes or 50, map=name, maps=folder, traffic=settings.traffic)
         print(f"{name}: {ends}", flush=True)
-        seen = watch_traffic(catalogue, name, settings.traffic, settings.minutes)
-        told = f"{seen['overlaps']} overlaps, {seen['reds']} reds"
-        print(f"{name}: {seen['cars']} cars of the traffic in {settings.minutes:g} min: {told}", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ from robo_app.recipes.recipe import require_at_least
 from robo_app.recipes.reward_file import read_reward
 from robo_rl.environments.captioned_pictures import CaptionedPictures, captioned_pictures
 from robo_rl.errors import InvalidSetting
+from robo_rl.evaluation.figures import Figure, by_episode, mean_of, rank_correlations, unknown
 from robo_rl.protocols.rewards import RewardModel
-from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, rank_correlations, unknown
 from robo_rl.rewards.images.picture_reward import PICTURES_ALONE
 from robo_rl.runs.run import write_text
 from robo_rl.types import Episode

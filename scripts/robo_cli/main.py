@@ -29,6 +29,7 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "watch": ("Watch", "watch trainings in the browser: state, films, curves, interventions, errors"),
         "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
         "export": ("ExportOrder", "write a run's policy as ONNX, TorchScript or weights that act without robo-rl"),
+        "world": (None, "learn a model of an environment from episodes to train in, and check how far to believe it"),
         "fit-encoder": ("FitEncoder", "fit a frozen encoder of pictures to objects and goals of a simulator"),
         "choose": ("Choose", "choose a method by six questions, with the commands to run"),
         "learners": ("Learners", "list learners, or tell which can be trained with a person, recorded data, pictures"),
@@ -53,6 +54,7 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "console": ("Console", "watch a robot in the browser, take over, stop it, label and record episodes"),
         "demo": (None, "a person, or a simulated one, teaches a simulated robot: twin, learner and page in one command"),
         "carla-server": ("CarlaServer", "serve a light stand-in for CARLA to any carla script"),
+        "drive": (None, "write a run's policy as an agent of the CARLA leaderboard"),
     },
     "experiments": {
         "compare": ("Compare", "compare runs in pairs on shared seeds"),

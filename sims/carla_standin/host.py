@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import cast
 
 from carla_standin.errors import Refused
 from carla_standin.maps.catalogue import Catalogue
@@ -47,7 +48,7 @@ class Host:
     @property
     def streams(self) -> Streams:
         """Streams of the world and their subscribers."""
-        return self.world.streams
+        return cast(Streams, self.world.streams)
 
     def map_names(self) -> list[str]:
         """Return the names of the maps, in the clients' form."""

@@ -158,6 +158,8 @@ class Lights:
         for index, cycle in enumerate(self.cycles):
             self.cycle_of[cycle.lights] = index
             self._show(cycle)
+        self._open: tuple[bytes | None, npt.NDArray[np.bool_]] = None, np.zeros(0, bool)
+        """Colours, and the ways that are open with them."""
         self.elapsed = np.zeros(len(self.cycles))
         """[s] of each cycle's colour."""
         self._note()
@@ -192,8 +194,11 @@ class Lights:
 
     def open_ways(self) -> npt.NDArray[np.bool_]:
         """Return for each way whether the light at its end is not red."""
-        is_open = np.append(self.colours != TrafficLightState.RED, True)  # the last is that of ways without a light
-        return np.asarray(is_open[self.of_way])
+        colours = self.colours.tobytes()
+        if colours != self._open[0]:
+            is_open = np.append(self.colours != TrafficLightState.RED, True)  # the last is that of ways without a light
+            self._open = colours, np.asarray(is_open[self.of_way])
+        return self._open[1]
 
     def _note(self) -> None:
         """Update the running cycles and the times [s] at which their colours end."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from carla_standin.actors import VX, VY, YAW, Actor, Bodies, X, Y, Z, rows_of
-from carla_standin.approach import nearest_of_lines
+from carla_standin.approach import closest_approach, stopping_way
 from carla_standin.errors import Refused
 
 Floats = npt.NDArray[np.float64]
@@ -21,10 +21,8 @@ FASTEST = 10.0
 """[m/s]"""
 SPANS, PAUSES = (8.0, 14.0), (2.0, 8.0)
 """[m] Range of a crossing's length, drawn once, and [s] of the wait at each end, both from the walker's seed."""
-CARE = 2.5
-"""[s] A walker does not step out if a car at constant velocity comes near its way within this time."""
 NEAR = 4.0
-"""[m] Distance that counts as near."""
+"""[m] A walker does not step out if a car that would brake now comes so near to its way."""
 
 
 @dataclass
@@ -57,7 +55,7 @@ class Script:
         if not len(cars):
             return False
         aim = -self.sign * self.length * np.array([math.cos(self.heading), math.sin(self.heading)])
-        return bool((nearest_of_lines(place, aim, cars[:, :2], CARE * cars[:, 2:]) < NEAR).any())
+        return bool((closest_approach(place[None], aim[None], cars[:, :2], stopping_way(cars[:, 2:]))[0] < NEAR).any())
 
 
 class Walkers:

@@ -14,6 +14,7 @@ from carla_standin.collisions import Collisions, Hit
 from carla_standin.errors import Refused
 from carla_standin.free_fall import FreeFall
 from carla_standin.lights import Lights
+from carla_standin.local_streams import Outlet
 from carla_standin.maps.navigation import distance
 from carla_standin.maps.town import Town
 from carla_standin.physics.parameters import BY_NAME as VEHICLES
@@ -26,7 +27,6 @@ from carla_standin.sensors.scene import Boxes, Scene
 from carla_standin.sensors.sensor import Sensor
 from carla_standin.settings import Settings
 from carla_standin.signs import Signs
-from carla_standin.streams import Streams
 from carla_standin.traffic.cars import Cars
 from carla_standin.vehicles import MODELS, Driven
 from carla_standin.walkers import Walkers
@@ -52,7 +52,7 @@ class World:
     """World of a server."""
 
     def __init__(
-        self, town: Town, streams: Streams, *, physics: str = "kinematic", rate: float = RATE, grip: float = GRIP
+        self, town: Town, streams: Outlet, *, physics: str = "kinematic", rate: float = RATE, grip: float = GRIP
     ) -> None:
         """grip: coefficient of friction of clients' vehicles whose blueprint has none of its own."""
         self.streams, self.physics, self.grip = streams, physics, grip

@@ -1,10 +1,10 @@
-"""Simulators behind one spec. The import registers the arm tasks with Gymnasium and loads no simulator."""
+"""Simulators with one interface. The import registers the arm tasks with Gymnasium, and imports no simulator."""
 
 from robo_rl.system.opengl import prefer_headless
 
 
 def register() -> None:
-    """Register the arm tasks with Gymnasium; also called by Gymnasium's plug-in entry point."""
+    """Register the arm tasks with Gymnasium; Gymnasium also calls it through its plug-in entry point."""
     from gymnasium.envs import registration
 
     from robo_sims.arm.family import NAMES

@@ -1,7 +1,7 @@
 """Rendering of MuJoCo models with shared OpenGL contexts, and camera pictures as observations.
 
-Without a graphics card most of the time goes into shadows and reflections, which draw the scene again, and into multisampling.
-They are off unless a `Detail` enables them; docs/simulators/rendering.md has the measurements.
+Without a graphics card, shadows, reflections (which draw the scene again) and multisampling take most of the time. They are off
+unless a `Detail` enables them; docs/simulators/rendering.md has the measurements.
 """
 
 from __future__ import annotations
@@ -27,49 +27,52 @@ from robo_rl.stopwatch import timed
 from robo_rl.system.opengl import BACKENDS, INSTALL
 
 Pictures = npt.NDArray[np.uint8]
-"""(..., H, W, 3) RGB"""
+"""RGB pictures (..., H, W, 3) uint8."""
 Camera: TypeAlias = str | int | mujoco.MjvCamera
-"""Name or number of a camera in the model, or a free camera."""
+"""Name or number of a camera of the model, or a free camera."""
 
 IMAGE_SIZES = range(8, 961)
-"""[pixel] allowed sizes of observed pictures."""
+"""Allowed heights and widths of observed pictures [pixel]."""
 MOST_GEOMS = 10_000
 """Maximum number of geoms in a scene."""
 
 
 @dataclass(frozen=True)
 class Detail:
-    """Rendering quality; without a graphics card it determines the frame rate."""
+    """Rendering quality; without a graphics card it decides how long a picture takes."""
 
     samples: int
-    """per pixel, for anti-aliasing; 0 for one"""
+    """Samples per pixel, for anti-aliasing; 0 for a single one."""
     slices: int
-    """faces around a cylinder"""
+    """Number of flat faces around a cylinder."""
     shadows: int = 0
-    """[pixel] width of the shadow map; 0 for no shadows"""
+    """Width of the shadow map [pixel]; 0 for no shadows."""
     reflections: bool = False
-    """True for reflections in materials with reflectance"""
+    """True to draw reflections."""
 
 
 SENSOR = Detail(samples=0, slices=12)
-"""For small observed pictures."""
+"""Quality of pictures in observations."""
 PLAIN = Detail(samples=0, slices=28)
-"""For videos; the roundness is MuJoCo's default."""
+"""Quality of videos."""
 PRETTY = Detail(samples=4, slices=40, shadows=2048, reflections=True)
-"""For single figures; one takes as long as dozens of plain pictures."""
+"""Quality of single pictures for people; one takes as long as dozens of plain pictures."""
 DETAILS = {"sensor": SENSOR, "plain": PLAIN, "pretty": PRETTY}
-"""Names of the argument `detail` of environments."""
+"""Value of the argument `detail` of environments -> quality."""
 
 
 def detail_of(name: str) -> Detail:
-    """Return the Detail of a name; raises UnknownName."""
+    """Return the Detail of a name of DETAILS; raises UnknownName."""
     if name not in DETAILS:
         raise UnknownName("detail of pictures", str(name), DETAILS)
     return DETAILS[name]
 
 
 class Cameras:
-    """Draws pictures of one size. OpenGL opens at the first; equal sizes, details and model geometry share a context."""
+    """Draws pictures of one size and quality.
+
+    The OpenGL context is opened for the first picture. Instances with equal size, quality and geometry of the model share it.
+    """
 
     def __init__(self, *, height: int, width: int, detail: Detail = SENSOR) -> None:
         self._settings = height, width, detail
@@ -80,9 +83,9 @@ class Cameras:
         return np.asarray(self.draw((data,), camera)[0])
 
     def draw(self, datas: Sequence[mujoco.MjData], camera: Camera, out: Pictures | None = None) -> Pictures:
-        """Draw one camera in many states and return the pictures; models with equal geometry share a context.
+        """Draw one camera in N states, and return the pictures uint8 (N, height, width, 3).
 
-        out: (N, height, width, 3) uint8 to write to; a new array if None.
+        out: array of this shape to write to; None for a new one.
         """
         height, width, _ = self._settings
         pictures = np.empty((len(datas), height, width, 3), np.uint8) if out is None else out
@@ -90,7 +93,7 @@ class Cameras:
         return pictures
 
     def close(self) -> None:
-        """Free the OpenGL context unless it is shared; a later picture opens a new one."""
+        """Free the OpenGL context, unless other instances use it; a later picture opens a new one."""
         self._stage = None
 
     def _draw(self, datas: Sequence[mujoco.MjData], camera: Camera, out: Pictures) -> None:
@@ -104,12 +107,19 @@ class Cameras:
 
 
 class CameraObservations:
-    """Camera pictures in an observation: `camera_<name>` for each requested camera of a model."""
+    """Adds camera pictures to observations, as `camera_<name>` for each requested camera of a MuJoCo model."""
 
     def __init__(self, model: mujoco.MjModel, names: Sequence[str], image_size: int) -> None:
-        """Raise InvalidSetting, or UnknownName with the cameras of the model.
+        """Choose cameras.
 
-        names: of cameras; an unnamed one has its number. image_size: height and width [pixel].
+        Args:
+            model: MuJoCo model.
+            names: Names of cameras of the model; the name of an unnamed one is its number.
+            image_size: Height and width of the pictures [pixel], 8 to 960.
+
+        Raises:
+            InvalidSetting: `names` is no list, or the size is not allowed.
+            UnknownName: The model has no such camera.
         """
         if isinstance(names, str):
             raise InvalidSetting(
@@ -129,15 +139,15 @@ class CameraObservations:
         self._cameras = Cameras(height=image_size, width=image_size)
 
     def added_to(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Return the spec with the pictures after its other observations."""
+        """Return the spec with the pictures added after its other observations."""
         return replace(spec, observation=ObservationSpec((*spec.observation.arrays, *self.arrays))) if self.arrays else spec
 
     def observe(self, data: mujoco.MjData) -> dict[str, Pictures]:
-        """Return new upright pictures (H, W, 3)."""
+        """Return a new picture uint8 (H, W, 3) of each camera, by observation name."""
         return {key: pictures[0] for key, pictures in self.observe_all((data,)).items()}
 
     def observe_all(self, datas: Sequence[mujoco.MjData]) -> dict[str, Pictures]:
-        """Return new upright pictures of many states, (N, H, W, 3)."""
+        """Return new pictures uint8 (N, H, W, 3) of N states for each camera, by observation name."""
         return {key: self._observe_all(datas, number) for key, number in self._keys.items()}
 
     def _observe_all(self, datas: Sequence[mujoco.MjData], number: int) -> Pictures:
@@ -152,12 +162,12 @@ class CameraObservations:
 
 
 def camera_names(model: mujoco.MjModel) -> tuple[str, ...]:
-    """Return the camera names of a model; the number of an unnamed one."""
+    """Return the names of all cameras of a model; an unnamed one has its number as name."""
     return tuple(model.camera(number).name or str(number) for number in range(model.ncam))
 
 
 def upright(picture: Pictures, data: mujoco.MjData, camera: Camera) -> Pictures:
-    """Return the picture, rotated by 180 degrees if its camera is fixed upside down, as some of Meta-World's are."""
+    """Return a picture (H, W, 3), rotated by 180 degrees if its camera is fixed upside down, as some in Meta-World."""
     seen = data.camera(camera)
     stands_still = data.model.cam_bodyid[seen.id] == 0
     upwards = seen.xmat[7]  # vertical component of the picture's up axis; about 0 for a view from above
@@ -165,7 +175,10 @@ def upright(picture: Pictures, data: mujoco.MjData, camera: Camera) -> Pictures:
 
 
 def free_camera(data: mujoco.MjData, settings: dict[str, Any]) -> mujoco.MjvCamera:
-    """Return the free camera of Gymnasium's tasks; it looks at the middle of the scene unless `settings` override it."""
+    """Return a free camera as in Gymnasium's tasks, which looks at the middle of the scene.
+
+    settings: attributes of the camera that are set afterwards, as in Gymnasium's `default_cam_config`.
+    """
     camera = mujoco.MjvCamera()
     camera.type = mujoco.mjtCamera.mjCAMERA_FREE
     camera.lookat[:] = np.median(data.geom_xpos, axis=0)
@@ -179,7 +192,7 @@ def free_camera(data: mujoco.MjData, settings: dict[str, Any]) -> mujoco.MjvCame
 
 
 class _Stage:
-    """OpenGL context and scene of a model, kept alive by its cameras."""
+    """OpenGL context and scene of a model; it exists as long as a Cameras object uses it."""
 
     def __init__(self, model: mujoco.MjModel, height: int, width: int, detail: Detail) -> None:
         self.looks = _looks(model)
@@ -194,7 +207,7 @@ class _Stage:
         self._window, self._context = _open(model, height, width, detail)
 
     def draw(self, data: mujoco.MjData, camera: Camera, out: Pictures) -> None:
-        """Write a picture to `out`, (H, W, 3)."""
+        """Draw a picture into `out` (H, W, 3)."""
         model = data.model
         viewpoint = camera if isinstance(camera, mujoco.MjvCamera) else _fixed(model, camera)
         mujoco.mjv_updateScene(model, data, self._option, None, viewpoint, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
@@ -217,7 +230,7 @@ class _Stage:
             self.close()
 
     def _upload_terrain(self, model: mujoco.MjModel) -> None:
-        """Upload changed height fields: some tasks draw new ones for every episode."""
+        """Upload height fields that have changed: some tasks draw new ones for every episode."""
         if model.nhfield and not np.array_equal(self._terrain, model.hfield_data):
             self._terrain[:] = model.hfield_data
             for number in range(model.nhfield):
@@ -229,7 +242,7 @@ _LOOKS: weakref.WeakKeyDictionary[mujoco.MjModel, bytes] = weakref.WeakKeyDictio
 
 
 def _shared_stage(model: mujoco.MjModel, height: int, width: int, detail: Detail) -> _Stage:
-    """Return the stage of this process and thread: an OpenGL context is bound to its thread."""
+    """Return the shared stage for these settings; each process and thread has its own, because OpenGL requires it."""
     key = (os.getpid(), threading.get_ident(), height, width, detail, _looks(model))
     stage = _STAGES.get(key)
     if stage is None:
@@ -238,7 +251,7 @@ def _shared_stage(model: mujoco.MjModel, height: int, width: int, detail: Detail
 
 
 def _looks(model: mujoco.MjModel) -> bytes:
-    """Return a digest of the model data uploaded to OpenGL or sizing a scene, without poses and dynamics."""
+    """Return a digest of the model's geometry and materials; models with equal digests can share a stage."""
     if model not in _LOOKS:
         digest = hashlib.blake2b(repr((model.ngeom, model.nlight, model.stat.extent, model.vis.map.zfar)).encode())
         planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
@@ -256,7 +269,7 @@ _UPLOADED = ("mesh_", "tex_", "skin_", "flex_", "hfield_")
 
 
 def _open(model: mujoco.MjModel, height: int, width: int, detail: Detail) -> tuple[Any, Any]:
-    """Return an OpenGL context and MuJoCo's rendering context of the model, which stays unchanged."""
+    """Return an OpenGL context and MuJoCo's rendering context for a model; raises RenderingUnavailable."""
     quality, buffer = model.vis.quality, model.vis.global_
     wanted: list[tuple[Any, str, int]] = [
         (quality, "offsamples", detail.samples),
@@ -293,7 +306,7 @@ def _open(model: mujoco.MjModel, height: int, width: int, detail: Detail) -> tup
 
 @cache
 def _close_before_opengl_ends() -> None:
-    """Register the closing of open contexts at exit, after MuJoCo's back end has registered its own handler.
+    """Register a handler that closes open contexts at exit, after MuJoCo's back end has registered its own handler.
 
     Exit handlers run last in, first out. weakref.finalize does not work: all its instances share the first one's handler.
     """

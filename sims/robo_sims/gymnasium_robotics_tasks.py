@@ -1,7 +1,7 @@
 """Gymnasium-Robotics: the Fetch arm (reach, push, slide, pick and place), the Franka kitchen, and Adroit's hand at a door.
 
-Array order follows the tables of the documentation (https://robotics.farama.org). Two units follow the code instead: Fetch
-multiplies velocities by the control period, so they are metres (or radians) per step, and the kitchen scales its actions by
+The order of arrays is that of the documentation (https://robotics.farama.org). Two units are those of the code, from which the
+documentation differs: velocities of Fetch are metres (or radians) per control step, and actions of the kitchen are scaled by
 two.
 """
 
@@ -45,9 +45,9 @@ _INSTRUCTIONS = {
 _FETCH = tuple(f"{task}{kind}-v4" for task in _INSTRUCTIONS for kind in ("", "Dense"))
 _KITCHEN = "FrankaKitchen-v1"
 _DOOR = "AdroitHandDoorSparse-v1"
-"""Its other version has a wrong sign up to Gymnasium-Robotics 1.4.2: it rewards a hand far from the handle."""
+"""Only the sparse version: up to Gymnasium-Robotics 1.4.2 the dense one rewards a hand far from the handle."""
 DOOR_STEPS = 200
-"""Of an episode, as in the source; the people who demonstrate take up to 300."""
+"""Default time limit of the door, as in Gymnasium-Robotics; recorded human demonstrations have up to 300 steps."""
 
 
 _GRIPPER = part("gripper_position", 3, "m", frame="world")
@@ -107,7 +107,7 @@ _KITCHEN_UNITS = {"slide cabinet": "m", "hinge cabinet": "rad", "microwave": "ra
 
 
 class FetchSimulation(MujocoSimulation):
-    """Task of the Fetch arm."""
+    """One task of the Fetch arm: the gripper moves an object, or itself, to a goal."""
 
     def __init__(self, task: str, detail: str = "plain") -> None:
         gymnasium.register_envs(gymnasium_robotics)
@@ -146,14 +146,14 @@ class FetchSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Move the gripper; the source never terminates an episode."""
+        """Move the gripper by (x, y, z) [m] and the fingers [m]; as in Gymnasium-Robotics an episode never terminates."""
         command = (action / self._limits).astype(np.float32)
         observation, reward, _, _, info = self._environment.step(command)
         self._show_goal()
         return SimulationStep(self._flat(observation), float(reward), success=bool(info["is_success"]))
 
     def _show_goal(self) -> None:
-        """Move the goal marker; the source does this per picture, at the cost of a simulation step."""
+        """Move the marker of the goal for pictures; Gymnasium-Robotics would need a simulation step for it."""
         self._environment.data.site("target0").xpos[:] = self._environment.goal
 
     def _flat(self, observation: dict[str, Any]) -> Arrays:
@@ -162,7 +162,7 @@ class FetchSimulation(MujocoSimulation):
 
 
 class KitchenSimulation(MujocoSimulation):
-    """Franka arm in a kitchen with several goals per episode."""
+    """Franka arm in a kitchen with one or more goals in an episode."""
 
     def __init__(self, goals: Sequence[str], detail: str = "plain") -> None:
         for goal in goals:
@@ -198,7 +198,10 @@ class KitchenSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Command joint velocities; the reward counts the goals reached in this step."""
+        """Command joint velocities (7,) [rad/s] and finger velocities (2,) [m/s].
+
+        The reward is the number of goals that are reached for the first time in this step; the episode ends when all are.
+        """
         observation, reward, terminated, _, _ = self._environment.step(action / self._limits)
         return SimulationStep(self._flat(observation), float(reward), bool(terminated), success=bool(terminated))
 
@@ -215,7 +218,7 @@ class KitchenSimulation(MujocoSimulation):
 
 
 class DoorSimulation(MujocoSimulation):
-    """Adroit's hand of five fingers at a door with a latch (Rajeswaran et al. 2018, arXiv:1709.10087)."""
+    """Adroit's hand with five fingers, which opens a door with a latch (Rajeswaran et al. 2018, arXiv:1709.10087)."""
 
     def __init__(self, max_steps: int, detail: str = "plain") -> None:
         gymnasium.register_envs(gymnasium_robotics)
@@ -236,7 +239,7 @@ class DoorSimulation(MujocoSimulation):
         )
 
     def start_from(self, state: Arrays) -> None:
-        """Begin the next episode alone in a state: qpos (30,), qvel (30,), door_body_pos (3,)."""
+        """Let the next episode, and only this one, begin in a given state: qpos (30,), qvel (30,), door_body_pos (3,)."""
         self._start = {name: np.asarray(value, np.float64) for name, value in state.items()}
 
     @override
@@ -248,7 +251,7 @@ class DoorSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Command joint positions; the source never terminates an episode."""
+        """Command joint positions (A,) in the units of the spec; as in Gymnasium-Robotics an episode never terminates."""
         command = ((action - self._middle) / self._range).astype(np.float32)
         observation, reward, _, _, info = self._environment.step(command)
         return SimulationStep(_DOOR_LAYOUT.split(observation), float(reward), success=bool(info["success"]))
@@ -280,11 +283,11 @@ def _kitchen_goals(goals: Sequence[str]) -> list[ArraySpec]:
 def _simulate(
     task: str, goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS), detail: str = "plain", max_steps: int = DOOR_STEPS
 ) -> Simulation:
-    """Create a simulation; `goals` are those of the kitchen, the Fetch tasks have their own; `max_steps` is of the door."""
+    """Return the simulation of a task; `goals` hold for the kitchen alone, `max_steps` for the door alone."""
     if task == _DOOR:
         return DoorSimulation(max_steps, detail)
     return KitchenSimulation(goals, detail) if task == _KITCHEN else FetchSimulation(task, detail)
 
 
 FAMILY = TaskFamily("gymnasium_robotics", lambda: (*_FETCH, _KITCHEN, _DOOR), _simulate)
-"""Fetch, kitchen and door of Gymnasium-Robotics."""
+"""Family `gymnasium_robotics`: Fetch, kitchen and door."""

@@ -1,7 +1,7 @@
 """Meta-World's fifty manipulation tasks with an observed goal, and their scripted experts.
 
-Start and goal are drawn in every episode from the seed of the reset alone (the source uses NumPy's global generator, or a
-frozen list of fifty). The observation has the source's order: present, previous step, goal.
+Start and goal of an episode are drawn from the seed of the reset alone (Meta-World itself uses NumPy's global generator, or a
+fixed list of fifty). The observation has Meta-World's order: this step, previous step, goal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Reward = Literal["dense", "sparse"]
 
 
 def _moment(prefix: str) -> list[ArraySpec]:
-    """Return the specs of the 18 numbers of one time step; a missing second object is zeros."""
+    """Return the specs of the 18 numbers of one time step; a task without a second object has zeros for it."""
     return [
         ArraySpec(f"{prefix}hand_position", (3,), unit="m", frame="world"),
         ArraySpec(f"{prefix}gripper_opening", (1,), low=0.0, high=1.0, meaning="distance of the fingers over 0.1 m"),
@@ -47,12 +47,20 @@ _LAYOUT = VectorLayout(
 
 
 class MetaWorldSimulation(MujocoSimulation):
-    """One Meta-World task."""
+    """One task of Meta-World."""
 
     def __init__(
         self, task: str, action_repeat: int = 1, reward: Reward = "dense", camera: str = "corner2", detail: str = "plain"
     ) -> None:
-        """camera: viewpoint of `render`."""
+        """Make the task.
+
+        Args:
+            task: Name, such as reach-v3.
+            action_repeat: Meta-World's control steps per action; displacement and control period grow with it.
+            reward: "dense", summed over the repeats, or "sparse": 1 at success, which then ends the episode.
+            camera: Camera of `render`.
+            detail: Quality of `render`, as in robo_sims.cameras.
+        """
         if reward not in ("dense", "sparse"):
             raise InvalidSetting("Unknown reward of a Meta-World task.", got=reward, allowed=("dense", "sparse"))
         super().__init__(_observable_task(task), detail)
@@ -92,7 +100,7 @@ class MetaWorldSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Move the hand's target; a sparse success terminates, dense rewards are summed over the repeats."""
+        """Move the target of the hand by (x, y, z) [m] and set the gripper's effort in [-1, 1]."""
         command = (action / self._limits).astype(np.float32)
         total = 0.0
         for _ in range(self._repeat):
@@ -106,13 +114,16 @@ class MetaWorldSimulation(MujocoSimulation):
 
     @override
     def render(self) -> npt.NDArray[np.uint8]:
-        """Return a picture from one of the source's cameras, rotated upright if the camera is upside down."""
+        """Return a picture (H, W, 3) of a camera of Meta-World, rotated if the camera is upside down."""
         data = self._environment.data
         return upright(self._overview.picture(data, self._camera), data, self._camera)
 
 
 class MetaWorldExpert:
-    """Scripted policy of the source, with Gaussian noise on each element of its actions."""
+    """Meta-World's scripted policy for a task, with Gaussian noise on each element of its actions.
+
+    `noise` is the standard deviation, for actions in [-1, 1]; 0 for none.
+    """
 
     def __init__(self, task: str, spec: EnvironmentSpec, seed: int, noise: float = 0.0) -> None:
         self.environment_spec = spec
@@ -121,7 +132,7 @@ class MetaWorldExpert:
         self._noise = noise
 
     def reset(self) -> None:
-        """Do nothing: the policy is stateless."""
+        """Do nothing: the policy has no memory of earlier steps."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
         """Return an action (4,) in [-1, 1], with noise unless `deterministic`."""
@@ -146,4 +157,4 @@ def _observable_task(task: str) -> Any:
 
 
 FAMILY = TaskFamily("metaworld", lambda: ALL_V3_ENVIRONMENTS, MetaWorldSimulation)
-"""Fifty tasks of a tabletop arm."""
+"""Family `metaworld`: fifty tasks of an arm at a table."""

@@ -1,9 +1,9 @@
-"""Captions of MiniGrid steps: event, and objects that the agent carries, faces and sees (entry point `minigrid`).
+"""Captions of MiniGrid steps: an event, and the objects that the agent carries, faces and sees (entry point `minigrid`).
 
     You pick up a yellow key. You carry a yellow key. Ahead: nothing. In view: a locked yellow door.
 
-Computed from the action and the agent's observations before and after the step, without map, reward or success. Equal steps
-have equal captions, so that captions can be counted and looked up.
+A caption is computed from the action and the agent's observations before and after the step, without map, reward or success.
+Equal steps have equal captions, so that captions can be counted and looked up.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ WEIGHTS = np.array(
     + [number * PLACE_VALUES[2] for number in range(STATES)],
     np.float32,
 )
-"""Contribution of each channel of a one-hot cell to its number; 0 for empty and unseen cells."""
+"""Summand of each channel of a one-hot cell (C,), whose sum is the cell's number; 0 for empty and unseen cells."""
 BY_LOOK = (ONE_HOT @ WEIGHTS).astype(np.uint8)
-"""(look) the same from MiniGrid's numbers, so that both encodings have equal captions"""
+"""Table (look): number of a cell for the encoding "codes", the same as for "one-hot"."""
 KINDS = len(IDX_TO_OBJECT) * COLOURS * STATES
 DESCRIBED = ("door", "key", "ball", "box", "goal", "lava")
-"""Objects that are described if they are in view."""
+"""Kinds of objects in view that a caption mentions."""
 UNCOLOURED = {"wall": "a wall", "goal": "a goal", "lava": "lava"}
 PLACES = ("empty", "floor", "unseen")
 STATE_NAMES = {number: name for name, number in STATE_TO_IDX.items()}
@@ -44,13 +44,13 @@ MOST_KEPT = 100_000  # size of the caption cache
 
 
 class MiniGridCaptioner:
-    """Captioner of all MiniGrid and BabyAI tasks; implements `robo_rl.rewards.step_rewards.captions.Captioner`."""
+    """Captioner for all MiniGrid and BabyAI tasks; implements `robo_rl.rewards.step_rewards.captions.Captioner`."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}
 
     def require(self, spec: EnvironmentSpec) -> None:
-        """Raise InvalidSetting unless the environment observes a grid view."""
+        """Raise InvalidSetting unless the environment has discrete actions and observes a square `grid`."""
         shape = spec.observation["grid"].shape if "grid" in spec.observation else None
         if shape is None or len(shape) != 3 or shape[0] != shape[1] or spec.action.mode != "discrete":
             raise InvalidSetting(
@@ -61,7 +61,11 @@ class MiniGridCaptioner:
             )
 
     def look(self, observations: Mapping[str, Array]) -> Array:
-        """Return (N, V, V) uint8: one number for object, colour and state of each cell in view."""
+        """Return one uint8 number for each cell in view, (N, V, V), which encodes its object, colour and state together.
+
+        observations: (N, ...) by name, with the entry `grid` (N, V, V, C) of a view of V x V cells in either encoding. The
+        number is (object * COLOURS + colour) * STATES + state, with MiniGrid's numbers. Raises InvalidSetting without `grid`.
+        """
         if "grid" not in observations:  # recorded episodes have no specification for `require`
             raise InvalidSetting(
                 "The captioner minigrid cannot describe these steps.",
@@ -71,7 +75,10 @@ class MiniGridCaptioner:
         return _kinds(observations["grid"])
 
     def captions(self, before: Array, actions: Array, after: Array) -> list[str]:
-        """Return the captions of K steps; before, after: looks (K, V, V); actions: (K,)."""
+        """Return the captions of K steps.
+
+        before, after: cells in view before and after each step (K, V, V), as `look` returns them. actions: (K,).
+        """
         now, size = after, after.shape[1]
         hands, faced = (size // 2, size - 1), (size // 2, size - 2)
         held, ahead = (before[:, *place] for place in (hands, faced))
@@ -93,7 +100,7 @@ class MiniGridCaptioner:
 
 
 def _kinds(grids: Array) -> npt.NDArray[np.uint8]:
-    """Return one number for object, colour and state of each cell, from channels (..., C) of either encoding."""
+    """Return the number (...) of each cell for channels (..., C) in either encoding."""
     if grids.shape[-1] == ONE_HOT.shape[1]:
         return (grids @ WEIGHTS).astype(np.uint8)
     cells = grids.astype(np.int32)
@@ -101,7 +108,11 @@ def _kinds(grids: Array) -> npt.NDArray[np.uint8]:
 
 
 def _sentences(held: int, faced: int, holds: int, faces: int, action: int, *, seen: Sequence[int]) -> str:
-    """Return the caption of a step; held, faced: before it; holds, faces: after it."""
+    """Return the caption of a step.
+
+    held, faced: numbers of the carried object and of the cell ahead before the step; holds, faces: the same after it. seen:
+    numbers of all cells in view after it.
+    """
     parts = _events(held, faced, holds, faces, action)
     if _object(holds) not in PLACES:
         parts.append(f"You carry {_name(holds)}.")
@@ -113,7 +124,7 @@ def _sentences(held: int, faced: int, holds: int, faces: int, action: int, *, se
 
 
 def _events(held: int, faced: int, holds: int, faces: int, action: int) -> list[str]:
-    """Return the event of the step, at most one sentence."""
+    """Return the event of a step in a list of at most one sentence."""
     had, has, object_ = _object(held) not in PLACES, _object(holds) not in PLACES, _object(faced)
     if has and not had:
         return [f"You pick up {_name(holds)}."]
@@ -144,7 +155,7 @@ def _state(kind: int) -> str:
 
 
 def _name(kind: int, *, with_state: bool = True) -> str:
-    """Return the object with its article, such as "an open red door"."""
+    """Return an object in words with its article, such as "an open red door"."""
     object_ = _object(kind)
     if object_ in UNCOLOURED:
         return UNCOLOURED[object_]

@@ -22,17 +22,20 @@ with optional("MiniGrid", "minigrid", "minigrid"):
 
 
 class Guide(Protocol):
-    """Adds subgoals to grid worlds; an entry point of `robo_rl.guides`."""
+    """Plug-in that adds subgoals to grid worlds, an entry point of `robo_rl.guides`."""
 
     def simulation(self, simulation: MiniGridSimulation, subgoals: str, teaching: Mapping[str, Any] | None) -> Simulation:
-        """Return the simulation with subgoals of a form, observed, and in training of a teacher."""
+        """Return a simulation with observed subgoals.
+
+        subgoals: form of the subgoals. teaching: settings of the teacher that gives them in training; None for no teacher.
+        """
 
     def batch(self, batch: MiniGridBatch, subgoals: str, teaching: Mapping[str, Any] | None) -> SimulationBatch:
-        """Return the batch with subgoals."""
+        """Return a batch with observed subgoals; arguments as in `simulation`."""
 
 
 def _tasks() -> list[str]:
-    """Return the newest version of each task, without MiniGrid-WFC, whose pattern pictures are not in the package."""
+    """Return the newest version of each task, without MiniGrid-WFC, whose image files are not in the package."""
     gymnasium.register_envs(minigrid)
     newest: dict[str, str] = {}
     for name, entry in gymnasium.registry.items():
@@ -58,7 +61,7 @@ def _batch(
     subgoals: str = "",
     teaching: Mapping[str, Any] | None = None,
 ) -> SimulationBatch | None:
-    """Return None for a task with additional rules; `threads` is unused, the rules run in numpy."""
+    """Return the batch of a task, or None if the task has rules that the batch does not know; `threads` is not used."""
     del threads
     batch = MiniGridBatch(task, num_envs, encoding)
     if not is_batchable(batch.source):
@@ -70,10 +73,10 @@ def _batch(
 
 
 def _guide() -> Guide:
-    """Return the component that gives subgoals; raises UnknownName if no package brings it."""
+    """Return the plug-in that gives subgoals; raises UnknownName if no installed package has it."""
     guide: Guide = load("guides", "subgoals", fix="pip install robo-rl-papers")
     return guide
 
 
 FAMILY = TaskFamily("minigrid", _tasks, _simulate, _batch, drawing=("render_mode",))
-"""Grids with a mission in words."""
+"""Family `minigrid`: grid worlds with a mission in words."""

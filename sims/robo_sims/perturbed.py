@@ -1,7 +1,8 @@
-"""The wrapper `perturbed`: an environment whose physics, timing and sensing differ from those that a policy was trained with.
+"""The wrapper `perturbed`: it changes physics, timing and sensing of an environment, to test the robustness of a policy.
 
-The spec stays the same, so that any policy can be judged there: sensitivity to model errors as in Pinto et al. 2017, "Robust
-Adversarial Reinforcement Learning", arXiv:1703.02702, figures 6 and 7. Factors are of a MuJoCo model; the rest works anywhere.
+The spec stays the same, so that any policy can be evaluated: sensitivity to model errors as in Pinto et al. 2017, "Robust
+Adversarial Reinforcement Learning", arXiv:1703.02702, figures 6 and 7. Factors and pushes need a MuJoCo model, the rest does
+not.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PUSHED = 0.1
 
 @dataclass(frozen=True)
 class Perturbation(EnvironmentWrapper):
-    """Differences from the environment that a policy was trained in; the defaults are none."""
+    """Settings of the wrapper: differences from the environment in which a policy was trained; by default there are none."""
 
     mass: float = 1.0
     """Factor of masses and inertias of all bodies."""
@@ -47,13 +48,13 @@ class Perturbation(EnvironmentWrapper):
     gravity: float = 1.0
     """Factor of gravity."""
     latency: int = 0
-    """[steps] by which actions come later; actions of 0 before the first."""
+    """Delay of actions in steps; until the first arrives, actions of 0 are executed."""
     noise: float = 0.0
-    """Deviation of normal noise on vectors that are observed, in the unit of each."""
+    """Standard deviation of Gaussian noise on each number of observed vectors, in the unit of the vector."""
     dropped: float = 0.0
-    """Share of actions that are lost; the one before is executed again."""
+    """Share of actions that are lost, 0 to 1; the previous action is then executed again."""
     push: float = 0.0
-    """[N] horizontal force on a random body in a random tenth of the steps."""
+    """Horizontal force [N] on a random body, in a random tenth of the steps."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -81,10 +82,14 @@ class Perturbation(EnvironmentWrapper):
 
 
 class PerturbedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment with a perturbation; the model is as it was after `close`."""
+    """Environment with a perturbation; `close` restores the MuJoCo model."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], perturbation: Perturbation) -> None:
-        """Raise InvalidSetting if the perturbation is one of MuJoCo models and the environment has none."""
+        """Wrap an environment.
+
+        Raises InvalidSetting if the perturbation needs a MuJoCo model and the environment has none, or for `latency` with
+        discrete actions.
+        """
         super().__init__(environment)
         self.perturbation, self._spec = perturbation, specification(environment)
         self._vectors = [array for array in self._spec.observation.arrays if np.issubdtype(array.dtype, np.floating)]
@@ -155,7 +160,7 @@ class PerturbedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._nominal = None
 
     def _push(self) -> None:
-        """Push one body along the ground, or none."""
+        """Set the horizontal force on a random body in a random tenth of the steps, no force otherwise."""
         if not self.perturbation.push:
             return
         forces = self.env.get_wrapper_attr("data").xfrc_applied

@@ -7,11 +7,17 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 TIE = 1e-9
-"""Difference of values up to which two actions are equally good."""
+"""Relative difference of values up to which two actions count as equally good."""
 
 
 def optimal_values(moves: Array, rewards: Array, discount: float) -> Array:
-    """Return Q* (S, A), by policy iteration, exact."""
+    """Return the optimal values Q* (S, A), computed exactly by policy iteration.
+
+    Args:
+        moves: Transition probabilities (S, A, S).
+        rewards: Expected rewards (S, A).
+        discount: Discount, below 1.
+    """
     policy = rewards.argmax(1)
     states = np.arange(len(rewards))
     while True:

@@ -21,9 +21,9 @@ with mujoco.Renderer(model, 16, 16) as renderer:
 
 
 def probe(backend: str | None, *, timeout: float = 60.0) -> str | None:
-    """Draw one picture in a child process; return None if that works, else the last line of its error.
+    """Try to draw a picture in a child process; return None if it works, else the last line of the error.
 
-    backend: "egl", "osmesa" or "glfw"; None for the present environment variables. timeout: [s].
+    backend: "egl", "osmesa" or "glfw"; None to keep the current environment variables. timeout: [s].
     """
     other = {} if backend is None else {"MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend if backend != "glfw" else ""}
     environment = {**os.environ, **other}
@@ -38,7 +38,7 @@ def probe(backend: str | None, *, timeout: float = 60.0) -> str | None:
 
 
 def choose_backend() -> str:
-    """Return the first headless back end that can draw; raises RenderingUnavailable with the fix."""
+    """Return the name of the first headless back end that can draw; raises RenderingUnavailable if none can."""
     problems = {}
     for backend in BACKENDS:
         problem = probe(backend)

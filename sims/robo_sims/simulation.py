@@ -1,6 +1,6 @@
 """Gymnasium environment around a simulator: action limits, time limit, divergence, seeds, `info`.
 
-A simulator implements the small protocol `Simulation`; `SimulationEnvironment` has the part common to all.
+A simulator implements the small protocol `Simulation`; `SimulationEnvironment` has the code that is common to all simulators.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from robo_sims.cameras import CameraObservations, Cameras, detail_of, free_camer
 Arrays = dict[str, npt.NDArray[Any]]
 
 PICTURE_SIZE = 320
-"""[pixel] height and width of a rendered picture; without a graphics card 480 takes over twice as long."""
+"""Height and width of a rendered picture [pixel]; without a graphics card 480 would take over twice as long."""
 _STATES = ("qpos", "qvel", "qacc")
 _WARNINGS = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
 
@@ -40,42 +40,42 @@ class SimulationStep:
     reward: float
     terminated: bool = False
     truncated: bool = False
-    """True at a time limit of the simulation itself, which may differ between episodes."""
+    """True at a time limit of the simulation itself, in addition to that of the spec; it may differ between episodes."""
     success: bool | None = None
-    """None if the task has no success criterion."""
+    """True for success in this step; None if the task has no success criterion."""
     reward_terms: Mapping[str, float] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)
-    """Constraint costs that the spec declares."""
+    """Name -> value of each constraint cost that the spec declares."""
     measures: Mapping[str, float] = field(default_factory=dict)
-    """Value so far of each measure that the simulation declares."""
+    """Name -> value, so far in the episode, of each measure that the simulation declares."""
 
 
 @dataclass(frozen=True)
 class Barriers:
-    """Conditions G u >= b on a physical action u (A,) in the present state, that keep it safe; K of them."""
+    """K conditions G u >= b on a physical action u (A,), which keep the current state safe; for safety filters."""
 
     gradient: npt.NDArray[np.float64]
-    """(K, A) G"""
+    """G (K, A)."""
     bound: npt.NDArray[np.float64]
-    """(K,) b"""
+    """b (K,)."""
     brake: npt.NDArray[np.float64]
-    """(A,) physical action that stops."""
+    """Physical action (A,) that brings the robot to a stop."""
 
 
 class Simulation(Protocol):
-    """Task in a simulator; observations are new arrays in the shapes and types of `spec`."""
+    """A task in a simulator. Observations are new arrays with the shapes and types of `spec`."""
 
     spec: EnvironmentSpec
     instruction: str | None = None
-    """Instruction of the current episode, if it differs between episodes."""
+    """Instruction of the current episode, if it differs between episodes; else None."""
     scripted_policy: Callable[..., Policy] | None = None
-    """(seed, noise=0.0) -> the task's expert, if it has one"""
+    """Function (seed, noise=0.0) -> scripted expert of the task; None if there is none."""
     measures: tuple[Measure, ...] = ()
-    """Figures of an episode besides return and success."""
+    """Measures of an episode besides return and success, whose values are in SimulationStep."""
     propose: Callable[..., Any] | None = None
-    """(observation, action in [-1, 1]^A) -> a plan that can be judged without a step, if actions are plans"""
+    """Function (observation, action in [-1, 1]^A) -> plan that can be judged without a step; None if actions are no plans."""
     barriers: Callable[[], Barriers] | None = None
-    """Conditions on the action that keep the present state safe, for safety filters, if it has any."""
+    """Function that returns the Barriers of the current state, for safety filters; None if the task has none."""
 
     @property
     def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData] | None:
@@ -84,29 +84,29 @@ class Simulation(Protocol):
 
     @property
     def layout(self) -> str | None:
-        """Fingerprint of the state before the first step, if two seeds may draw the same; None if they never do."""
+        """Fingerprint of the initial state, for tasks in which two seeds may draw the same; None for others."""
         return None
 
     @property
     def metrics(self) -> Metrics:
-        """Counts since it was made, by tag, which a training logs."""
+        """Counters for the log of a training, by tag, since the simulation was made."""
         return {}
 
     def reset(self, seed: int | None) -> Arrays:
-        """Start an episode, determined by the seed; None continues the present random state."""
+        """Begin an episode that the seed determines, and return its first observation; None continues the random numbers."""
 
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Apply an action in physical units for one control period."""
 
     def render(self) -> npt.NDArray[np.uint8]:
-        """Return a picture (H, W, 3); MuJoCo families use `overview`, so that all draw alike."""
+        """Return a picture uint8 (H, W, 3); families with MuJoCo use `overview`, so that their pictures look alike."""
 
     def close(self) -> None:
         """Free the simulator."""
 
 
 class MujocoSimulation(Simulation):
-    """Task of another package with MuJoCo's `model` and `data`; rendered from its own camera."""
+    """Base of tasks of other packages whose environment has MuJoCo's `model` and `data`; it renders their own camera."""
 
     def __init__(self, environment: Any, detail: str) -> None:
         self._environment, self._overview = environment, overview(detail)
@@ -127,16 +127,16 @@ class MujocoSimulation(Simulation):
 
 
 class DivergenceMonitor:
-    """Divergence check of one MuJoCo model and data, after each control step.
+    """Finds a diverged MuJoCo simulation; call `reason` after each control step.
 
-    By default MuJoCo resets a bad state silently to the model's initial state, which looks like an ordinary step to a learner:
-    that is disabled.
+    It also disables MuJoCo's automatic reset of a bad state, which would look like an ordinary step to a learner.
     """
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, fastest: float = math.inf) -> None:
-        """fastest: [m/s, rad/s] largest norm of all velocities.
+        """Monitor a model and its data.
 
-        MuJoCo itself warns only above 1e10: a body at 1e6 m/s would pass.
+        fastest: largest norm of all velocities [m/s, rad/s]. MuJoCo itself warns only above 1e10, so that a body at 1e6 m/s
+        would not be noticed.
         """
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         # Without a handler MuJoCo appends each warning to MUJOCO_LOG.TXT in the working directory.
@@ -148,11 +148,11 @@ class DivergenceMonitor:
         self.reset()
 
     def reset(self) -> None:
-        """Store the warning counters; call it after mj_resetData, at the start of an episode."""
+        """Store the current counters of warnings; call it after mj_resetData, when an episode begins."""
         self._counts = [int(warning.number) for warning in self._warnings]
 
     def reason(self) -> str | None:
-        """Return the reason of a divergence in words, or None if the state is valid."""
+        """Return the reason why the simulation counts as diverged, in words, or None if its state is valid."""
         squares = [state.dot(state) for state in self._states]  # a quarter of the time of np.isfinite
         for name, square in zip(_STATES, squares, strict=True):
             if not math.isfinite(square):
@@ -166,7 +166,7 @@ class DivergenceMonitor:
 
 
 class SimulationEnvironment(gymnasium.Env[Any, Any]):
-    """Gymnasium environment around a `Simulation`."""
+    """Gymnasium environment of one `Simulation`."""
 
     def __init__(
         self,
@@ -176,9 +176,17 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         image_size: int = 84,
         render_mode: str | None = None,
     ) -> None:
-        """Add the pictures of `cameras` of the MuJoCo model to the observation, as `camera_<name>`.
+        """Make the environment.
 
-        image_size: height and width of the pictures [pixel].
+        Args:
+            simulation: The task.
+            cameras: Cameras of the MuJoCo model whose pictures are added to the observation as `camera_<name>`.
+            image_size: Height and width of these pictures [pixel].
+            render_mode: None, or "rgb_array" for `render`.
+
+        Raises:
+            InvalidSetting: A mode or size is not allowed.
+            UnknownName: The model has no such camera.
         """
         if render_mode not in (None, "rgb_array"):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
@@ -206,27 +214,27 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
 
     @property
     def simulation(self) -> Simulation:
-        """Simulation, for experiments and tests; never for a policy."""
+        """The simulation, for experiments and tests; a policy must not use it."""
         return self._simulation
 
     @property
     def metrics(self) -> Metrics:
-        """Counts of the simulation, by tag, which a training logs."""
+        """Counters of the simulation for the log of a training, by tag."""
         return self._simulation.metrics
 
     @property
     def layout(self) -> str | None:
-        """Fingerprint of a level that was just reset, None if no two seeds draw the same."""
+        """Fingerprint of the initial state after a reset, for tasks in which two seeds may draw the same; None for others."""
         return self._simulation.layout
 
     @property
     def model(self) -> mujoco.MjModel:
-        """MuJoCo model; absent for other simulators."""
+        """MuJoCo model; raises AttributeError for other simulators."""
         return self._mujoco[0]
 
     @property
     def data(self) -> mujoco.MjData:
-        """MuJoCo data; absent for other simulators."""
+        """MuJoCo data; raises AttributeError for other simulators."""
         return self._mujoco[1]
 
     @property
@@ -237,7 +245,7 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         return pair
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Arrays, dict[str, Any]]:
-        """Start an episode, determined by the seed if given."""
+        """Begin an episode, which the seed determines if given."""
         super().reset(seed=seed)
         observation = self._simulation.reset(seed)
         self._watch()
@@ -246,7 +254,10 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         return self._observation, self._episode_info()
 
     def step(self, action: npt.NDArray[Any]) -> tuple[Arrays, float, bool, bool, dict[str, Any]]:
-        """Apply an action in [-1, 1]^A, or a discrete one, for one control period."""
+        """Apply an action (A,) in [-1, 1], or the number of a choice, for one control period.
+
+        A diverged simulation ends the episode, truncated, with the last observation and `stop_reason` "sim_diverged".
+        """
         physical = self.environment_spec.action.to_physical(action)
         if self._observation is None:
             raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
@@ -281,7 +292,7 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         return self._cameras.observe(pair[1])
 
     def _watch(self) -> None:
-        """Monitor the current model and data; some simulators compile new ones per episode."""
+        """Monitor the current model and data for divergence; some simulators compile new ones for each episode."""
         pair = self._simulation.mujoco
         if pair is None:
             return
@@ -291,7 +302,7 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         self._monitor.reset()
 
     def _attempt(self, action: npt.NDArray[Any]) -> SimulationStep | None:
-        """Return the step, or None if the simulation diverged."""
+        """Return the result of a step, or None if the simulation diverged."""
         with np.errstate(all="ignore"):  # rewards computed from NaN would warn before the divergence check
             try:
                 step = self._simulation.step(action)
@@ -324,12 +335,12 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
 
 
 def part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
-    """Return the spec of a part of a flat observation vector."""
+    """Return the spec of a part with `size` elements of a flat observation vector; details: fields of ArraySpec."""
     return ArraySpec(name, (size,), unit=unit, **details)
 
 
 class VectorLayout:
-    """Named parts of a flat observation vector; their concatenation is the vector."""
+    """Splits a flat observation vector into named parts, in order."""
 
     def __init__(self, arrays: Iterable[ArraySpec]) -> None:
         self.observation = ObservationSpec(tuple(arrays))
@@ -342,24 +353,24 @@ class VectorLayout:
         return self.observation.size
 
     def split(self, vector: npt.NDArray[Any]) -> Arrays:
-        """Return name -> new float32 array."""
+        """Return name of a part -> new float32 array."""
         values = vector.astype(np.float32)
         return {array.name: values[part].reshape(array.shape) for array, part in self._parts}
 
 
 def overview(detail: str) -> Cameras:
-    """Return the renderer of a task's pictures; `detail` is a name of robo_sims.cameras.DETAILS."""
+    """Return the renderer for `render` of a task; `detail` is a name of robo_sims.cameras.DETAILS."""
     return Cameras(height=PICTURE_SIZE, width=PICTURE_SIZE, detail=detail_of(detail))
 
 
 def source_camera(environment: Any) -> int | mujoco.MjvCamera:
-    """Return the render camera of a Gymnasium environment: one of its model, or a free one."""
+    """Return the camera with which a Gymnasium environment renders: the number of one of its model, or a free camera."""
     source = environment.mujoco_renderer
     return source.camera_id if source.camera_id >= 0 else free_camera(environment.data, source.default_cam_config or {})
 
 
 def actuator_names(model: mujoco.MjModel) -> tuple[str, ...]:
-    """Return the name of each actuator, else of its joint, else its number."""
+    """Return a name for each actuator of a model: its own, that of its joint, or actuator_<number>."""
     kinds = mujoco.mjtObj
     return tuple(
         mujoco.mj_id2name(model, kinds.mjOBJ_ACTUATOR, index)

@@ -1,4 +1,4 @@
-"""Environment family made of simulation tasks."""
+"""Environment family whose tasks are simulations."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskFamily(EnvironmentFamily):
-    """Family defined by functions that list, simulate and batch its tasks."""
+    """Family of environments, given by functions that list its tasks and make their simulations."""
 
     name: str
-    """Part before the slash of a full name."""
+    """Name of the family: the part before the slash in an environment's name."""
     list_tasks: Callable[[], Iterable[str]]
-    """() -> task names; raises MissingExtra"""
+    """Function without arguments -> names of the tasks; raises MissingExtra if a package is not installed."""
     simulate: Callable[..., Simulation]
-    """(task, **arguments) -> simulation"""
+    """Function (task, **arguments) -> simulation."""
     batch: Callable[..., SimulationBatch | None] | None = None
-    """(task, num_envs, threads, **arguments of `simulate`) -> batch of simulations, or None if the task has none"""
+    """Function (task, num_envs, threads, **arguments of `simulate`) -> batch, or None if the task cannot be batched."""
     drawing: tuple[str, ...] = ("cameras", "image_size", "render_mode")
-    """Arguments of SimulationEnvironment and BatchedEnvironment."""
+    """Arguments that go to SimulationEnvironment or BatchedEnvironment instead of the simulation."""
 
     @override
     def names(self) -> list[str]:
@@ -47,7 +47,7 @@ class TaskFamily(EnvironmentFamily):
     def make_vector(
         self, name: str, num_envs: int, *, threads: int | None = None, autoreset_mode: Any = "NextStep", **arguments: Any
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
-        """Return a vector environment; None if the family or the task has no batched simulation."""
+        """Return a vector environment with a batched simulation, or None if the family or the task has none."""
         if self.batch is None:
             return None
         drawing = self._split(name, arguments)
@@ -58,7 +58,10 @@ class TaskFamily(EnvironmentFamily):
         return None if batch is None else BatchedEnvironment(batch, autoreset_mode=autoreset_mode, **drawing)
 
     def _split(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Move the arguments of the environment out of those of the simulation; raises UnknownName."""
+        """Remove the arguments in `drawing` from `arguments` and return them.
+
+        Raises UnknownName for an unknown task or argument.
+        """
         tasks = self.names()
         if name not in tasks:
             raise UnknownName(f"task of {self.name}", name, tasks)
@@ -69,9 +72,13 @@ class TaskFamily(EnvironmentFamily):
 def refuse_unknown_arguments(
     full_name: str, build: Callable[..., Any], arguments: Iterable[str], also: Iterable[str] = ()
 ) -> None:
-    """Raise UnknownName for an argument that `build`, whose first parameter is the task, does not take.
+    """Raise UnknownName for an argument that a family does not know.
 
-    also: arguments of the family itself.
+    Args:
+        full_name: Name of the environment, for the error.
+        build: Function that takes the task and the arguments.
+        arguments: Names of the given arguments.
+        also: Further allowed names.
     """
     allowed = [*list(inspect.signature(build).parameters)[1:], *also]
     for argument in arguments:

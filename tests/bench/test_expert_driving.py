@@ -6,10 +6,11 @@ import pytest
 pytest.importorskip("msgpack")
 
 from carla_standin.layouts import TrafficLightState
+from carla_standin.local_streams import LocalStreams
 from carla_standin.maps.catalogue import Catalogue, town
 from carla_standin.population import Population
 from carla_standin.world import World
-from robo_bench.expert_driving import Ends, Nobody, _fronts, _overlaps, _passed_red, watch_traffic
+from robo_bench.expert_driving import Ends, _fronts, _overlaps, _passed_red, watch_traffic
 
 
 def test_own_traffic_neither_overlaps_nor_runs_reds():
@@ -18,7 +19,7 @@ def test_own_traffic_neither_overlaps_nor_runs_reds():
 
 
 def test_overlaps_and_reds_are_seen():
-    world = World(town("grid"), Nobody())
+    world = World(town("grid"), LocalStreams())
     Population(4, 0, 0).spawn(world)
     assert _overlaps(world) == set()
     rows = [actor.row for actor in world.cars.actors]

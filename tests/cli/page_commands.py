@@ -25,7 +25,7 @@ NOT_HERE = {
     r"--ray \d": "a cluster of other machines; `--ray auto` and tests/cluster are the same code",
     r"--carla-host gpu-machine|CarlaUE4\.sh": "a real CARLA",
     r"lerobot-env/|lerobot/me/": "installs packages, or needs them",
-    r"--driver (vendor|ur) |--limits lab": "a real robot",
+    r"--driver (vendor|ur|ros2) |--limits lab": "a real robot",
     r"--llm endpoint|--replay searches/push": "a server of a language model",
     r"likeness|safe\.yaml|safe-calibrated|transformers:models": "weights that are downloaded",
     r"progress\.yaml|--labels progress|my-reward\.yaml": "a server of a vision-language model",
@@ -36,11 +36,16 @@ NOT_HERE = {
     r"data critique |--labels criticised": "remarks of a person; policies/robo_papers/text2grad has some",
     r"--rater person|--human console|--shadow person|^robo-rl demo hil( --task peg)?$": "a person",
     r"my_package\.": "a package of the reader's own",
+    r"--callbacks trackers": "packages of services; both were run against their offline modes",
+    r"--out data/by-hand": "a person at the console; tests/cli/test_console.py has one",
     r"my-paper|my_paper|my-arm-reach": "the package of the template; scripts/try_paper installs it",
     r"--learner\.device cuda": "a GPU",
     r"hopper\.hdf5": "a file of D4RL, which is downloaded",
+    r"bags/monday": "a recording of a robot; tests/datasets/formats/test_bags.py writes and reads some",
+    r"convert bridge": "a public set, which is downloaded; tests/datasets/formats/test_rlds.py reads a small one",
     r"convert so101": "a dataset of a robot's owner; tests/datasets/formats/test_adjustments.py adjusts some",
     r"data/cheetah": "a policy of HalfCheetah that earns 2,000, which takes an hour",
+    r"leaderboard_evaluator": "CARLA's leaderboard; tests/sims/driving/test_leaderboard_agent.py has its interface",
     r"carla-server --maps": "CARLA's maps, which are downloaded; tests/sims/standin/test_towns.py serves a folder",
     r"bench (all|drive|reward|data)\b": "minutes; tests/bench runs each bench",
     r"robo_papers\.mfrl\.study": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",
@@ -49,6 +54,7 @@ NOT_HERE = {
     r"(alphadrive|arsq|explors|group_ppo|gtr|mpo|oer|subpo|text2grad)\.(study|planner)": "minutes; smaller ones are tested",
     r"robo_papers\.stepmix\.study": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
     r"reward_machines\.study": "minutes; policies/robo_papers/reward_machines/tests have smaller ones",
+    r"robo_bench\.same_rows": "minutes; tests/cli/test_dagger.py has one of a small run",
     r"robo_bench\.steering": "a public set, which is downloaded; tests/datasets/test_public_sets.py makes one",
     r"^hf auth|^source |^conda |make_peers|^docker ": "accounts, installations",
 }
@@ -78,9 +84,9 @@ class Page:
 
     @property
     def files(self) -> dict[str, str]:
-        """Name -> text of its blocks of YAML that begin with `# NAME.yaml`."""
-        shown = ["\n".join(lines) for kind, lines in self._fences() if kind == "yaml"]
-        return {found[1]: text for text in shown if (found := re.match(r"# (\S+\.yaml)", text))}
+        """Name -> text of its blocks of YAML or Python that begin with `# NAME.yaml` or `# NAME.py`."""
+        shown = ["\n".join(lines) for kind, lines in self._fences() if kind in ("yaml", "python")]
+        return {found[1]: text for text in shown if (found := re.match(r"# (\w[\w-]*\.(?:yaml|py))\n", text))}
 
     def _fences(self) -> Iterator[tuple[str, list[str]]]:
         kind, lines = "", list[str]()
@@ -163,6 +169,8 @@ MORE = {
     "carla-server": "--port 0",
     "robot serve": "--port 0",
     "experiment": "--table",
+    "world fit": "--settings.members 2 --settings.elites 1 --settings.hidden 8 --settings.epochs 1",
+    "world check": "--episodes 1",
 }
 """Beginning of a command -> options that follow those of the page, and count instead of them."""
 SERVES = {

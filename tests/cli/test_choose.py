@@ -12,6 +12,7 @@ from robo_app.training.train_options import Train, parsed
 from robo_cli.main import dispatch
 from robo_rl.entry_points import load
 from robo_rl.errors import InvalidSetting
+from robo_rl.evidence import Evidence
 from robo_rl.protocols.contract import Feature
 from robo_rl.training.compatibility import Capabilities
 
@@ -37,12 +38,30 @@ def test_a_method_is_of_the_kind_that_the_situation_asks_for():
 @pytest.mark.slow
 def test_every_command_can_be_parsed_and_every_page_exists():
     assert len({choose(here, "E").learner for here in SITUATIONS}) == 7
-    for here in SITUATIONS:
-        choice = choose(here, "robo/ArmReach-v0")
+    for choice in {choose(here, "robo/ArmReach-v0") for here in SITUATIONS}:
         assert (ROOT / choice.page).is_file(), choice
         *_, last = choice.commands
         _, _, name, *words = last.split()
         assert parsed(Train, name, words).recipe.algorithm == choice.learner
+
+
+def test_a_proven_method_goes_first_and_the_level_is_said(capsys, monkeypatch):
+    known = {here: choose(here, "E") for here in SITUATIONS}
+    assert {choice.learner for choice in known.values() if choice.evidence.rank == 0} == {
+        "rlpd",
+        "hil-serl",
+        "hg-dagger",
+        "iql",
+    }
+    here = next(here for here in SITUATIONS if known[here].learner == "rlpd" and here.reward == "dense")
+    doubted = {"sac": Evidence("proven", "Here."), "rlpd": Evidence("experimental", "Doubtful.")}
+    monkeypatch.setattr("robo_app.listings.choice.evidence_of", lambda group, name: doubted[name])
+    assert choose(here, "E").learner == "sac"
+    monkeypatch.undo()
+    dispatch(["choose", "--reward", "sparse"])
+    assert "\nproven: Picks a cube" in capsys.readouterr().out
+    dispatch(["choose", "--limits", "yes"])
+    assert "\nvalidated: " in (shown := capsys.readouterr().out) and "No method is proven for this situation." in shown
 
 
 def test_answers_are_options_or_typed(capsys, monkeypatch):

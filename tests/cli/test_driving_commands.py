@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from robo_app.robots.leaderboard_agent import driver_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.evaluation.video import read_frames
@@ -58,6 +59,17 @@ def test_evaluate_routes_writes_measures_video_and_report(tmp_path):
 
 
 @pytest.mark.slow
+def test_agent_of_a_run_drives_with_its_policy(tmp_path):
+    told = robo_rl(f"train drive-route {LITTLE}", "drive agent latest --out agent.py", folder=tmp_path)
+    assert "agent.py: leaderboard_evaluator.py --track MAP --agent agent.py" in told
+    (run,) = (tmp_path / "runs").iterdir()
+    assert f"RUN = {str(run.resolve())!r}" in (tmp_path / "agent.py").read_text()
+    driver = driver_of(str(run))
+    seen = {item.name: np.zeros(item.shape, item.dtype) for item in driver.environment.environment_spec.observation.arrays}
+    assert driver.policy.act(seen, deterministic=True).shape == (2,) and driver.sensors() == []
+
+
+@pytest.mark.slow
 def test_named_server_replaces_stand_in_without_other_change(tmp_path):
     serve = [sys.executable, "-m", "robo_cli.main", "carla-server", "--port", "0", "--map", "grid"]
     server = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True)
@@ -71,7 +83,7 @@ def test_named_server_replaces_stand_in_without_other_change(tmp_path):
             f"evaluate latest --episodes 2 --videos 1 {there}",
             f"{record} there {there}",
             folder=tmp_path,
-            without="robo_sims.carla.local_server.StandIn",
+            without="robo_sims.carla.local_session.World",
         )
     finally:
         server.kill()

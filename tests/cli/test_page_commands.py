@@ -35,8 +35,9 @@ TWIN = "http://127.0.0.1:5000"
 EXAMPLE_RUN = (
     "train arm-pick-rlpd --steps 40 --learner.replay.learning-starts 20 --learner.network.hidden 8 --learner.batch-size 8"
 )
-MAY_FAIL = ("doctor", "reward search")
-"""Commands that end with 1 if this machine has a problem, such as a full disk, or if so short a training leads to no winner."""
+MAY_FAIL = ("doctor", "reward search", "robot check")
+"""Commands that end with 1 if this machine has a problem, such as a full disk or much load, or if so short a training leads to
+no winner."""
 TOO_SHORT = "no update was made"
 """Said by a training that is so short here that it makes no update, before it ends with 1."""
 

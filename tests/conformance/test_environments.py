@@ -17,8 +17,8 @@ from robo_rl.errors import ConformanceFailure
 from robo_rl.papers import papers
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
-SERVED = {"carla": "tests/sims/driving", "robot": "tests/real_robot"}
-"""Family at a server -> where its environments are checked."""
+SERVED = {"carla": "tests/sims/driving", "robot": "tests/real_robot", "world": "tests/worlds"}
+"""Family at a server or in a folder -> where its environments are checked."""
 OF_PAPERS = [family for paper in papers().values() for family in paper.components.get("environments", {})]
 FAMILIES = sorted({*known("environments")} - {*SERVED})
 COSTLY = {"safety_gymnasium"}

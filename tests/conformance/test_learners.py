@@ -22,6 +22,7 @@ from robo_policies.learners.awac import AWACConfig
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.cal_ql import CalQLConfig
 from robo_policies.learners.cql import CQLConfig
+from robo_policies.learners.dagger import DAggerConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.dqn import DQNConfig
 from robo_policies.learners.drq import DrQConfig
@@ -92,6 +93,7 @@ LEARNERS = {
     "hil-serl-gripper": (updated(HILSERLConfig(), network={"hidden": (8,)}, batch_size=4, gripper="opening"), GRIPPER),
     "sb3-sac-hil": (SB3SACHILConfig(policy_kwargs={"net_arch": [8]}, batch_size=4, gradient_steps=2, device="cpu"), ARM),
     "hg-dagger": (updated(HGDAggerConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
+    "dagger": (updated(DAggerConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
     "bc": (updated(BCConfig(), network={"hidden": (8,)}, batch_size=8), ARM),
     "bc-choices": (updated(BCConfig(), network={"hidden": (8,)}, batch_size=8), GRID),
     "iql": (updated(IQLConfig(), network={"hidden": (8,)}, batch_size=8, actor_dropout=0.5, actor_decay_updates=10), ARM),

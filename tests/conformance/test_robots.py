@@ -11,6 +11,7 @@ from robo_real.conformance import DRIVER_CHECKS
 from robo_real.drivers.fake import FakeArm
 from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
 from robo_real.drivers.lerobot import LeRobotArm, LeRobotOptions
+from robo_real.drivers.ros2 import ROS2Arm, ROS2Options
 from robo_real.drivers.ur import UR, UROptions
 from robo_real.fake_reach import fake_reach
 from robo_real.guarded_arm import GuardedArm
@@ -81,17 +82,34 @@ class BehindBridge:
         return LeRobotArm(LeRobotOptions(**servo_arm(Path(tempfile.mkdtemp()))))
 
 
+class BehindTopics:
+    """The ros2 driver with a node of servos made of arithmetic, on a stand-in of rclpy."""
+
+    def __call__(self) -> ROS2Arm:
+        sys.path.insert(0, str(Path(__file__).parents[1] / "real_robot"))
+        from ros2_bench import Bench
+
+        PEERS.append(Bench(Path(tempfile.mkdtemp())))
+        PEERS[-1].start()
+        return ROS2Arm(ROS2Options(**PEERS[-1].options()))
+
+
 ROWS = {
     "fake": lambda: FakeArm(clock=ManualClock()),
     "twin": lambda: Twin(clock=ManualClock()),
     "franka-http": BehindContract,
     "ur": BehindPeer(),
     "lerobot": BehindBridge(),
+    "ros2": BehindTopics(),
 }
 
 
+SLOW = {"ros2": pytest.mark.slow, "ur": pytest.mark.slow}
+"""The driver lerobot has the same base as ros2, and is fast; the clock of a UR controller is real."""
+
+
 @pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name == "ur" else []) for name in ROWS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in ROWS])
 def test_drivers(name, check):
     if name == "franka-http" and check.__name__ in ("hold_ends_a_motion", "an_unconnected_arm_raises"):
         pytest.skip("the rows of the contract's own tests show it: this stand-in streams, and HTTP needs no connection")

@@ -9,6 +9,7 @@ import pytest
 
 from robo_app.papers.checks import rows_of, run_row
 from robo_app.papers.trials import STEPS, run_learner
+from robo_policies.learners.dagger import LabelledEnv
 from robo_rl.conformance.corrector import Corrector
 from robo_rl.conformance.swerving import Swerving
 from robo_rl.conformance.trainings import TRAINING_CHECKS, check_training
@@ -68,6 +69,8 @@ OWN = {
 ENVIRONMENTS = {
     "drq": functools.partial(Swerving, has_camera=True),
 }
+WRAPPED = {"dagger": lambda inner: LabelledEnv(inner, inner.scripted_policy, share=0.0, noise=0.0)}
+"""Learner -> what it needs around the environment."""
 LEARNERS = sorted(set(known("learners")) - set(ELSEWHERE))
 ONE_OF_EACH_LOOP = {"sac", "hg-dagger", "iql", "ppo", "gtr", "bresa", "qarl", "stepmix-sac", "sb3-sac", "sb3-ppo"}
 ROWS = [pytest.param(name, marks=[] if name in ONE_OF_EACH_LOOP else [pytest.mark.slow]) for name in LEARNERS]
@@ -100,7 +103,12 @@ def trial_of(name, count=1, corrected=False):
         return run_row(*OF_PAPERS[name], small(name), count=count, corrected=corrected)
     accompanied = name == "hil-serl" and count > 1
     return run_learner(
-        small(name), environment=ENVIRONMENTS.get(name), count=count, corrected=corrected, accompanied=accompanied
+        small(name),
+        environment=ENVIRONMENTS.get(name),
+        wrap=WRAPPED.get(name, lambda inner: inner),
+        count=count,
+        corrected=corrected,
+        accompanied=accompanied,
     )
 
 

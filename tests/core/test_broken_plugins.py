@@ -91,7 +91,7 @@ def test_lists_of_commands_go_on_beside_broken_ones(lab: str, words: list[str], 
 
 
 def test_formats_that_work_are_offered(lab: str) -> None:
-    assert {form.name for form in formats()} == {"minari", "robomimic", "d4rl", "lerobot", "zarr"}
+    assert {form.name for form in formats()} == {"minari", "robomimic", "d4rl", "lerobot", "zarr", "rosbag", "rlds"}
 
 
 @pytest.mark.slow

@@ -57,13 +57,13 @@ def _package(names: tuple[str, ...]) -> str:
 @pytest.mark.slow
 def test_back_end_is_chosen_before_mujoco_is_imported() -> None:
     modules = modules_with_mujoco()
-    assert {"robo_app.playback.window", "robo_real.kinematics", "robo_sims.simulation"} <= {*modules}
+    assert {"robo_app.playback.window", "robo_rl.kinematics", "robo_sims.simulation"} <= {*modules}
     command = [sys.executable, "-c", EACH_FIRST, *modules]
     assert subprocess.check_output(command, text=True, env=bare_environment()).strip() == ""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["robo_app.playback.window", "robo_real.kinematics"])
+@pytest.mark.parametrize("first", ["robo_app.playback.window", "robo_rl.kinematics"])
 def test_process_that_imports_it_first_draws(first: str) -> None:
     program = f"""
 import {first}, mujoco

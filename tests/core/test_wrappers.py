@@ -124,6 +124,7 @@ SETTINGS = {
     "constrained": ({"limits": {"hazard": 3}, "budgets": ["hazard"]}, POINT),
     "perturbed": ({"noise": 0.01}, ARM),
     "residual": ({}, ARM),
+    "labelled": ({"share": 0.5}, ARM),
 }
 OF_PAPERS = {
     name: row

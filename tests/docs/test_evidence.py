@@ -42,7 +42,7 @@ def test_every_kind_of_advantage_states_its_evidence() -> None:
 
 def test_evidence_is_of_something_that_there_is() -> None:
     places = {(group, name) for group in ("learners", "rewards", "wrappers", "task_samplers") for name in known(group)}
-    places |= {("papers", name) for name in papers()} | {("advantages", name) for name in KINDS}
+    places |= {("environments", "world")} | {("papers", name) for name in papers()} | {("advantages", name) for name in KINDS}
     strangers = [place for place in statements() if place not in places]
     assert strangers == []
 

@@ -9,8 +9,9 @@ import torch
 from factories import make_spec, picture_spec
 from robo_policies.learners.bc import BCConfig
 from robo_policies.learners.offline import OfflineNetwork
-from robo_rl.errors import NonFiniteUpdate
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.settings import updated
 from robo_rl.types import Batch
 
 SMALL = BCConfig(network=OfflineNetwork(hidden=(16,)))
@@ -57,6 +58,17 @@ def test_continuous_actions_are_learnt_up_to_the_limits(spec, make_batch):
     cloned = np.stack([learner.policy.act(row) for row in rows])
     assert cloned.dtype == np.float32
     assert np.abs(cloned - actions[:50]).mean() < 0.05
+
+
+def test_learning_rate_falls_and_is_constant_again(spec, make_batch):
+    learner = updated(SMALL, lr=0.1, decay_from=2, decay_updates=4).build(spec, 0)
+    rates = []
+    for _ in range(8):
+        learner.update(make_batch(spec, 4))
+        rates.append(learner.actor.optimizer.lr)
+    np.testing.assert_allclose(rates, [0.1, 0.1, 0.1, 0.075, 0.05, 0.025, 0.1, 0.1])
+    with pytest.raises(InvalidSetting, match="decay_updates"):
+        updated(SMALL, decay_updates=-1)
 
 
 @pytest.mark.slow

@@ -36,10 +36,10 @@ from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.sac_lagrangian import SACLagrangianConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
-from robo_policies.networks.settings import resolve_device
 from robo_rl import metrics
 from robo_rl.conformance.learners import random_batch
 from robo_rl.errors import InvalidSetting, RunError
+from robo_rl.fitting import resolve_device
 from robo_rl.settings import updated
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ArraySpec

@@ -17,17 +17,17 @@ from lerobot_bench import DEVICES, LEROBOT, STAND_IN, journal, servo_arm
 
 from factories import rest_slow
 from robo_real.arm import ArmTarget
+from robo_real.bridged.lerobot_process import LeRobotFile, lerobot_process
 from robo_real.drivers.lerobot import LeRobotArm, LeRobotOptions
 from robo_real.guard import LATCHED
 from robo_real.guarded_arm import GuardedArm
-from robo_real.kinematics import Kinematics
-from robo_real.lerobot.device_process import DeviceProcess
 from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.rotations import between
 from robo_real.serving import ServerSettings, build_server
 from robo_real.teleoperation.leader_arm import LeaderArm, LeaderArmOptions
 from robo_rl.errors import InvalidSetting, RobotStopped, RobotUnavailable, TeleoperatorUnavailable, UnknownName
+from robo_rl.kinematics import Kinematics
 from robo_rl.settings import plain
 
 NAMES = ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll"]
@@ -62,6 +62,10 @@ def opened():
 
 def arm(tmp_path, python=None, **settings) -> LeRobotArm:
     return LeRobotArm(LeRobotOptions(**servo_arm(tmp_path, python=python, **settings)))
+
+
+def file_of(path) -> LeRobotFile:
+    return LeRobotFile(model="", hand="", joints={}, rate=100, modules=("servo_arm",), path=tuple(path))
 
 
 def drive(robot, action, steps):
@@ -156,7 +160,7 @@ def test_recover_starts_a_dead_process_again(tmp_path, opened):
 
 
 def test_killed_owner_leaves_the_arm_at_its_place(tmp_path):
-    process = DeviceProcess(sys.executable, "robot", servo_config(tmp_path), rate=50, modules=["servo_arm"], path=PATH)
+    process = lerobot_process(sys.executable, "robot", servo_config(tmp_path), file_of(PATH))
     process.start()
     process.send({"pan.pos": 40.0})
     time.sleep(0.06)
@@ -235,7 +239,7 @@ def test_missing_config_and_interpreter_are_clear(tmp_path):
 def test_leader_arm_is_read_and_feels(as_vector, python):
     config = {"type": "leader_arm", "places": {"pan": 12.5}, "as_vector": as_vector}
     path = [str(DEVICES), *([] if python else [str(STAND_IN)])]
-    process = DeviceProcess(python or sys.executable, "teleoperator", config, rate=100, modules=["servo_arm"], path=path)
+    process = lerobot_process(python or sys.executable, "teleoperator", config, file_of(path))
     process.start()
     try:
         assert process.newest(0.5).values["pan.pos"] == 12.5 and process.commands == ("force",)

@@ -8,18 +8,7 @@ from scipy.stats import spearmanr
 
 from factories import make_episode
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.evaluation.statistics import rank_correlation
-from robo_rl.rewards.audit.evidence import (
-    BLANK_PICTURES,
-    HIDDEN_REWARDS,
-    LOITERING,
-    REVERSED,
-    SHUFFLED_TIME,
-    held_from,
-    progress_of,
-    wrong_text,
-)
-from robo_rl.rewards.audit.figures import (
+from robo_rl.evaluation.figures import (
     close_pair_accuracy,
     episode_correlation,
     mean_of,
@@ -30,7 +19,18 @@ from robo_rl.rewards.audit.figures import (
     step_correlation,
     unknown,
 )
-from robo_rl.rewards.audit.verdict import graded
+from robo_rl.evaluation.statistics import rank_correlation
+from robo_rl.evaluation.verdicts import graded
+from robo_rl.rewards.audit.evidence import (
+    BLANK_PICTURES,
+    HIDDEN_REWARDS,
+    LOITERING,
+    REVERSED,
+    SHUFFLED_TIME,
+    held_from,
+    progress_of,
+    wrong_text,
+)
 from robo_rl.rewards.score_statistics import (
     area_under_curve,
     by_rank,
@@ -231,8 +231,8 @@ def test_a_calibrated_score_has_a_small_error():
      ((0.1, 0.0, 0.2), "bad"), ((0.85, 0.6, 0.95), "middling")],
 )  # fmt: skip
 def test_an_outcome_follows_from_the_interval(bounds, outcome):
+    from robo_rl.evaluation.figures import Figure
     from robo_rl.evaluation.statistics import Interval
-    from robo_rl.rewards.audit.figures import Figure
 
     assert graded(Figure(Interval(*bounds), 20, "episodes"), 0.9, 0.5) == outcome
 

@@ -187,7 +187,8 @@ def _derived(foreign: Foreign, source: str, adjustments: Adjustments) -> Episode
         return EpisodeImporter(_spec(foreign, action, adjustments), source=source, adjustments=adjustments)
     (first, last), notes = _limits_in(foreign, names, adjustments)
     low, high = np.minimum(first, last).tolist(), np.maximum(first, last).tolist()
-    action = ActionSpec(names, tuple(low), tuple(high), ("unknown",) * found.size, "unknown", foreign.control_period)
+    units = found.units or ("unknown",) * found.size
+    action = ActionSpec(names, tuple(low), tuple(high), units, found.mode, foreign.control_period)
     is_plain = (first == -1).all() and (last == 1).all()
     limits = ((), ()) if is_plain else (tuple(first.tolist()), tuple(last.tolist()))
     return EpisodeImporter(_spec(foreign, action, adjustments), *limits, source, notes=tuple(notes), adjustments=adjustments)

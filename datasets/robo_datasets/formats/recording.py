@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import DatasetError
 from robo_rl.spec.cost import PLAIN
-from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Limit, ObservationSpec
+from robo_rl.spec.environment import ActionMode, ArraySpec, EnvironmentSpec, Limit, ObservationSpec
 from robo_rl.types import Episode
 
 Array = npt.NDArray[Any]
@@ -99,7 +99,9 @@ class Actions:
     are_normalized: bool = True
     """True if actions are in [-1, 1] by the format's convention, should the file declare no limits"""
     are_choices: bool = False
-    """True for discrete actions"""
+    units: tuple[str, ...] = ()
+    """Unit of each element; empty if the file says none."""
+    mode: ActionMode = "unknown"
 
 
 @dataclass(frozen=True)
@@ -146,14 +148,27 @@ class Reader(Protocol):
 
 
 @runtime_checkable
-class Format(Reader, Protocol):
-    """Protocol of a format that can be imported and exported; its entry point is in the group `robo_rl.formats`."""
+class DetectedReader(Reader, Protocol):
+    """Protocol of a format that is read alone; an entry point of `robo_rl.formats` names it."""
+
+    def recognizes(self, source: Path) -> bool:
+        """Return whether a file or folder looks like this format; read little and never raises."""
+
+
+@runtime_checkable
+class MappedReader(DetectedReader, Protocol):
+    """Protocol of a format whose files do not say which of their parts are observations and actions."""
+
+    def mapped(self, path: Path) -> Self:
+        """Return a reader with the mapping of a YAML file; raises InvalidSetting or UnknownName that names the key."""
+
+
+@runtime_checkable
+class Format(DetectedReader, Protocol):
+    """Protocol of a dataset format; an entry point of `robo_rl.formats` names it."""
 
     suffix: str
     """suffix of the file, such as ".hdf5"; empty if the format is a folder"""
-
-    def recognizes(self, source: Path) -> bool:
-        """Return whether a file or folder looks like this format. It must read little, and raise nothing."""
 
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
         """Return the part of an episode that the format keeps, which is what `read` returns after `write`.

@@ -23,7 +23,7 @@ from robo_rl.evaluation.measures import Measure
 from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import MEASURES, StateDict
-from robo_sims.carla.driver import CORRIDOR, ScriptedDriver, line_of, pedal, project
+from robo_sims.carla.driver import CORRIDOR, REACH, ScriptedDriver, line_of, pedal
 from robo_sims.carla.termination import GOAL
 
 SPEEDS = ("keep", "faster", "slower", "stop")
@@ -270,3 +270,13 @@ class PlannedWrapper(EnvironmentWrapper):
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> PlannedEnv:
         return PlannedEnv(environment, **vars(self))
+
+
+def project(line: npt.NDArray[np.float64], x: float, y: float) -> tuple[float, float]:
+    """Return the distance along the route points and the distance from them [m] of a position."""
+    start, step = line[:-1], np.diff(line, axis=0)
+    share = ((x - start[:, 0]) * step[:, 0] + (y - start[:, 1]) * step[:, 1]) / np.maximum((step**2).sum(1), 1e-6)
+    share = np.clip(share, 0.0, 1.0)
+    away = np.hypot(start[:, 0] + share * step[:, 0] - x, start[:, 1] + share * step[:, 1] - y)
+    nearest = int(np.argmin(away))
+    return float(REACH[nearest] + share[nearest] * (REACH[nearest + 1] - REACH[nearest])), float(away[nearest])

@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from robo_rl import fitting
+from robo_rl.ensemble import Ensemble
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.ensemble import Ensemble
 from robo_rl.types import Array
 
 Floats = npt.NDArray[np.float32]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.spatial import KDTree
-from torch import nn
 
-from robo_rl.fitting import fit
+from robo_rl.worlds.dynamics import DynamicsConfig
+from robo_rl.worlds.fitting import DynamicsFit
+from robo_rl.worlds.imagining import distribution
+from robo_rl.worlds.steps import Steps
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
+WORLD = DynamicsConfig(hidden=(128, 128), members=1, elites=1, epochs=10_000, patience=50)
+"""Model of dynamics of the rule "model"."""
 Rule = Literal["model", "random", "reward", "surprise", "coverage"]
 
 
@@ -69,9 +72,7 @@ def along_the_policy(recorded: Recorded, count: int, random: np.random.Generator
 
     Errors do not add up, because each step of the model begins in a recorded state.
     """
-    predict = model_of(recorded, random, updates)
-    proposed = recorded.states + predict(recorded.states, recorded.act(np.arange(len(recorded.states))))
-    _, near = KDTree(recorded.states).query(proposed)
+    _, near = KDTree(recorded.states).query(predicted(recorded, random, updates))
     chosen, longest = dict[int, None](), max(1, len(recorded.states) // len(recorded.firsts))
     for _ in range(50 * count):
         place = int(random.choice(recorded.firsts))
@@ -84,23 +85,14 @@ def along_the_policy(recorded: Recorded, count: int, random: np.random.Generator
     return np.concatenate([np.array([*chosen]), random.choice(left, count - len(chosen), replace=False)])
 
 
-def model_of(recorded: Recorded, random: np.random.Generator, updates: int) -> Callable[[Floats, Floats], Floats]:
-    """Return a model of the change (N, F) of states, given states (N, F) and actions (N, A)."""
-    size, actions = recorded.states.shape[1], recorded.actions.shape[1]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(random.integers(2**31)))
-        network = nn.Sequential(nn.Linear(size + actions, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, size))
-    changes = recorded.following - recorded.states
-    scale = np.maximum(changes.std(0), 1e-6)
-    inputs = torch.from_numpy(np.hstack([recorded.states, recorded.actions]).astype(np.float32))
-    targets = torch.from_numpy((changes / scale).astype(np.float32))
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    batches = (torch.from_numpy(random.integers(len(inputs), size=256)) for _ in range(updates))
-    fit(network, batches, lambda rows: (network(inputs[rows]) - targets[rows]).square().mean(), optimizer, title="dynamics")
-
-    def predict(states: Floats, chosen: Floats) -> Floats:
-        with torch.no_grad():
-            found = network(torch.from_numpy(np.hstack([states, chosen]).astype(np.float32)))
-        return np.asarray(found.numpy() * scale, np.float64)
-
-    return predict
+def predicted(recorded: Recorded, random: np.random.Generator, updates: int) -> Floats:
+    """Return the states (N, F) that a world learned from the steps expects after the policy's actions."""
+    nothing = np.zeros(len(recorded.states), np.bool_)
+    states, actions = recorded.states.astype(np.float32), recorded.actions.astype(np.float32)
+    following, rewards = recorded.following.astype(np.float32), recorded.rewards.astype(np.float32)
+    steps = Steps(states, actions, following, rewards, nothing, nothing)
+    config = replace(WORLD, seed=int(random.integers(2**31)))
+    dynamics = DynamicsFit(steps, config).run(most_updates=updates)
+    chosen = recorded.act(np.arange(len(steps))).astype(np.float32)
+    change, _ = distribution(dynamics, steps.states, chosen)
+    return recorded.states + change[:, :-1]

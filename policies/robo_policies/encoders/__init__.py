@@ -1,1 +1,1 @@
-"""Frozen encoders of pictures: fitted here to a simulator, or pre-trained and read from a folder."""
+"""Frozen encoders of pictures: fitted to a simulator by `robo-rl fit-encoder`, or pre-trained and read from a folder."""

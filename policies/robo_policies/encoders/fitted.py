@@ -1,7 +1,7 @@
-"""Frozen encoder of pictures, fitted to objects and goals that a simulator knows.
+"""Frozen encoder of pictures that estimates the objects and goals of a simulator's observation.
 
 It also reads the vectors of proprioception, because a picture of the hand's camera means little without the pose of the hand.
-B rows; T targets, the standardised entries of the observation that pictures are to replace.
+B rows; T targets, the numbers of the observation (positions of objects and goals) that the pictures replace, standardised.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from robo_policies.networks.convolutions import convolution_layers
-from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting, printable
+from robo_rl.fitting import resolve_device
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.system.durable_files import write_durably
 
@@ -39,7 +39,7 @@ DESCRIPTION = "encoder.json"
 
 
 class KeypointNetwork(nn.Module):
-    """Convolutions and spatial soft-argmax for each camera, then two layers that also read the vectors.
+    """Network of the encoder: convolutions and spatial soft-argmax for each camera, then two layers that also read the vectors.
 
     Soft-argmax is the mean position of each channel's activation, as in Levine et al. 2016, "End-to-End Training of Deep
     Visuomotor Policies", arXiv:1504.00702; it keeps positions that pooling would lose.
@@ -49,7 +49,13 @@ class KeypointNetwork(nn.Module):
     std: Tensor
 
     def __init__(self, cameras: Mapping[str, tuple[int, ...]], vectors: int, targets: int) -> None:
-        """Take the shapes (H, W, C) of pictures by name, the size D of all vectors, and the number T of targets."""
+        """Make an untrained network.
+
+        Args:
+            cameras: Shape (H, W, C) of each picture by name.
+            vectors: D, number of elements of all vectors.
+            targets: T, number of targets.
+        """
         super().__init__()
         self.cameras = nn.ModuleDict({name: _Keypoints(shape) for name, shape in cameras.items()})
         self.register_buffer("mean", torch.zeros(vectors))
@@ -59,7 +65,10 @@ class KeypointNetwork(nn.Module):
         self.head = nn.Linear(FEATURES + read, targets)
 
     def forward(self, pictures: Mapping[str, Tensor], vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return features (B, FEATURES) in [-1, 1] and targets (B, T) of uint8 pictures (B, H, W, C) and vectors (B, D)."""
+        """Return features (B, FEATURES) in [-1, 1] and estimated targets (B, T).
+
+        pictures: uint8 (B, H, W, C) by name. vectors: (B, D).
+        """
         keypoints = [network(pictures[name]) for name, network in self.cameras.items()]
         read = torch.cat((*keypoints, (vectors - self.mean) / self.std), 1)
         features: Tensor = self.hidden(read)
@@ -81,7 +90,7 @@ class _Keypoints(nn.Module):
         self.sharpness = nn.Parameter(torch.ones(()))
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Return row, column and strength of each channel, (B, 3 * channels)."""
+        """Return rows and columns in [-1, 1] and strengths of all channels, (B, 3 * channels); pictures: uint8 (B, H, W, C)."""
         prepared = (
             pictures.permute(0, 3, 1, 2).float().contiguous()
         )  # the layout decides on the kernel, and so on the last digits
@@ -97,7 +106,10 @@ class FittedEncoder:
     """Frozen encoder of an environment's cameras, loaded from the folder that `robo-rl fit-encoder` wrote."""
 
     def __init__(self, folder: str, device: str = "cpu") -> None:
-        """Raise InvalidSetting if the folder holds no encoder, or there is no such device."""
+        """Load an encoder; raises InvalidSetting if the folder holds none, or there is no such device.
+
+        folder: output of `robo-rl fit-encoder`. device: "cpu", "cuda" and so on, as in the setting `device` of learners.
+        """
         self._folder, self._device = Path(folder), resolve_device(device)
         self._description = _description(self._folder)
         path = self._folder / WEIGHTS
@@ -127,7 +139,7 @@ class FittedEncoder:
 
     @torch.no_grad()
     def encode(self, observations: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-        """Return features and estimated targets (B, FEATURES + T) of observations (B, ...)."""
+        """Return features and estimated targets (B, FEATURES + T) of named observations (B, ...)."""
         tensors = {name: torch.as_tensor(array, device=self._device) for name, array in observations.items()}
         vectors = torch.cat([tensors[name].flatten(1) for name in self._description["vectors"]], 1)
         values: npt.NDArray[np.float32] = torch.cat(self._network(tensors, vectors), 1).cpu().numpy()
@@ -140,14 +152,14 @@ class FittedEncoder:
 def network_for(
     cameras: Mapping[str, tuple[int, ...]], vectors: Mapping[str, tuple[int, ...]], targets: int
 ) -> KeypointNetwork:
-    """Return an untrained network for pictures and vectors of these shapes."""
+    """Return an untrained network for pictures and vectors with the given shapes by name, and `targets` outputs."""
     return KeypointNetwork(cameras, sum(math.prod(shape) for shape in vectors.values()), targets)
 
 
 def save_encoder(folder: Path, network: KeypointNetwork, description: Mapping[str, Any]) -> None:
-    """Write a network to a folder; the description comes last, so that a torn folder is no encoder.
+    """Write a network to a folder. The description is written last, so that a half-written folder is not taken for an encoder.
 
-    description: shapes of `cameras` and `vectors` by name, number of `targets`, and any facts.
+    description: shapes of `cameras` and `vectors` by name, number of `targets`, and any further entries.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_durably(folder / WEIGHTS, save({key: value.contiguous() for key, value in network.state_dict().items()}))

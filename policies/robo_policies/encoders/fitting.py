@@ -1,4 +1,4 @@
-"""Fitting of an encoder to pictures of a simulator: objects and goals are its targets, as the observation has them.
+"""Fitting of an encoder to pictures of a simulator; its targets are the entries of objects and goals of the observation.
 
 Frames come from whole episodes of the scripted expert, with noise, and the first steps of episodes of random actions. N steps,
 T targets.
@@ -20,63 +20,71 @@ from torch.nn import functional
 
 from robo_policies.encoders.fitted import network_for, save_encoder
 from robo_policies.encoders.settings import EncoderFit
-from robo_policies.networks.settings import resolve_device
 from robo_rl.environments import stepping
 from robo_rl.errors import InvalidSetting
-from robo_rl.fitting import fit
+from robo_rl.fitting import fit, resolve_device
 from robo_rl.spec.environment import Observation, specification
 
 HELD_OUT = 9
-"""One in as many episodes only measures errors; no multiple of 2, so that the expert has its share in them."""
+"""One of this number of episodes is held out to measure errors; odd, so that episodes of the expert are among them."""
 EXPLORATION = 0.3
-"""Standard deviation of the noise in the expert's actions."""
+"""Standard deviation of the noise in the expert's actions, which lie in [-1, 1]."""
 RANDOM_EPISODES = 3
-"""For each of the expert's: each reset shows objects and goals at new places."""
+"""Episodes of random actions for each episode of the expert; each reset shows objects and goals at new positions."""
 RANDOM_STEPS = 10
-"""Most steps of an episode of random actions."""
+"""Largest number of steps of an episode of random actions."""
 PERSISTENCE = 0.8
-"""Persistence of random actions: independent ones would leave the hand in place."""
+"""Correlation of successive random actions; independent ones would hardly move the hand."""
 LEAST_DEVIATION = 1e-6
 LARGEST_BATCH = 512
-"""Pictures encoded at once on held-out episodes."""
+"""Largest number of pictures encoded at once on held-out episodes."""
 Progress = Callable[[Sequence[int], str], Iterable[int]]
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Observations and targets of N steps."""
+    """Recorded data for a fit: observations and targets of N steps."""
 
     observations: Mapping[str, npt.NDArray[Any]]
-    """Pictures and vectors by name, (N, ...)"""
+    """Pictures and vectors (N, ...) by name."""
     cameras: Mapping[str, tuple[int, ...]]
-    """Shapes of pictures."""
+    """Shape (height, width, channels) of each picture by name."""
     vectors: Mapping[str, tuple[int, ...]]
-    """Shapes of vectors of proprioception."""
+    """Shape of each vector of proprioception by name."""
     targets: npt.NDArray[np.float32]
-    """(N, T)"""
+    """Targets (N, T), not standardised, in the units of `units`."""
     units: Mapping[str, str]
-    """Name of each of the T targets, such as object_position[0] -> its unit."""
+    """Name of each of the T targets, such as object_position[0] -> unit of the target."""
     episodes: npt.NDArray[np.int64]
-    """(N,) number of each step's episode"""
+    """Number of the episode of each step (N,)."""
 
 
 @dataclass(frozen=True)
 class TargetError:
-    """Root mean square error of one target on held-out episodes, in its unit."""
+    """Root mean square error of one target on held-out episodes, in the unit of the target."""
 
     target: str
     unit: str
     error: float
     blind: float
-    """Error of the mean of the other episodes."""
+    """Error of a constant estimate, the mean over the other episodes, for comparison."""
 
     def line(self) -> str:
-        """Return a row of the report."""
+        """Return the error as a line of text for the report."""
         return f"{self.target:28} {self.error:.4f} {self.unit}  (the mean alone: {self.blind:.4f})"
 
 
 def collect(environment: gymnasium.Env[Any, Any], settings: EncoderFit, progress: Progress) -> Frames:
-    """Return steps of expert's and random episodes; raises InvalidSetting if there are no pictures or no targets."""
+    """Record steps of episodes of the scripted expert and of random actions.
+
+    Args:
+        environment: Environment with pictures, and with entries of role object or goal.
+        settings: Settings of the fit; `frames` and `seed` are read.
+        progress: Wraps the range of step numbers to show a progress bar.
+
+    Raises:
+        InvalidSetting: The environment has no pictures, or no entries of objects and goals.
+    """
     spec = specification(environment)
     cameras = tuple(spec.observation.subset("image"))
     wanted = [array for array in spec.observation.arrays if array.role in ("object", "goal") and array.dtype == "float32"]
@@ -105,7 +113,7 @@ def collect(environment: gymnasium.Env[Any, Any], settings: EncoderFit, progress
 
 
 def _steps(environment: gymnasium.Env[Any, Any], seed: int) -> Iterator[tuple[int, Observation]]:
-    """Yield the episode's number and an observation, without end."""
+    """Yield (number of the episode, observation) of each step, without end."""
     random, spec = np.random.default_rng(seed), specification(environment)
     has_expert = environment.has_wrapper_attr("scripted_policy")
     episode = 0
@@ -129,9 +137,17 @@ def _steps(environment: gymnasium.Env[Any, Any], seed: int) -> Iterator[tuple[in
 def fit_encoder(
     frames: Frames, folder: Path, settings: EncoderFit, facts: Mapping[str, Any], progress: Progress
 ) -> list[TargetError]:
-    """Fit a network by the squared error of standardised targets, and write the encoder to a folder.
+    """Train a network to estimate the targets by the squared error, and write the encoder to a folder.
 
-    facts: entries of its description, such as the environment.
+    Args:
+        frames: Recorded steps.
+        folder: Folder that is written.
+        settings: Settings of the fit.
+        facts: Further entries of the description, such as the name of the environment.
+        progress: Wraps the range of update numbers to show a progress bar.
+
+    Returns:
+        Error of each target on the held-out episodes.
     """
     device = resolve_device(settings.device)
     is_held_out = np.isin(frames.episodes, np.unique(frames.episodes)[1::HELD_OUT])

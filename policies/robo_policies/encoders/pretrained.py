@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting
+from robo_rl.fitting import resolve_device
 from robo_rl.rewards.images.local_models import identity_of, loaded, loaded_model
 from robo_rl.spec.environment import EnvironmentSpec
 
@@ -24,10 +24,16 @@ LARGEST_BATCH = 64
 
 
 class PretrainedEncoder:
-    """Pooled features of a vision model for every camera: those of its class token or the mean of its map."""
+    """Frozen encoder: a vision model of the library transformers, read from a local folder.
+
+    The features of a picture are the model's pooled output, or those of its class token if it has none.
+    """
 
     def __init__(self, folder: str, device: str = "cpu") -> None:
-        """Raise InvalidSetting if the folder holds no vision model, or there is no such device."""
+        """Load the model; raises InvalidSetting if the folder holds no vision model, or there is no such device.
+
+        folder: as `save_pretrained` writes it. device: "cpu", "cuda" and so on.
+        """
         path = Path(folder).expanduser()
         if not (path / "config.json").is_file():
             raise InvalidSetting(
@@ -46,12 +52,15 @@ class PretrainedEncoder:
         self._size: int = self._encoded(np.zeros((1, 32, 32, 3), np.uint8)).shape[1]
 
     def size(self, spec: EnvironmentSpec) -> int:
-        """Return the number of features of all pictures; raises InvalidSetting unless they are RGB. Any size is scaled."""
+        """Return F, the number of features of all pictures of a spec; raises InvalidSetting unless each picture is RGB.
+
+        Call it before `encode`: it decides which pictures are read. Pictures of any size are allowed.
+        """
         self._cameras = cameras_of(spec)
         return self._size * len(self._cameras)
 
     def encode(self, observations: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-        """Return the features (B, F) of each picture (B, H, W, 3), RGB, one after the other."""
+        """Return the features (B, F) of named observations; pictures are uint8 RGB (B, H, W, 3)."""
         cameras = [observations[name] for name in self._cameras]
         parts = (
             pictures[start : start + LARGEST_BATCH] for pictures in cameras for start in range(0, len(pictures), LARGEST_BATCH)
@@ -68,7 +77,7 @@ class PretrainedEncoder:
 
 
 def cameras_of(spec: EnvironmentSpec) -> tuple[str, ...]:
-    """Return the names of the pictures; raise InvalidSetting unless they are RGB."""
+    """Return the names of all pictures of a spec; raises InvalidSetting unless each is uint8 (height, width, 3)."""
     pictures = spec.observation.subset("image")
     for name, array in pictures.items():
         if array.dtype != "uint8" or len(array.shape) != 3 or array.shape[2] != 3:

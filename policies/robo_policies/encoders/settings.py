@@ -1,4 +1,4 @@
-"""Settings of a fit, without torch, so that the command line describes them at once."""
+"""Settings of a fit, without torch, so that the command line describes them quickly."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from robo_rl.errors import require_allowed
 
 @dataclass(frozen=True)
 class EncoderFit:
-    """Settings of a fit."""
+    """Settings of a fit of an encoder (`robo-rl fit-encoder`)."""
 
     frames: int = 20_000
-    """Recorded steps, the held-out ones included."""
+    """Recorded steps, including those held out to measure errors; 1,000 or more."""
     updates: int = 4_000
-    """Gradient steps for each camera."""
+    """Gradient steps of the fit."""
     batch_size: int = 128
     lr: float = 3e-3
-    """At the beginning; falls to 0 along half a cosine."""
+    """Learning rate of Adam at the beginning; it falls to 0 along half a cosine."""
     seed: int = 0
     device: str = "cpu"
 

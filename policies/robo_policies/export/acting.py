@@ -1,4 +1,4 @@
-"""Networks that act: a policy's deterministic choice for one observation as a function of tensors alone.
+"""Acting networks: the deterministic action of a policy as a function from tensors to tensors, for an export.
 
 B rows, A action elements, H actions of a chunk, R draws of noise.
 """
@@ -28,41 +28,41 @@ from robo_rl.moments import LARGEST, SMALLEST_VARIANCE, Normalizer
 from robo_rl.types import Array
 
 NOISE = "noise"
-"""Name of the input of standard normal noise."""
+"""Name of the network input that is standard normal noise."""
 
 
 @dataclass(frozen=True)
 class ActingNetwork:
-    """A network that chooses actions, and the loop around it."""
+    """A network that computes actions, and how a runner has to call it."""
 
     network: nn.Module
-    """Dict of tensors (B, ...), those of an observation, NOISE and `memory`, -> (actions, *new memory).
+    """Function from named tensors (B, ...), the observation, NOISE and `memory`, to (actions, *new memory).
 
-    Actions are those in [-1, 1], (B, A), or choices (B,); (B, H, A) of a policy with chunks.
+    Actions are (B, A) in [-1, 1], choices (B,), or chunks (B, H, A).
     """
     chunk: int = 1
-    """H, actions of one evaluation."""
+    """H, number of actions of one evaluation."""
     executed: int = 1
-    """Actions of a chunk that are executed before the next evaluation."""
+    """Number of actions of a chunk that are executed before the next evaluation."""
     ensembling: float | None = None
-    """Rate m of the weights exp(-m i) of overlapping chunks, i = 0 for the oldest; None if chunks do not overlap."""
+    """Rate m of the weights exp(-m i) with which overlapping chunks are averaged, i = 0 for the oldest; None: no overlap."""
     draws: int = 0
-    """R, draws of noise (R, H, A) that an evaluation reads; 0 if it reads none."""
+    """R, for noise (R, H, A) that an evaluation reads; 0 if it reads no noise."""
     memory: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Name -> shape (B = 1 excluded) of inputs that are outputs of the step before; zeros at the start of an episode."""
+    """Input name -> shape without B, of inputs that are outputs of the previous step, and zeros when an episode begins."""
 
 
 @runtime_checkable
 class Exportable(Protocol):
-    """A policy that says itself how it is exported; those of our learners are known to `acting_network`."""
+    """Policy with a method that returns its acting network; policies of built-in learners do not need it."""
 
     def acting_network(self) -> ActingNetwork:
-        """Return a copy of the network that acts, on the CPU."""
+        """Return a copy of the acting network on the CPU."""
 
 
 @singledispatch
 def acting_network(policy: Any) -> ActingNetwork:
-    """Return the acting network of a policy; raises InvalidSetting if it has none."""
+    """Return the acting network of a policy; raises InvalidSetting if its action is more than the output of one network."""
     if isinstance(policy, Exportable):
         return policy.acting_network()
     raise InvalidSetting(
@@ -95,27 +95,27 @@ def _of_ppo(policy: PPOPolicy) -> ActingNetwork:
 
 
 class ActorStep(nn.Module):
-    """The most likely action of an actor, or its chunk."""
+    """Acting network of an actor: its most likely action or chunk."""
 
     def __init__(self, encoder: ObservationEncoder, actor: Any) -> None:
         super().__init__()
         self.encoder, self.actor = plain_copy(encoder), plain_copy(actor)
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return actions (B, A), (B,) or (B, H, A)."""
+        """Return actions (B, A), choices (B,) or chunks (B, H, A), in a tuple of one."""
         return (self.actor.mode(self.encoder(self.encoder.seen(inputs))),)
 
 
 class ChunkStep(ActorStep):
-    """A chunk that an actor makes of noise."""
+    """Acting network of an actor that makes a chunk out of noise (diffusion, flow)."""
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return chunks (B, H, A)."""
+        """Return chunks (B, H, A), in a tuple of one."""
         return (self.actor.from_draws(self.encoder(self.encoder.seen(inputs)), inputs[NOISE]),)
 
 
 class PPOStep(nn.Module):
-    """The most likely action of PPO's networks."""
+    """Acting network of PPO: the most likely action, from observations that it standardises."""
 
     def __init__(self, networks: PolicyValue, moments: Normalizer) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class PPOStep(nn.Module):
         self.scale = VectorScale(moments.mean[columns], deviation, LARGEST) if moments.is_on else nn.Identity()
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return actions (B, A) or choices (B,)."""
+        """Return actions (B, A) or choices (B,), in a tuple of one."""
         networks = self.networks
         flat = [inputs[name].float().flatten(1) for name in networks.vectors]
         vectors = self.scale(torch.cat(flat, 1)) if flat else torch.zeros((1, 0))
@@ -134,45 +134,48 @@ class PPOStep(nn.Module):
 
 
 class WithConstant(nn.Module):
-    """A network of which one input is always the same."""
+    """Acting network whose input `name` is a constant."""
 
     value: Tensor
 
     def __init__(self, network: nn.Module, name: str, value: Tensor) -> None:
-        """value: of the input `name`, without the axis of rows."""
+        """Fix an input of a network.
+
+        name: name of the input. value: its value, without the axis of rows.
+        """
         super().__init__()
         self.network, self._name = network, name
         self.register_buffer("value", value)
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the outputs of the network."""
+        """Return the outputs of the network for the remaining inputs (B, ...)."""
         found: tuple[Tensor, ...] = self.network({**inputs, self._name: self.value[None]})
         return found
 
 
 class VectorScale(nn.Module):
-    """Vectors in standard deviations, clipped.
+    """Standardises vectors and clips them to [-largest, largest].
 
-    It computes in double precision, as the policies do: a quantity that hardly moves has a tiny deviation.
+    It computes in double precision, as the policies do, because a quantity that hardly moves has a tiny deviation.
     """
 
     mean: Tensor
     deviation: Tensor
 
     def __init__(self, mean: Array, deviation: Array, largest: float) -> None:
-        """Take the arrays (D,), float64."""
+        """Take mean and deviation (D,), float64, and the clip in standard deviations."""
         super().__init__()
         self.largest = largest
         self.register_buffer("mean", torch.from_numpy(mean.copy()))
         self.register_buffer("deviation", torch.from_numpy(deviation.copy()))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return (B, D) float32."""
+        """Return standardised vectors (B, D) float32."""
         return ((vectors.double() - self.mean) / self.deviation).clamp(-self.largest, self.largest).float()
 
 
 def plain_copy(module: nn.Module) -> Any:
-    """Return a copy on the CPU in PyTorch's own operators: accelerated networks become those that they stand for."""
+    """Return a copy of a module on the CPU, in which ordinary PyTorch modules replace accelerated networks."""
     copied = copy.deepcopy(module).cpu()
     for parent in [*copied.modules()]:
         for name, child in parent.named_children():
@@ -182,7 +185,7 @@ def plain_copy(module: nn.Module) -> Any:
 
 
 def _reference(accelerated: AcceleratedMLP) -> MLPEnsemble:
-    """Return the network of PyTorch's operators with the same parameters."""
+    """Return the MLPEnsemble with the parameters of an accelerated network."""
     state = accelerated.state_dict()
     weights = [value for name, value in state.items() if name.startswith("linears.") and name.endswith(".weight")]
     sizes = (weights[0].shape[1], *(weight.shape[2] for weight in weights))

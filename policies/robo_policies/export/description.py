@@ -1,4 +1,4 @@
-"""policy.json: what an exported policy reads, what it returns and how to act with it."""
+"""Content of policy.json: inputs, outputs and use of an exported policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ REMEMBERING = " Feed the outputs next_NAME back as NAME; they are zeros at the s
 
 
 def described(acting: ActingNetwork, spec: EnvironmentSpec, to: Format, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of policy.json, without the result of the check. facts: of the origin, such as run and learner."""
+    """Return the content of policy.json, without the result of the check.
+
+    Args:
+        acting: Acting network of the policy.
+        spec: Spec of the policy's environment.
+        to: Format of the file.
+        facts: Further entries about the origin, such as run and learner.
+    """
     overlaps = acting.ensembling is not None
     words = OVERLAPPING if overlaps else CHUNKED if acting.chunk > 1 else PLAIN
     words += NOISY * bool(acting.draws) + REMEMBERING * bool(acting.memory)
@@ -53,5 +60,5 @@ def described(acting: ActingNetwork, spec: EnvironmentSpec, to: Format, facts: M
 
 
 def visible(spec: EnvironmentSpec) -> ObservationSpec:
-    """Return the entries that a deployed policy reads."""
+    """Return the entries of an observation that a deployed policy reads: all but privileged ones."""
     return spec.observation.visible

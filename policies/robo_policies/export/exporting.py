@@ -1,4 +1,4 @@
-"""Export a policy: write its files, play them beside the policy, and keep them only if both act alike."""
+"""Export a policy: write its files, compare their actions with those of the policy, and keep them only if these agree."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array
 
 TOLERANCE = 1e-5
-"""Largest difference of an action, as a share of half of its element's range."""
+"""Largest allowed difference of an action, as a share of half of its element's range."""
 RUNNER = "run_exported.py"
 TIMED_CALLS = 200
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Time of steps in which the network is evaluated, [ms]."""
+    """Median and 99th percentile of the time [ms] of steps that evaluate the network."""
 
     median: float
     p99: float
@@ -43,13 +43,13 @@ class Latency:
 
 @dataclass(frozen=True)
 class Export:
-    """An export that acts as its policy does."""
+    """Result of an export that acts as its policy does."""
 
     folder: Path
     difference: float
-    """Largest difference of an action, as a share of half of its element's range; of choices 0."""
+    """Largest difference of an action, as a share of half of its element's range; 0 if all choices agree."""
     observations: int
-    """Observations that both acted on."""
+    """Number of observations on which policy and file were compared."""
     own: Latency
     exported: Latency
 
@@ -63,20 +63,24 @@ def export(
     *,
     origin: str = "random",
 ) -> Export:
-    """Write a policy as files that act without robo-rl, once they are seen to act as it does.
+    """Write a policy as files that act without robo-rl, and keep them only if they act like the policy.
 
     Args:
         policy: The policy; its deterministic actions are exported.
         to: "onnx", "torchscript" or "safetensors".
-        out: Folder to make; the runner is in it, too, unless only weights are.
-        episodes: Observations to compare on, in the order of their steps.
+        out: Folder that is made, with the file of the policy, policy.json and, except for safetensors, the runner.
+        episodes: For each episode the observations, in order, on which policy and file are compared.
         facts: Origin of the policy for policy.json, such as run and learner.
         origin: Origin of the observations, "recorded" or "random".
 
     Returns:
         The export, with the largest difference and the latencies.
 
-    Raises InvalidSetting if the policy cannot be exported or the folder exists, ExportDiffers, MissingExtra, UnknownName.
+    Raises:
+        InvalidSetting: The policy cannot be exported, or the folder exists.
+        ExportDiffers: File and policy act differently.
+        MissingExtra: A package for the format is not installed.
+        UnknownName: There is no such format.
     """
     format_ = require_format(to)
     if out.exists():
@@ -133,14 +137,14 @@ def _written(
 
 
 def _example(description: Mapping[str, Any], observation: Observation) -> dict[str, Array]:
-    """Return one value of each input of the network, those of the observation first."""
+    """Return an example of each input of the network by name: the observation, then zeros for noise and memory."""
     inputs = {each["name"]: np.array(observation[each["name"]], each["dtype"]) for each in description["inputs"]}
     more = [*description["noise"], *description["memory"]]
     return inputs | {each["name"]: np.zeros(each["shape"], np.float32) for each in more}
 
 
 def _player(network: PhysicalNetwork, to: Format, folder: Path, description: Mapping[str, Any]) -> Any:
-    """Return the runner of the written file."""
+    """Return an ExportedPolicy that plays the written file with the noise of the policy."""
     player: Any = object.__new__(run_exported.ExportedPolicy)
     player.spec, player.network, player.random = description, opened(network, to, folder / FILES[to]), PolicyNoise()
     player.reset()
@@ -148,20 +152,29 @@ def _player(network: PhysicalNetwork, to: Format, folder: Path, description: Map
 
 
 class PolicyNoise:
-    """Noise as a policy of chunks draws it in a deterministic episode, behind the interface of NumPy's generator."""
+    """Stands in for NumPy's generator, and draws the noise that a policy of chunks has in a deterministic episode."""
 
     def __init__(self) -> None:
         self._generator = torch.Generator().manual_seed(FIXED_SEED)
 
     def standard_normal(self, shape: Sequence[int], dtype: type[np.float32]) -> Array:
-        """Return noise (R, H, A)."""
+        """Return standard normal noise of the shape (R, H, A)."""
         draws, *chunk = shape
         rows = [torch.randn(chunk, generator=self._generator) for _ in range(draws)]
         return np.asarray(torch.stack(rows).numpy(), dtype)
 
 
 def compare(policy: Policy, player: Any, episodes: Sequence[Sequence[Observation]]) -> tuple[float, int]:
-    """Return the largest difference of a policy and a runner, a share of half an element's range, and the number of steps."""
+    """Compare the actions of a policy and a runner on recorded observations.
+
+    Args:
+        policy: The policy; its deterministic actions are compared.
+        player: ExportedPolicy of the file.
+        episodes: Observations of each episode, in order.
+
+    Returns:
+        Largest difference, as a share of half of an element's range, and the number of observations.
+    """
     action = policy.environment_spec.action
     half = 1.0 if action.is_discrete else 0.5 * (np.asarray(action.high) - np.asarray(action.low))
     differences = []
@@ -187,7 +200,7 @@ def _latency(reset: Callable[[], None], act: Callable[[Observation], Any], obser
 
 
 def random_episodes(spec: EnvironmentSpec, episodes: int = 4, steps: int = 16, seed: int = 0) -> list[list[Observation]]:
-    """Return random observations: uniform between limits, standard normal without."""
+    """Return lists of random observations: uniform between the limits of an entry, standard normal if it has none."""
     generator = np.random.default_rng(seed)
     return [[_random(spec, generator) for _ in range(steps)] for _ in range(episodes)]
 

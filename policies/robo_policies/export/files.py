@@ -1,4 +1,4 @@
-"""Files of a network: ONNX, TorchScript, safetensors."""
+"""Write and read the file of an exported network: ONNX, TorchScript or safetensors."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from robo_rl.spec.action import ActionSpec
 from robo_rl.types import Array
 
 Run = Callable[[Mapping[str, Array]], list[Array]]
-"""A network as a function of named arrays."""
+"""A network as a function from named arrays to a list of arrays."""
 
 
 class PhysicalNetwork(nn.Module):
-    """An acting network without the axis of rows, with actions in their units."""
+    """Acting network for one observation without the axis of rows; actions are in physical units, clipped to their limits."""
 
     low: Tensor
     half_width: Tensor
@@ -39,7 +39,7 @@ class PhysicalNetwork(nn.Module):
         self.register_buffer("half_width", torch.from_numpy((0.5 * (high - low)).astype(np.float32)))
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the action (A,) or (), or the chunk (H, A), and the new memory."""
+        """Return the action (A,), the choice () or the chunk (H, A), then the new memory."""
         actions, *memory = (each[0] for each in self.network({name: value[None] for name, value in inputs.items()}))
         if not self._is_discrete:
             actions = self.low + (actions.clamp(-1.0, 1.0) + 1.0) * self.half_width
@@ -47,7 +47,7 @@ class PhysicalNetwork(nn.Module):
 
 
 def require_format(name: str) -> Format:
-    """Return a known format whose packages are installed; raises UnknownName, MissingExtra."""
+    """Return the format of a name; raises UnknownName for another name, MissingExtra if its packages are not installed."""
     if name not in get_args(Format):
         raise UnknownName("format of an export", name, get_args(Format))
     if name == "onnx":
@@ -59,7 +59,15 @@ def require_format(name: str) -> Format:
 
 
 def write(network: PhysicalNetwork, to: Format, path: Path, inputs: Mapping[str, Array], memory: Mapping[str, object]) -> None:
-    """Write the file of a network. inputs: an example of each. memory: names of its inputs that are outputs, too."""
+    """Write the file of a network.
+
+    Args:
+        network: The network.
+        to: Format.
+        path: File that is written.
+        inputs: An example of each input by name.
+        memory: Names of the inputs that are outputs of the previous step.
+    """
     example = {name: torch.from_numpy(value) for name, value in inputs.items()}
     outputs = ["action", *(f"next_{name}" for name in memory)]
     with _quiet(), torch.no_grad():
@@ -82,7 +90,7 @@ def write(network: PhysicalNetwork, to: Format, path: Path, inputs: Mapping[str,
 
 
 def opened(network: PhysicalNetwork, to: Format, path: Path) -> Run:
-    """Return the network as it was written: the file is read, and of safetensors its weights enter the network."""
+    """Return a function that evaluates the written file; for safetensors the weights are loaded into `network`."""
     if to == "safetensors":
         network.load_state_dict(load_file(path))
         return lambda inputs: run(network, inputs)
@@ -94,14 +102,14 @@ def opened(network: PhysicalNetwork, to: Format, path: Path) -> Run:
 
 
 def run(network: nn.Module, inputs: Mapping[str, Array]) -> list[Array]:
-    """Return the outputs of a network for named arrays."""
+    """Return the outputs of a network for named arrays, as a list of arrays."""
     with torch.no_grad():
         return [each.numpy() for each in network({name: torch.from_numpy(value) for name, value in inputs.items()})]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporters: notes on their future, on packages that are not needed, on shapes that a trace fixes."""
+    """Silence warnings of the exporters about deprecations, optional packages and fixed shapes."""
     levels = {name: logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")}
     for name in levels:
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Act with a policy that `robo-rl export` wrote; needs numpy and onnxruntime (or torch), nothing of robo-rl.
+"""Act with a policy that `robo-rl export` wrote. It needs numpy and onnxruntime (or torch), but not robo-rl.
 
 policy = ExportedPolicy("exported"); policy.reset(); action = policy.act({"joint_positions": ..., "camera_front": ...})
 """
@@ -24,7 +24,7 @@ def load(path: Path) -> Any:
 
 
 class ExportedPolicy:
-    """Policy of a folder; `spec` (policy.json) has names, shapes, units, frames and the control period."""
+    """Policy that acts from an exported folder. `spec` (policy.json) has names, shapes, units, frames, control period."""
 
     def __init__(self, folder: Path | str, seed: int = 0) -> None:
         self.spec = json.loads((Path(folder) / "policy.json").read_text())
@@ -32,13 +32,16 @@ class ExportedPolicy:
         self.reset()
 
     def reset(self) -> None:
-        """Begin an episode."""
+        """Begin an episode: clear the memory and the remaining actions of a chunk."""
         self.memory = {each["name"]: np.zeros(each["shape"], np.float32) for each in self.spec["memory"]}
         self.plans: list[Any] = []
         self.left = 0
 
     def act(self, observation: Any) -> Any:
-        """Return the action in its units, or the number of the choice, for arrays by name; call it once a control period."""
+        """Return the next action (A,) in physical units, or the number of a choice. Call it once in each control period.
+
+        observation: array of each entry by name. Raises ValueError if the network returns NaN or infinity.
+        """
         loop = self.spec["loop"]
         if self.left == 0:
             inputs = {each["name"]: np.array(observation[each["name"]], each["dtype"]) for each in self.spec["inputs"]}

@@ -38,15 +38,15 @@ class ACTNetwork(OfflineNetwork):
     hidden: tuple[int, ...] = (512,)
     """Units of the feed-forward part of each layer."""
     latent: int = 32
-    """Elements of z."""
+    """Number of elements of the latent z."""
     token_size: int = 128
-    """E, elements of a token."""
+    """E, number of elements of a token; a multiple of 4 and of `heads`."""
     heads: int = 4
-    """Heads of attention."""
+    """Number of attention heads."""
     encoder_layers: int = 2
-    """Layers of the posterior and of the encoder of observations; the authors have four."""
+    """Transformer layers of the posterior, and as many of the encoder of observations; the authors have four."""
     decoder_layers: int = 1
-    """Layers of the decoder. The authors set seven, but their released code uses the output of the first alone."""
+    """Transformer layers of the decoder. The authors set seven, but their released code uses only the output of the first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,16 +68,16 @@ class ACTNetwork(OfflineNetwork):
 
 @dataclass(frozen=True)
 class ACTConfig(ChunkSettings):
-    """Settings of ACT; the authors' network has 512 elements a token, 8 heads, 3,200 units, four layers and a ResNet-18."""
+    """Settings of ACT. The authors' network has tokens of 512 elements, 8 heads, 3,200 units, four layers and a ResNet-18."""
 
     chunk: int = 20
-    """H, actions that are predicted at once: one second at 20 Hz; the authors take 100 at 50 Hz."""
+    """H, number of actions predicted at once; 20 are one second at 20 Hz. The authors take 100 at 50 Hz."""
     executed: int = 1
-    """Actions that are executed before the next prediction; 1 averages overlapping chunks (temporal ensembling)."""
+    """Number of actions executed before the next prediction; 1 averages overlapping chunks (temporal ensembling)."""
     ensembling: float = 0.01
-    """m of the weights exp(-m i) of overlapping predictions, oldest first: the authors'."""
+    """m of the weights exp(-m i) with which overlapping predictions are averaged, i = 0 for the oldest; the authors' value."""
     kl_weight: float = 10.0
-    """Beta, weight of the divergence between posterior and prior of z; the authors'."""
+    """Beta, weight of the KL divergence between posterior and prior of z; the authors' value."""
     lr: float = 1e-4
     """Learning rate of Adam; the authors take 1e-5 with larger networks and batches of 8."""
     batch_size: int = 64
@@ -99,7 +99,10 @@ class ACTConfig(ChunkSettings):
 
 
 class ObservationTokens(nn.Module):
-    """Encoder that makes a token of each vector, and of each cell of a picture's feature map: features (B, N E)."""
+    """Encoder of ACT: N tokens of E elements, one for each vector and one for each cell of a picture's feature map.
+
+    Its features (B, N E) are the tokens, flattened.
+    """
 
     def __init__(self, spec: EnvironmentSpec, config: ACTNetwork) -> None:
         """Raise InvalidSetting if there is a picture too small for the convolutions."""
@@ -118,7 +121,7 @@ class ObservationTokens(nn.Module):
         self.size = count * size
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Return (B, N E), vectors first, of vectors and uint8 pictures (B, height, width, channels)."""
+        """Return features (B, N E), tokens of vectors first; pictures are uint8 (B, height, width, channels)."""
         tokens = [layer(observations[name].flatten(1))[:, None] for name, layer in self.vectors.items()]
         for name, tower in self.towers.items():
             pictures = observations[name].permute(0, 3, 1, 2).float().mul_(1 / 255)
@@ -127,7 +130,7 @@ class ObservationTokens(nn.Module):
 
 
 class ChunkCVAE(Trainable):
-    """Posterior q(z | chunk, vectors) and decoder p(chunk | z, observation)."""
+    """Network of ACT: posterior q(z | chunk, vectors), used in training alone, and decoder p(chunk | z, observation)."""
 
     __call__: Callable[..., Any]
 
@@ -136,9 +139,9 @@ class ChunkCVAE(Trainable):
 
         Args:
             features: Number F of the features.
-            states: Number of leading tokens, those of vectors, which the posterior reads; None if features are no tokens.
-            actions: Numbers A of an action.
-            chunk: Actions H of a chunk.
+            states: Number of tokens of vectors, which come first and which the posterior reads; None if features are no tokens.
+            actions: Number A of elements of an action.
+            chunk: Number H of actions of a chunk.
             config: Settings of the networks.
         """
         super().__init__()
@@ -161,17 +164,17 @@ class ChunkCVAE(Trainable):
         self.exit = nn.Linear(size, actions)
 
     def tokens(self, features: Tensor) -> Tensor:
-        """Return the N tokens (B, N, E) that features (B, F) are made of."""
+        """Return features (B, F) as N tokens (B, N, E)."""
         entered: Tensor = self.entry(features)
         return entered.view(len(features), -1, len(self.style))
 
     def encode(self, tokens: Tensor, chunks: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log variance of the latent z, (B, latent) each, from the posterior.
+        """Return mean and log variance of the posterior of z, each (B, latent).
 
         Args:
-            tokens: (B, N, E) tokens of the observation; those of vectors are read.
+            tokens: (B, N, E) tokens of the observation; only those of vectors are read.
             chunks: (B, H, A) recorded actions in [-1, 1].
-            valid: (B, H) False for actions that do not exist, such as those after the end of the episode.
+            valid: (B, H), False for actions after the end of the episode.
         """
         states = tokens[:, : self._states]
         style = self.style.expand(len(tokens), 1, -1)
@@ -188,7 +191,7 @@ class ChunkCVAE(Trainable):
 
 
 def transformer(config: ACTNetwork) -> nn.TransformerEncoder:
-    """Return encoder layers without dropout: learners act with networks in training mode."""
+    """Return a transformer encoder without dropout, because learners act with networks in training mode."""
     layer = nn.TransformerEncoderLayer(config.token_size, config.heads, config.hidden[0], 0.0, batch_first=True)
     return nn.TransformerEncoder(layer, config.encoder_layers, enable_nested_tensor=False)
 
@@ -205,13 +208,13 @@ class ACTActor(nn.Module):
         return self.network.decode(self.network.tokens(observations), observations.new_zeros(len(observations), self._latent))
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the same as `mode`, as in the paper: z is not drawn while acting."""
+        """Return the same as `mode`: as in the paper, z is 0 while acting."""
         del generator
         return self.mode(observations)
 
 
 class ACT(Learned):
-    """Clones chunks of demonstrated actions with a conditional variational autoencoder."""
+    """Learner that clones chunks of demonstrated actions with a conditional variational autoencoder."""
 
     def __init__(self, spec: EnvironmentSpec, config: ACTConfig, seed: int) -> None:
         require_continuous(spec, "ACT")
@@ -224,7 +227,7 @@ class ACT(Learned):
         parts.policy = EnsemblingPolicy(parts, self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step towards the batch's chunks."""
+        """Take one gradient step of the loss on a batch; returns metrics, if they are due."""
         data = self.parts.batch(batch)
         errors, divergences = self.losses(data)
         loss = (data.weights * (errors + self.config.kl_weight * divergences)).mean()
@@ -232,7 +235,7 @@ class ACT(Learned):
         return self.parts.finish_update({"act_loss": loss, "l1_loss": errors.mean(), "kl_loss": divergences.mean()})
 
     def losses(self, data: TensorBatch) -> tuple[Tensor, Tensor]:
-        """Algorithm 1: L1 reconstruction error over valid actions, and KL(q(z | chunk, s) || N(0, 1)), each (B,)."""
+        """Return the L1 error over valid actions, and KL(q(z | chunk, s) || N(0, 1)), each (B,) (algorithm 1)."""
         chunks, valid = data.extras["action_chunks"], data.extras["chunk_valid"]
         tokens = self.network.tokens(self.parts.encoder(data.observations))
         mean, log_variance = self.network.encode(tokens, chunks, valid)
@@ -243,13 +246,16 @@ class ACT(Learned):
 
 
 class EnsemblingPolicy(ActorPolicy):
-    """Predicts a chunk in every `executed`-th step; if that is every step, the action is a mean over overlapping chunks."""
+    """Policy of ACT: it predicts a chunk in every `executed`-th step and executes the chunk's actions.
+
+    With `executed` 1 it predicts a chunk in every step, and the action is the weighted mean of all chunks for this step.
+    """
 
     def __init__(self, parts: LearnerParts, actor: ACTActor) -> None:
         super().__init__(parts, actor)
         self.executed, self.rate = parts.settings.executed, parts.settings.ensembling
         self.chunk = parts.settings.chunk
-        """H."""
+        """H, number of actions of a chunk."""
         self._empty = np.zeros((0, self.chunk, parts.spec.action.size), np.float32)
         self.reset()
 
@@ -258,7 +264,7 @@ class EnsemblingPolicy(ActorPolicy):
         self.replan()
 
     def replan(self) -> None:
-        """Drop all chunks, also those that overlap."""
+        """Drop all predicted chunks, so that the next action is predicted from the next observation alone."""
         self._chunks: Array = self._empty  # newest last; the chunk before the last starts `executed` steps earlier
         self._age = 0
 
@@ -277,7 +283,7 @@ class EnsemblingPolicy(ActorPolicy):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the generator and the chunks that still count; the networks belong to the learner."""
+        """Return the random generator and the chunks in use; the learner saves the networks."""
         return super().state_dict() | {"chunks": self._chunks.copy(), "age": self._age}
 
     @override

@@ -24,7 +24,7 @@ class AWACConfig(OfflineValueSettings):
     """Settings of AWAC; the authors' actor has four hidden layers."""
 
     temperature: float = 1.0
-    """Lambda, divisor of the advantages in the exponent [reward]: the paper's for locomotion; 0.3 for manipulation."""
+    """Lambda [reward], divisor of the advantages in the exponent; the paper takes 1 for locomotion, 0.3 for manipulation."""
     reward_scale: float = 1.0
     """Factor by which rewards are multiplied."""
 
@@ -38,7 +38,10 @@ class AWACConfig(OfflineValueSettings):
 
 
 class AWAC(Learned):
-    """Learner whose actor imitates the actions in the data, weighted by exp(advantage / lambda), with an ordinary critic."""
+    """Learner whose actor imitates the recorded actions, weighted by exp(advantage / lambda).
+
+    Its critics learn Q of the current policy by temporal differences.
+    """
 
     def __init__(self, spec: EnvironmentSpec, config: AWACConfig, seed: int) -> None:
         require_continuous(spec, "AWAC")
@@ -64,13 +67,13 @@ class AWAC(Learned):
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch) -> Tensor:
-        """Return r + gamma min_i Q'_i(s', a') (B,), with a' drawn from the policy."""
+        """Return the targets (B,) of the critics: r + gamma min_i Q'_i(s', a'), with a' drawn from the policy."""
         next_actions = self.actor.draw(self.parts.encoder(data.next_observations), self.parts.generator)
         next_q = self.target_critic(self.parts.target_encoder(data.next_observations), next_actions).amin(0)
         return self.config.reward_scale * data.rewards + data.discounts * data.masks * next_q
 
     def actor_loss(self, data: TensorBatch) -> Tensor:
-        """Return the mean of -exp((Q(s, a) - V(s)) / lambda) log pi(a|s) (eq. 13).
+        """Return the actor's loss, the mean over the batch of -exp((Q(s, a) - V(s)) / lambda) log pi(a|s) (eq. 13).
 
         V(s) is Q(s, a') for one a' drawn from the policy.
 

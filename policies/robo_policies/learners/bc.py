@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from robo_policies.learners.offline import OfflineSettings
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.regression_actors import CategoricalActor, DeterministicActor
+from robo_rl.errors import require_allowed
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, DATA, Feature, Needs
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
@@ -17,15 +18,21 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class BCSettings(OfflineSettings):
-    """Settings of behaviour cloning, alone or with corrections."""
+    """Settings common to behaviour cloning and HG-DAgger."""
 
     needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.DISCRETE, Feature.PICTURES})
 
     lr: float = 1e-3
     """Learning rate of Adam; the default of the `imitation` library."""
+    decay_from: int = 0
+    """Updates after which the learning rate falls."""
+    decay_updates: int = 0
+    """Updates in which it then falls to 0, linearly; constant again afterwards, for more steps. 0 keeps it constant."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        allowed = {name: (getattr(self, name) >= 0, "0 or more") for name in ("decay_from", "decay_updates")}
+        require_allowed(self, allowed)
         self.network.require_unused("it has no critics", "layer_norm")
 
     def build(self, spec: EnvironmentSpec, seed: int) -> BC:
@@ -39,10 +46,11 @@ class BCConfig(BCSettings):
 
 
 class BC(Learned):
-    """Clones the demonstrated actions, continuous or discrete."""
+    """Learner that clones the demonstrated actions, continuous or discrete."""
 
-    def __init__(self, spec: EnvironmentSpec, config: BCSettings, seed: int) -> None:
-        self.config = config
+    def __init__(self, spec: EnvironmentSpec, config: BCSettings, seed: int, labels: str = "") -> None:
+        """labels: entry of `Batch.extras` with the actions to be cloned; "" for those that were executed."""
+        self.config, self._labels = config, labels
         self.parts = parts = LearnerParts(spec, config, seed)
         kind = CategoricalActor if spec.action.is_discrete else DeterministicActor
         actor = kind(parts.networks, parts.encoder.size, spec.action.size)
@@ -50,8 +58,15 @@ class BC(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step towards the actions of the batch."""
+        """Take one gradient step towards the actions of a batch; returns metrics, if they are due."""
         data = self.parts.batch(batch)
-        loss = (data.weights * self.actor.loss(self.parts.encoder(data.observations), data.actions)).mean()
-        self.actor.descend(loss)
+        actions = data.extras[self._labels] if self._labels else data.actions
+        loss = (data.weights * self.actor.loss(self.parts.encoder(data.observations), actions)).mean()
+        self.actor.descend(loss, self._rate())
         return self.parts.finish_update({"bc_loss": loss})
+
+    def _rate(self) -> float:
+        """Return the learning rate of the next update."""
+        config = self.config
+        past = self.parts.updates - config.decay_from
+        return config.lr * (1.0 - past / config.decay_updates if 0 <= past < config.decay_updates else 1.0)

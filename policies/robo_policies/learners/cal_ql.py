@@ -17,7 +17,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class CalQLConfig(CQLSettings):
-    """Settings of Cal-QL: those of CQL."""
+    """Settings of Cal-QL, the same as those of CQL."""
 
     @property
     @override
@@ -30,9 +30,9 @@ class CalQLConfig(CQLSettings):
 
 
 def recorded_returns(data: TensorBatch, reward_scale: float) -> Tensor:
-    """Eq. 5.1: return of the data's policy from each step (B,); no value is pushed below it.
+    """Return the discounted return-to-go of each recorded step (B,); no value is pushed below it (eq. 5.1).
 
-    Minus infinity if the episode is still under way, as for the newest steps online: its return is unknown.
+    Minus infinity for steps of an episode that is still running, as online: its return is unknown.
     """
     returns = reward_scale * data.extras["returns_to_go"]
     return torch.nan_to_num(returns, nan=-torch.inf, neginf=-torch.inf)

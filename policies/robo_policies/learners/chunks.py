@@ -1,4 +1,4 @@
-"""Parts of learners that clone chunks of several actions at once: settings, policy, residual network.
+"""Parts of learners that clone chunks of several actions (diffusion, flow, ACT): settings, policy, residual network.
 
 B batch, H actions of a chunk, A action elements, F features of an observation.
 """
@@ -27,18 +27,18 @@ from robo_rl.types import Array, StateDict
 
 TIME_FEATURES = 32
 FIXED_SEED = 0
-"""Seed of the noise of a deterministic episode."""
+"""Seed of the noise from which deterministic actions are made; it is the same in every episode."""
 
 MLP_SETTINGS = ("actor", "critic", "layer_norm", "precision")
-"""Settings of a group `network` that networks other than MLPs do not read."""
+"""Settings of the group `network` that only MLPs read; learners with other networks refuse them."""
 
 
 @dataclass(frozen=True)
 class ResidualNetwork(OfflineNetwork):
-    """Networks of a learner with a ChunkMLP."""
+    """Settings group `network` of a learner whose network is a ChunkMLP."""
 
     hidden: tuple[int, ...] = (256, 256, 256)
-    """Units of the residual blocks, all of one size."""
+    """Units of each residual block; all equal."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,9 +51,9 @@ class ChunkSettings(OfflineSettings):
     """Settings of a learner that clones chunks of actions."""
 
     chunk: int = 8
-    """H, actions that are predicted at once."""
+    """H, number of actions predicted at once."""
     executed: int = 4
-    """Actions that are executed before the next prediction."""
+    """Number of actions executed before the next prediction; 1 to `chunk`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,23 +66,24 @@ class ChunkSettings(OfflineSettings):
 
 
 class ChunkActor(Protocol):
-    """Draws chunks of actions."""
+    """Actor that makes chunks of H actions out of noise."""
 
     @property
     def draws(self) -> int:
-        """R, draws of noise (H, A) that a chunk is made of."""
+        """R, number of noise arrays (H, A) from which a chunk is made."""
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return chunks (B, H, A) for features (B, F)."""
+        """Return random chunks (B, H, A) in [-1, 1] for features (B, F)."""
 
     def from_draws(self, observations: Tensor, draws: Tensor) -> Tensor:
-        """Return chunks (B, H, A) made of noise (B, R, H, A), in the order in which `draw` draws it."""
+        """Return the chunks (B, H, A) that `draw` makes of standard normal noise (B, R, H, A), in the order of its draws."""
 
 
 class ChunkPolicy(ActorPolicy):
-    """Draws a chunk, executes its first actions, and draws the next.
+    """Policy that draws a chunk, executes its first `executed` actions, and draws the next chunk.
 
-    A deterministic action comes of noise that is the same in every episode, because the most likely chunk is not known.
+    Deterministic actions are made from noise with a fixed seed that begins again in every episode, because the actor has no
+    most likely chunk.
     """
 
     def __init__(self, parts: LearnerParts, actor: ChunkActor, executed: int) -> None:
@@ -96,7 +97,7 @@ class ChunkPolicy(ActorPolicy):
         self.replan()
 
     def replan(self) -> None:
-        """Drop the rest of the chunk."""
+        """Drop the remaining actions of the chunk, so that the next action is drawn from the next observation."""
         self._chunk: Array = np.zeros((0, self.environment_spec.action.size), np.float32)
 
     @override
@@ -109,13 +110,16 @@ class ChunkPolicy(ActorPolicy):
 
     @property
     def chunk(self) -> int:
-        """H."""
+        """H, number of actions of a chunk."""
         length: int = self._parts.settings.chunk
         return length
 
     @torch.no_grad()
     def steered(self, observation: Observation, noise: Array) -> Array:
-        """Return the chunk (H, A) that begins as this noise (H, A); raises InvalidSetting if noise alone does not set it."""
+        """Return the chunk (H, A) that a flow policy makes of given noise (H, A).
+
+        Raises InvalidSetting if the actor is no flow: its chunks need more than one draw of noise.
+        """
         encoder, actor = self._followed()
         if not hasattr(actor, "from_noise"):
             raise InvalidSetting(
@@ -131,7 +135,7 @@ class ChunkPolicy(ActorPolicy):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the generators and the rest of the chunk; the networks belong to the learner."""
+        """Return the random generators and the remaining actions of the chunk; the learner saves the networks."""
         return super().state_dict() | {"same": self._same.get_state().clone(), "chunk": self._chunk.copy()}
 
     @override
@@ -142,7 +146,7 @@ class ChunkPolicy(ActorPolicy):
 
 
 class ChunkMLP(Trainable):
-    """Residual MLP from a noisy chunk, its time and features of the observation to a chunk: a noise or a velocity."""
+    """Residual MLP of diffusion and flow: from a noisy chunk, its time and features to the predicted noise or velocity."""
 
     __call__: Callable[..., Tensor]
 
@@ -154,7 +158,7 @@ class ChunkMLP(Trainable):
         self.exit = linear(hidden[0], chunk, generator)
 
     def forward(self, noisy: Tensor, time: Tensor, observations: Tensor) -> Tensor:
-        """Return (B, H A), given noisy chunks (B, H A), times (B,) up to about 1,000 and features (B, F)."""
+        """Return predictions (B, H A) for noisy chunks (B, H A), times (B,) from 0 to about 1,000 and features (B, F)."""
         values = self.entry(torch.cat((noisy, time_features(time), observations), -1))
         for norm, block in zip(self.norms, self.blocks, strict=True):
             values = values + block(functional.mish(norm(values)))
@@ -163,7 +167,7 @@ class ChunkMLP(Trainable):
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """Return a layer with torch's default initialisation, drawn from `generator`."""
+    """Return a linear layer with PyTorch's default initialisation, drawn from `generator`."""
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
     for array in (layer.weight, layer.bias):
         nn.init.uniform_(array, -1.0 / math.sqrt(inputs), 1.0 / math.sqrt(inputs), generator=generator)
@@ -171,7 +175,7 @@ def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
 
 
 def time_features(time: Tensor) -> Tensor:
-    """Return sines and cosines of times (B,) at several frequencies, (B, TIME_FEATURES) (Vaswani et al. 2017)."""
+    """Return sines and cosines (B, TIME_FEATURES) of times (B,) at several frequencies (Vaswani et al. 2017)."""
     frequencies = torch.exp(
         torch.arange(TIME_FEATURES // 2, device=time.device) * (-math.log(1_000.0) / (TIME_FEATURES // 2 - 1))
     )
@@ -180,5 +184,8 @@ def time_features(time: Tensor) -> Tensor:
 
 
 def chunk_mean(errors: Tensor, valid: Tensor) -> Tensor:
-    """Return the mean over action elements and over the valid actions of each chunk: (B, H, A), (B, H) -> (B,)."""
+    """Return the mean error (B,) of each chunk, over its valid actions and their elements.
+
+    errors: (B, H, A). valid: (B, H), False for actions after the end of the episode.
+    """
     return (errors.mean(-1) * valid).sum(1) / valid.sum(1)

@@ -1,7 +1,7 @@
-"""Costs of constrained on-policy learners: those of a rollout, their critics and advantages (Altman 1999, constrained MDPs).
+"""Costs of constrained on-policy learners: storage, critics and advantages (Altman 1999, constrained MDPs).
 
-T steps, N environments, C costs in alphabetical order, D numbers of an observation that critics read. Limits hold for
-undiscounted sums over episodes, J_C <= d.
+T steps, N environments, C costs in alphabetical order, D numbers of an observation that critics read. A limit d is a bound
+on J_C, the mean undiscounted sum of a cost over an episode: J_C <= d.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from robo_policies.learners.clipped_step import ClippedAdam
 from robo_policies.learners.multipliers import LimitSettings
 from robo_policies.learners.ppo import PPOSettings, copied
 from robo_policies.networks.policy_value import CRITIC_GAIN, Floats, TanhMLP, critic_vectors, orthogonal
-from robo_policies.networks.settings import resolve_device
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.fitting import resolve_device
 from robo_rl.moments import RunningMoments
 from robo_rl.protocols.components import Stateful
 from robo_rl.protocols.contract import ANY_SPACE, ROLLOUTS, Feature, Needs
@@ -32,15 +32,15 @@ from robo_rl.training.rollout_buffer import RolloutBuffer
 from robo_rl.types import Array, Metrics, StateDict
 
 ROUNDING = 1e-8
-"""Deviations up to this share of the mean count as none: a floor in the unit of the cost would weigh small units less."""
+"""A standard deviation up to this share of the mean counts as 0; a share, because costs have different units."""
 
 
 @dataclass(frozen=True)
 class CostNormalization(Normalization):
-    """Scaling of what a constrained learner learns from."""
+    """Scaling of observations, rewards and costs for a constrained learner."""
 
     costs: bool = True
-    """Divide costs by the running deviation of their discounted sums, as rewards are; multipliers are reported without it."""
+    """Divide costs by the running deviation of their discounted sums, as rewards; the log shows unscaled multipliers."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ConstrainedSettings(PPOSettings, LimitSettings):
     needs = Needs((ROLLOUTS,), ANY_SPACE - {Feature.PICTURES})
 
     cost_gae_lambda: float = 0.95
-    """Weight of the cost's advantage estimate that looks one step further."""
+    """Lambda of the generalised advantage estimates of costs, 0 to 1."""
     cost_lr: float = 1e-3
     """Learning rate of the critics of costs."""
     normalize: CostNormalization = CostNormalization()
@@ -77,7 +77,7 @@ def required(costs: Array | None) -> Array:
 
 
 class CostCritic(nn.Module):
-    """V_C (B, C) of scaled vectors, one network for all costs."""
+    """Value function V_C of C costs: one MLP from scaled vectors (B, D) to values (B, C)."""
 
     def __init__(self, inputs: int, hidden: tuple[int, ...], costs: int, generator: np.random.Generator) -> None:
         super().__init__()
@@ -88,48 +88,54 @@ class CostCritic(nn.Module):
         self.bias = nn.Parameter(torch.zeros(costs))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return (B, C)."""
+        """Return values (B, C) of scaled vectors (B, D)."""
         return torch.addmm(self.bias, self.trunk(vectors), self.weight)
 
 
 class CostRollout(Stateful):
-    """Costs of a rollout beside its buffer, which ends and scaled observations are read from."""
+    """Stores the costs of a rollout, next to the RolloutBuffer that stores the rest of it."""
 
     def __init__(self, config: ConstrainedSettings, count: int) -> None:
         shape = (config.steps_per_env, config.num_envs, count)
         self._config = config
         self.costs = np.zeros(shape, np.float32)
-        """(T, N, C)"""
+        """Costs (T, N, C) of the rollout."""
         self.final_values = np.zeros(shape, np.float32)
-        """(T, N, C) cost values of the last observation of an episode that was cut, 0 elsewhere."""
+        """Values V_C (T, N, C) of the last observation of an episode that a time limit ended at this step, 0 elsewhere."""
         self.sums = np.zeros((config.num_envs, count))
-        """(N, C) costs of each running episode so far."""
+        """Sums (N, C) of the costs of each running episode so far."""
         self.finished = np.zeros((0, count))
-        """(E, C) costs of the episodes that ended in this rollout."""
+        """Sums (E, C) of the costs of the E episodes that ended in this rollout."""
         self.discounted = np.zeros((config.num_envs, count))
-        """(N, C) discounted costs of each running episode, by which costs are scaled."""
+        """Discounted sums (N, C) of the costs of each running episode; their deviation scales the costs."""
         self.total, self.taken, self.ends = np.zeros(count), np.zeros(1), np.zeros(1)
-        """(C,) costs, (1,) steps and (1,) episodes of the whole training."""
+        """Totals of the whole training: costs (C,), steps (1,) and ended episodes (1,)."""
         self.scale = RunningMoments(count)
 
     @property
     def deviations(self) -> Array:
-        """(C,) by which costs are divided; 1 for a cost that has been the same in all steps."""
+        """Divisors of the costs (C,); 1 for a cost that has been the same in all steps."""
         found = np.sqrt(self.scale.variance)
         return np.where(found > ROUNDING * np.abs(self.scale.mean), found, 1.0)
 
     @property
     def steps_per_episode(self) -> float:
-        """Steps of the whole training over the episodes that ended in it; the steps so far if none has."""
+        """Mean number of steps of an episode over the whole training; all steps so far if no episode has ended."""
         return float(self.taken[0] / max(self.ends[0], 1.0))
 
     def begin(self) -> None:
-        """Begin an episode in each environment."""
+        """Reset the sums of running episodes, because a new episode begins in each environment."""
         self.sums[:] = self.discounted[:] = 0.0
         self.finished = self.finished[:0]
 
     def add(self, step: VectorStep, buffer: RolloutBuffer, value: Callable[[Floats], Floats]) -> None:
-        """Store the costs of the newest step of a buffer; value: returns V_C (K, C) of scaled vectors (K, D)."""
+        """Store the costs of the newest step.
+
+        Args:
+            step: The step of N environments; raises InvalidSetting if it has no costs.
+            buffer: Buffer in which the step is already stored.
+            value: Function that returns V_C (K, C) of scaled vectors (K, D).
+        """
         number, ended, costs = buffer.length - 1, step.terminated | step.truncated, required(step.costs)
         self.costs[number], self.final_values[number] = costs, 0.0
         if step.final_observations:
@@ -145,7 +151,10 @@ class CostRollout(Stateful):
         self.sums[ended] = self.discounted[ended] = 0.0
 
     def advantages(self, values: Floats, ended: npt.NDArray[np.bool_]) -> Floats:
-        """Return generalised advantage estimates (T, N, C) of scaled costs; values: (T+1, N, C), ended: (T, N)."""
+        """Return generalised advantage estimates (T, N, C) of scaled costs.
+
+        values: V_C (T + 1, N, C) of the observations. ended: (T, N), True if an episode ended at this step.
+        """
         steps, config = len(ended), self._config
         return generalized_advantages(
             self.costs[:steps] / self.deviations.astype(np.float32),
@@ -170,27 +179,27 @@ class CostRollout(Stateful):
 
 
 class Costs(Stateful):
-    """Constraint costs of a policy: those of the rollout, their critics, and the mean cost of an episode, J_C."""
+    """Constraint costs of a learner: its limits, the costs of the rollout, their critics, and J_C."""
 
     def __init__(self, spec: EnvironmentSpec, config: ConstrainedSettings, seed: int) -> None:
         self.config, self.limits, self.device = config, config.limits_of(spec), resolve_device(config.device)
         self.names = cost_names(spec.costs)
         self.bounds = np.array([self.limits[name] for name in self.names])
-        """(C,) d, the limits of the costs of an episode."""
+        """Limits d (C,) of the sum of each cost over an episode."""
         self._random = np.random.default_rng(np.random.SeedSequence(seed).spawn(5)[4])
         self.rollout = CostRollout(config, len(self.names))
         inputs = critic_vectors(spec.observation, privileged=config.privileged_critic).size
         self.critic = CostCritic(inputs, config.network.hidden, len(self.names), self._random).to(self.device)
         self._optimizer = ClippedAdam(self.critic.parameters(), config.cost_lr, max_norm=config.max_gradient_norm)
         self.per_episode = np.full(len(self.names), np.nan)
-        """(C,) J_C, mean over the episodes that ended in the newest rollout in which any did; NaN before."""
+        """J_C (C,), mean over the episodes of the newest rollout in which an episode ended; NaN before."""
 
     def observe(self, step: VectorStep, buffer: RolloutBuffer) -> None:
         """Store the costs of the newest step of a buffer."""
         self.rollout.add(step, buffer, lambda scaled: self.values(torch.from_numpy(scaled)).numpy())
 
     def count(self) -> Array:
-        """Set J_C to the mean of the episodes that ended in the rollout, if there are any; returns their costs (E, C)."""
+        """Update J_C from the episodes that ended in the rollout; returns the sums of their costs (E, C), E may be 0."""
         finished, self.rollout.finished = self.rollout.finished, self.rollout.finished[:0]
         if len(finished):
             self.per_episode = finished.mean(0)
@@ -198,14 +207,14 @@ class Costs(Stateful):
 
     @torch.no_grad()
     def values(self, vectors: Tensor) -> Tensor:
-        """Return the critics' values V_C (K, C), on the CPU, for scaled vectors (K, D)."""
+        """Return values V_C (K, C), on the CPU, of scaled vectors (K, D)."""
         found: Tensor = self.critic(vectors.to(self.device))
         return found.cpu()
 
     def advantages(self, vectors: Tensor, buffer: RolloutBuffer) -> Tensor:
-        """Return the advantages (T N, C) of the scaled costs, and fit the critics to the rollout.
+        """Return the advantages (T N, C) of the scaled costs, then fit the critics to the rollout.
 
-        vectors: ((T + 1) N, D), scaled.
+        vectors: scaled vectors ((T + 1) N, D) of all observations of the rollout.
         """
         steps = buffer.length
         values = self.values(vectors).view(steps + 1, -1, len(self.names)).numpy()
@@ -215,7 +224,7 @@ class Costs(Stateful):
         return moved
 
     def _fit(self, vectors: Tensor, targets: Tensor) -> None:
-        """Take `epochs` passes of Adam down the squared error of the critics."""
+        """Take `epochs` passes of gradient steps on the critics' squared error to targets (T N, C)."""
         self._optimizer.norms = []
         for _ in range(self.config.epochs):
             order = torch.from_numpy(self._random.permutation(len(vectors))).to(self.device)
@@ -223,7 +232,7 @@ class Costs(Stateful):
                 self._optimizer.descend((self.critic(vectors[rows]) - targets[rows]).square().mean())
 
     def metrics(self) -> Metrics:
-        """Return the mean of each cost per step, over the whole training so far."""
+        """Return the mean of each cost per step over the whole training so far, as train/cost_rate_<name>."""
         rates = self.rollout.total / self.rollout.taken
         return {f"train/cost_rate_{name}": rate for name, rate in zip(self.names, rates.tolist(), strict=True)}
 

@@ -24,14 +24,14 @@ class CQLSettings(OfflineValueSettings):
     """Settings of CQL and Cal-QL."""
 
     alpha: float = 5.0
-    """Weight of the conservative term against the squared Bellman residual; 5 to 10 in the authors' commands."""
+    """Weight of the conservative term, relative to the squared Bellman residual; 5 to 10 in the authors' commands."""
     actions_sampled: int = 10
-    """Actions of each of three kinds (uniform, pi(s), pi(s')) by which the soft maximum of Q is estimated; costs time in
-    proportion."""
+    """K, number of actions of each of three kinds (uniform, from pi(s), from pi(s')) that estimate the soft maximum of Q. The
+    time of an update is about proportional to it."""
     actor_lr: float = 1e-4
     """Learning rate of Adam for the actor; `lr` is that of critics and temperature."""
     initial_temperature: float = 1.0
-    """Weight of the entropy at the first update; then tuned towards an entropy of -1 for each action element."""
+    """Weight of the entropy at the first update; it is then tuned towards an entropy of -1 nat for each action element."""
     reward_scale: float = 1.0
     """Multiplies rewards."""
 
@@ -51,17 +51,20 @@ class CQLConfig(CQLSettings):
 
 
 def unbounded(data: TensorBatch) -> Tensor:
-    """Return minus infinity for each row (B,): no value is too low."""
+    """Return minus infinity for each row (B,): CQL has no lower bound of the values."""
     return torch.full_like(data.rewards, -math.inf)
 
 
 class CQL(Learned):
-    """Soft actor-critic; critics are pushed down at the policy's actions and up at those of the data."""
+    """Learner of CQL and Cal-QL: soft actor-critic with critics pushed down at the policy's actions, up at recorded ones."""
 
     def __init__(
         self, spec: EnvironmentSpec, config: CQLSettings, seed: int, least_values: Callable[[TensorBatch], Tensor] = unbounded
     ) -> None:
-        """Make the networks; `least_values` says how low the values of the policy's own actions are ever pushed (B,)."""
+        """Make the learner.
+
+        least_values: returns for a batch lower bounds (B,), below which the values of the policy's own actions are not pushed.
+        """
         require_continuous(spec, type(config).__name__.removesuffix("Config"))
         self.config, self.least_values = config, least_values
         self.parts = parts = LearnerParts(spec, config, seed)
@@ -95,13 +98,18 @@ class CQL(Learned):
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch) -> Tensor:
-        """Return r + gamma min_i Q'_i(s', a'), a' drawn from the policy, without its entropy as in the authors' code (B,)."""
+        """Return the targets (B,) of the critics: r + gamma min_i Q'_i(s', a'), with a' drawn from the policy.
+
+        The entropy is left out, as in the authors' code.
+        """
         next_actions, _ = self.actor.sample(self.parts.encoder(data.next_observations), self.parts.generator)
         next_q = self.target_critic(self.parts.target_encoder(data.next_observations), next_actions).amin(0)
         return self.config.reward_scale * data.rewards + data.discounts * data.masks * next_q
 
     def soft_maximum(self, features: Tensor, data: TensorBatch) -> Tensor:
-        """Eq. 4: log of the integral of exp Q_i(s, a), by importance sampling: uniform actions, a ~ pi(s), a ~ pi(s') (N, B).
+        """Estimate the log of the integral over a of exp Q_i(s, a), (N, B), by importance sampling (eq. 4).
+
+        Of the 3 K actions in each state K are uniform, K are drawn from pi(s) and K from pi(s').
 
         Differs from the authors' code by the constant log(3 K), which changes no gradient, so that it estimates this integral.
         """

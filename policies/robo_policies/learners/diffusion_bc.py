@@ -1,7 +1,7 @@
 """Diffusion policy: Chi et al. 2023, "Diffusion Policy: Visuomotor Policy Learning via Action Diffusion" (arXiv 2303.04137).
 
-Clones chunks of several actions by learning to denoise them (Ho et al. 2020, "DDPM"). Unlike a mean action, a drawn chunk
-follows one of several modes of the demonstrations.
+It clones chunks of several actions by learning to denoise them (Ho et al. 2020, "DDPM"). If demonstrators do different things
+in one state, a drawn chunk follows one of them, while the mean action would follow none.
 B batch, H actions of a chunk, A action elements, D encoded observation, K noise levels.
 """
 
@@ -30,13 +30,13 @@ class DiffusionBCConfig(ChunkSettings):
     """Settings of a diffusion policy for states."""
 
     chunk: int = 8
-    """H, actions that are predicted at once; the paper takes 16 at 10 Hz."""
+    """H, number of actions predicted at once; the paper takes 16 at 10 Hz."""
     executed: int = 4
-    """Actions that are executed before the next prediction; the paper takes 8 of 16."""
+    """Number of actions executed before the next prediction; the paper takes 8 of 16."""
     noise_levels: int = 20
-    """K, evaluations of the network for each chunk when acting. The paper takes 100."""
+    """K, number of noise levels, and of evaluations of the network for each chunk. The paper takes 100."""
     tau: float = 0.005
-    """Step of the averaged network, the one that acts, at each update."""
+    """Share of the trained weights that enters their moving average at each update; the average acts."""
     network: ResidualNetwork = ResidualNetwork()
     """Networks."""
 
@@ -53,7 +53,10 @@ class DiffusionBCConfig(ChunkSettings):
 
 
 class Schedule(nn.Module):
-    """Share of the signal left at each noise level: the squared cosine of Nichol & Dhariwal 2021, as in the paper."""
+    """Noise schedule: `left` (K,) is the share of the signal that is left at each noise level.
+
+    It is the squared cosine of Nichol & Dhariwal 2021, as in the paper.
+    """
 
     betas: Tensor
     left: Tensor
@@ -68,12 +71,19 @@ class Schedule(nn.Module):
         self.register_buffer("left", torch.cumprod(1 - betas, 0).float(), persistent=False)
 
     def noisy(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-        """Return sqrt(left) x + sqrt(1 - left) noise (Ho et al. eq. 4)."""
+        """Return sqrt(left) x + sqrt(1 - left) noise (B, H A), for chunks x, noise and levels (B,) (Ho et al. eq. 4)."""
         left = self.left[level][:, None]
         return left.sqrt() * clean + (1 - left).sqrt() * noise
 
     def less_noisy(self, noisy: Tensor, noise: Tensor, level: int, fresh: Tensor) -> Tensor:
-        """Return a draw of the next lower level (Ho et al. eq. 7), given the predicted noise; `fresh` is new noise."""
+        """Return chunks (B, H A) drawn at the next lower noise level (Ho et al. eq. 7).
+
+        Args:
+            noisy: Chunks (B, H A) at noise level `level`.
+            noise: Predicted noise (B, H A) in them.
+            level: Present noise level.
+            fresh: New standard normal noise (B, H A).
+        """
         left, beta = self.left[level], self.betas[level]
         before = self.left[level - 1] if level else torch.ones_like(left)
         clean = ((noisy - (1 - left).sqrt() * noise) / left.sqrt()).clamp(-1.0, 1.0)  # actions lie there
@@ -82,28 +92,28 @@ class Schedule(nn.Module):
 
 
 class DiffusionActor(nn.Module):
-    """Draws chunks with a denoiser."""
+    """Actor that makes chunks out of noise with a network that predicts the noise in a chunk."""
 
     def __init__(self, denoiser: ChunkMLP, levels: int, chunk: int, actions: int) -> None:
         super().__init__()
         self.denoiser, self.schedule, self._shape = denoiser, Schedule(levels), (chunk, actions)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return chunks (B, H, A) drawn by denoising."""
+        """Return random chunks (B, H, A) for encoded observations (B, D)."""
         return self.from_draws(observations, self.noise(observations, generator))
 
     def noise(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the noise (B, R, H, A) of a chunk for each of B observations."""
+        """Return standard normal noise (B, R, H, A) for `from_draws`."""
         like = observations.new_empty(len(observations), *self._shape)
         return torch.stack([normal(like, generator) for _ in range(self.draws)], 1)
 
     @property
     def draws(self) -> int:
-        """R, noise of the start and of each level."""
+        """R, number of noise arrays of a chunk: one to begin with and one for each noise level."""
         return self.schedule.levels + 1
 
     def from_draws(self, observations: Tensor, draws: Tensor) -> Tensor:
-        """Return chunks (B, H, A) denoised level by level (eq. 4), given all noise (B, R, H, A)."""
+        """Return the chunks (B, H, A) made of noise (B, R, H, A), denoised level by level (eq. 4)."""
         chunks, *fresh = draws.flatten(2).unbind(1)
         for level, noise in zip(reversed(range(self.schedule.levels)), fresh, strict=True):
             predicted = self.denoiser(chunks, chunks.new_full((len(chunks),), level), observations)
@@ -112,7 +122,7 @@ class DiffusionActor(nn.Module):
 
 
 class DiffusionBC(Learned):
-    """Clones chunks of demonstrated actions by denoising."""
+    """Learner that clones chunks of demonstrated actions by denoising."""
 
     def __init__(self, spec: EnvironmentSpec, config: DiffusionBCConfig, seed: int) -> None:
         require_continuous(spec, "diffusion-bc")
@@ -126,14 +136,14 @@ class DiffusionBC(Learned):
         parts.policy = ChunkPolicy(parts, self.actor, config.executed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step towards the noise in the batch's chunks."""
+        """Take one gradient step of the loss on a batch; returns metrics, if they are due."""
         loss = self.loss(self.parts.batch(batch))
         self.denoiser.descend(loss)
         self.parts.track(self.averaged, self.denoiser, self.config.tau)
         return self.parts.finish_update({"denoising_loss": loss})
 
     def loss(self, data: TensorBatch) -> Tensor:
-        """Eq. 5: squared error of the predicted noise, over those actions of each chunk that the episode has."""
+        """Return the mean squared error of the predicted noise over actions before the end of the episode (eq. 5)."""
         generator, chunks, valid = self.parts.generator, data.extras["action_chunks"], data.extras["chunk_valid"]
         clean = chunks.flatten(1)
         noise = normal(clean, generator)

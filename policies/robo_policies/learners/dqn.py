@@ -29,29 +29,29 @@ class DQNReplay(Replay):
     """Replay memory of DQN."""
 
     learning_starts: int = 1_000
-    """Environment steps with random choices before the first update."""
+    """Environment steps with uniformly random actions before the first update."""
 
 
 @dataclass(frozen=True)
 class DQNConfig(LearnerSettings):
-    """Settings of DQN for tasks of vectors; those of the paper are for Atari's pictures."""
+    """Settings of DQN. Defaults are for tasks with vectors; the settings of the paper are for pictures of Atari games."""
 
     needs = Needs(STEPS, frozenset({Feature.DISCRETE}))
 
     lr: float = 3e-4
-    """Learning rate of the values."""
+    """Learning rate of Adam."""
     batch_size: int = 128
     """Transitions of one update."""
     discount: float = 0.99
     """Weight of a reward one step later."""
     tau: float = 0.005
-    """Share of the online values that enters the target at each update."""
+    """Share of the online network that enters the target network at each update."""
     exploration_updates: int = 10_000
-    """Updates over which the chance of a random choice falls from 1."""
+    """Number of updates over which epsilon, the probability of a random action, falls from 1 to `exploration`."""
     exploration: float = 0.05
-    """That chance afterwards."""
+    """Epsilon after `exploration_updates` updates, 0 to 1."""
     network: Network = Network()
-    """Network of the values, which counts as a critic."""
+    """Network of the values Q; settings of critics hold for it."""
     replay: DQNReplay = DQNReplay()
     """Replay memory."""
 
@@ -71,7 +71,7 @@ class DQNConfig(LearnerSettings):
 
 
 class EpsilonGreedy(Trainable):
-    """Takes the choice of the largest value Q(s, a), or any one with a chance that is saved with the values."""
+    """Values Q(s, a) of C choices, and epsilon-greedy actions: the best one, or with probability `epsilon` a random one."""
 
     epsilon: Tensor
 
@@ -81,23 +81,23 @@ class EpsilonGreedy(Trainable):
         self.register_buffer("epsilon", torch.ones(()))
 
     def values(self, observations: Tensor) -> Tensor:
-        """Return Q(s, .) (B, C)."""
+        """Return Q(s, .) (B, C) for features (B, F)."""
         values: Tensor = self.layers(observations).squeeze(0)
         return values
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Return the best choices (B,)."""
+        """Return the choices (B,) with the largest values."""
         return self.values(observations).argmax(-1)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return choices (B,), each random with chance epsilon."""
+        """Return epsilon-greedy choices (B,)."""
         values = self.values(observations).cpu()  # the generator's device
         others = torch.randint(values.shape[-1], values.shape[:1], generator=generator)
         return torch.where(torch.rand(values.shape[:1], generator=generator) < self.epsilon.cpu(), others, values.argmax(-1))
 
 
 class DQN(Learned):
-    """Learns values of choices from a replay memory."""
+    """Learner of discrete actions from a replay memory, by double Q-learning."""
 
     def __init__(self, spec: EnvironmentSpec, config: DQNConfig, seed: int) -> None:
         require_choices(spec, "DQN")
@@ -109,7 +109,7 @@ class DQN(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step, and lets the chance of a random choice fall."""
+        """Take one gradient step on a batch, and decrease epsilon; returns metrics, if they are due."""
         data, config = self.parts.batch(batch), self.config
         values = self.actor.values(self.parts.encoder(data.observations))
         taken = values.gather(1, data.actions[:, None]).squeeze(1)
@@ -121,7 +121,7 @@ class DQN(Learned):
 
     @torch.no_grad()
     def targets(self, data: TensorBatch) -> Tensor:
-        """Return r + gamma Q'(s', argmax_a Q(s', a)) (B,)."""
+        """Return the targets (B,): r + gamma Q'(s', argmax_a Q(s', a)), without the second term if the task ended."""
         chosen = self.actor.mode(self.parts.encoder(data.next_observations))
         values = self.target.values(self.parts.target_encoder(data.next_observations))
         return data.rewards + data.discounts * data.masks * values.gather(1, chosen[:, None]).squeeze(1)

@@ -27,16 +27,16 @@ class DrQNetwork(PictureNetwork):
     """Networks of DrQ; the authors have 1024, 1024 hidden units."""
 
     convolutions: tuple[int, ...] = (32, 32, 32, 32)
-    """Channels of the layers through which pictures are seen, each of half the height and width. The authors' layers after the
-    first keep the size, at sixteen times the computation for each."""
+    """Channels of the convolutions that read pictures, each of which halves height and width. The authors' layers after the
+    first keep the size, at sixteen times the computation of a layer."""
 
 
 @dataclass(frozen=True)
 class DrQReplay(Replay):
-    """Replay memory of DrQ, whose rows are pictures."""
+    """Replay memory of DrQ; each row holds the pictures of a step."""
 
     capacity: int = 100_000
-    """Rows of the memory of its own steps."""
+    """Rows of the replay memory."""
     learning_starts: int = 1_000
     """Environment steps with random actions before the first update."""
 
@@ -56,7 +56,7 @@ class DrQConfig(SACSettings):
     initial_temperature: float = 0.1
     """[1] weight of the entropy at the start."""
     shifts: int = 2
-    """Random shifts of each picture, K and M: targets and losses of the critics are means over them."""
+    """Number of random shifts of each picture, over which targets and losses of the critics are averaged; K and M."""
     actor_every: int = 2
     """Critic updates for each update of actor, temperature and targets."""
     network: DrQNetwork = DrQNetwork()
@@ -77,7 +77,7 @@ class DrQConfig(SACSettings):
 
 
 class DrQ(Learned):
-    """Learns from pictures, beside vectors or alone; targets and losses of one shift are those of SAC."""
+    """Learner from pictures, with or without vectors. For each random shift of the pictures it takes SAC's target and loss."""
 
     def __init__(self, spec: EnvironmentSpec, config: DrQConfig, seed: int) -> None:
         self.config, self.sac = config, SAC(spec, config, seed)
@@ -85,7 +85,7 @@ class DrQ(Learned):
         self.temperature = self.sac.temperature
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one step of the critics, and at every `actor_every`-th of actor, temperature and targets."""
+        """Take one step of the critics, and at every `actor_every`-th update one of actor, temperature and targets."""
         parts, config, alpha = self.parts, self.config, self.temperature.alpha()
         views = self.views(batch)
         values, critic_loss = self.regularized_loss(views, self.regularized_target(views, alpha))
@@ -105,17 +105,25 @@ class DrQ(Learned):
         return parts.finish_update(scalars)
 
     def views(self, batch: Batch) -> list[TensorBatch]:
-        """Return the batch `shifts` times, each time with other random shifts f(s, nu), f(s', nu') of its pictures."""
+        """Return `shifts` copies of a batch with different random shifts of the pictures, f(s, nu) and f(s', nu')."""
         parts, config = self.parts, self.config
         data = TensorBatch.of(batch, parts.encoder, parts.device, parts.updates)
         return [config.network.augment(data, parts.encoder.pictures, parts.generator) for _ in range(config.shifts)]
 
     def regularized_target(self, views: list[TensorBatch], alpha: Tensor) -> Tensor:
-        """Return y (B,), eq. 1: the mean of SAC's targets over K shifts of s', each with an action drawn for it."""
+        """Return the targets y (B,): the mean of SAC's targets over K shifts of s', each with its own drawn action (eq. 1)."""
         return torch.stack([self.sac.critic_target(view, alpha) for view in views]).mean(0)
 
     def regularized_loss(self, views: list[TensorBatch], targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the values (M, N, B) of M shifts of s and eq. 3: the mean over them of the critics' losses, y being one."""
+        """Return the values of N critics for M shifts of s, and the mean of their losses (eq. 3).
+
+        Args:
+            views: M shifted copies of the batch.
+            targets: y (B,), the same for all copies.
+
+        Returns:
+            Values (M, N, B), and the loss, a scalar.
+        """
         encoder = self.parts.encoder
         values = torch.stack([self.critic(encoder(view.observations), view.actions) for view in views])
         return values, torch.stack([self.sac.critic_loss(each, targets, views[0].weights) for each in values]).mean()

@@ -1,7 +1,7 @@
-"""Learning from whole episodes: the actor, and a learner that maximises PPO's clipped surrogate over their steps.
+"""Learning from whole episodes: the actor, and a learner that maximises PPO's clipped surrogate.
 
-Schulman et al. 2017, arXiv:1707.06347, eq. 7. The learner is composed of a rule, which says how much better than others an
-action was, and of further terms of the loss. E episodes, B steps in all, F features of an observation.
+Schulman et al. 2017, arXiv:1707.06347, eq. 7. The learner is composed of a rule, which computes advantages, and of further
+terms of the loss. E episodes, B steps in all of them, F features of an observation.
 """
 
 from __future__ import annotations
@@ -27,24 +27,27 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Metrics, StateDict
 
 Advantages = npt.NDArray[np.floating]
-"""(B,) How much better each action was than others in its state."""
+"""Advantages (B,): how much better each action was than other actions in its state."""
 Figures = dict[str, float | Tensor]
-"""Name -> scalar for the log."""
+"""Name -> number for the log."""
 
 
 class EpisodeActor(Stateful):
-    """Actor network that learns from whole episodes, with its encoder, policy and random generator."""
+    """Actor of a learner from whole episodes: network, encoder, optimiser, policy and random generator."""
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int, make: Callable[..., Any]) -> None:
-        """make: function that returns an actor network for a NetworkFactory, a number of features and a number of actions."""
+        """Make the actor.
+
+        make: returns an actor network for a NetworkFactory, a number of features and a number of action elements or choices.
+        """
         self.parts = parts = LearnerParts(spec, settings, seed)
         self.network: Any = parts.add("actor", make(parts.networks, parts.encoder.size, spec.action.size), settings.lr)
         self.policy: ActorPolicy = parts.act_with(self.network)
         self.random = np.random.default_rng(seed)
-        """Generator of minibatches and of all other draws of the learner."""
+        """Random generator of the order of minibatches and of all other random numbers of the learner."""
 
     def standardise(self, episodes: Sequence[Episode]) -> None:
-        """Update the mean and deviation that standardise the input; skip episodes with observations that are not finite."""
+        """Update the mean and deviation that standardise observations; episodes with NaN or infinity are skipped."""
         encoder = self.parts.encoder
         for each in episodes:
             stacked = encoder.stack({name: each.observations[name][:-1] for name in encoder.reads})
@@ -52,7 +55,10 @@ class EpisodeActor(Stateful):
                 encoder.fit(torch.from_numpy(stacked))
 
     def inputs(self, episodes: Sequence[Episode]) -> tuple[Tensor, Tensor]:
-        """Return features (B, F) and actions (B, ...) of all steps; raises NonFiniteUpdate for NaN or infinite observations."""
+        """Return features (B, F) and actions (B, ...) of all steps of episodes.
+
+        Raises NonFiniteUpdate if an observation is NaN or infinite.
+        """
         encoder, parts = self.parts.encoder, self.parts
         seen = {name: np.concatenate([each.observations[name][:-1] for each in episodes]) for name in encoder.reads}
         stacked = encoder.stack(seen)
@@ -63,21 +69,24 @@ class EpisodeActor(Stateful):
 
     @torch.no_grad()
     def features(self, episode: Episode) -> Tensor:
-        """Return features (T + 1, F) of all observations of an episode."""
+        """Return features (T + 1, F) of all observations of an episode of T steps."""
         encoder = self.parts.encoder
         seen = {name: episode.observations[name] for name in encoder.reads}
         found: Tensor = encoder(encoder.tensors(encoder.stack(seen), seen, self.parts.device))
         return found
 
     def log_densities(self, features: Tensor, actions: Tensor, network: nn.Module | None = None) -> Tensor:
-        """Return log pi(a|s), (B,), of the policy, or of `network`, another network of its kind."""
+        """Return log pi(a|s) (B,) for features (B, F) and actions (B, ...); pi is the policy, or another `network` if given."""
         of: Any = network or self.network
         is_discrete, generator = self.parts.spec.action.is_discrete, self.parts.generator
         found: Tensor = -of.loss(features, actions) if is_discrete else of.log_density(features, actions, generator)
         return found
 
     def clone(self, demonstrations: Sequence[Episode], cloning: Cloning) -> Metrics:
-        """Imitate recorded episodes by behaviour cloning, on batches of 256 random steps."""
+        """Imitate recorded episodes by behaviour cloning, on batches of 256 random steps; returns metrics for the log.
+
+        Afterwards continuous actions have the standard deviation `cloning.initial_std`.
+        """
         if not cloning.updates:
             return {}
         features, actions = self.inputs([each for each in demonstrations if len(each)])
@@ -103,12 +112,12 @@ class EpisodeActor(Stateful):
 
 @dataclass(frozen=True)
 class Cloning:
-    """Settings `cloning`: behaviour cloning of demonstrations before the first episode."""
+    """Settings group `cloning`: behaviour cloning of demonstrations before the first episode."""
 
     updates: int = 2000
-    """Gradient steps, if there are demonstrations."""
+    """Number of gradient steps, if there are demonstrations; 0 for no cloning."""
     initial_std: float = 0.3
-    """Standard deviation of continuous actions after cloning, for exploration."""
+    """Standard deviation of continuous actions after cloning, for exploration; actions lie in [-1, 1]."""
 
     def __post_init__(self) -> None:
         allowed = {"updates": (self.updates >= 0, "0 or more"), "initial_std": (self.initial_std > 0, "above 0")}
@@ -116,7 +125,7 @@ class Cloning:
 
 
 class LearnsFromEpisodes(Stateful, ABC):
-    """Learner that updates its actor with whole episodes."""
+    """Base class of learners that update their actor with whole episodes of its policy."""
 
     actor: EpisodeActor
 
@@ -126,11 +135,11 @@ class LearnsFromEpisodes(Stateful, ABC):
         return self.actor.policy
 
     def standardise(self, episodes: Sequence[Episode]) -> None:
-        """Update the mean and deviation that standardise the input with the observations of new episodes."""
+        """Update the mean and deviation that standardise observations, with those of new episodes."""
         self.actor.standardise(episodes)
 
     def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
-        """Learn from recorded episodes, before the first episode of the training; returns metrics for the log."""
+        """Learn from recorded episodes before the first episode of the training; returns metrics for the log."""
         return {}
 
     @abstractmethod
@@ -138,7 +147,7 @@ class LearnsFromEpisodes(Stateful, ABC):
         """Update the policy with the newest episodes.
 
         Args:
-            episodes: All episodes since the last update. Those of a group, which begin in the same state, follow each other.
+            episodes: All episodes since the last update; episodes of a group, which begin in the same state, are adjacent.
 
         Returns:
             Metrics for the log, with names under train/.
@@ -146,21 +155,21 @@ class LearnsFromEpisodes(Stateful, ABC):
 
 
 class Rule(Stateless):
-    """Rule for advantages: it says how much better than others the actions of episodes were."""
+    """Computes the advantages of the actions in episodes; a part of `ClippedLearner`."""
 
     @abstractmethod
     def of(self, episodes: Sequence[Episode]) -> tuple[Advantages, Figures]:
-        """Return the advantages of all steps (B,), and figures for the log."""
+        """Return the advantages (B,) of all steps of the episodes, in order, and figures for the log."""
 
 
 class Term(Stateless):
-    """A further term of the loss of `ClippedLearner`."""
+    """A further term of the loss of `ClippedLearner`, such as a distance from a first policy."""
 
     def begin(self, demonstrations: Sequence[Episode]) -> None:
         """Prepare for the first episode; called once, after the demonstrations were cloned."""
 
     def take(self, episodes: Sequence[Episode], advantages: Advantages) -> Figures:
-        """Prepare for an update with these episodes; returns figures for the log."""
+        """Prepare for an update with the newest episodes and their advantages; returns figures for the log."""
         return {}
 
     @property
@@ -170,11 +179,14 @@ class Term(Stateless):
 
     @abstractmethod
     def loss(self, features: Tensor, actions: Tensor, log_densities: Tensor) -> Tensor:
-        """Return the term, a scalar, for features and actions (B, ...) of a minibatch and their log pi(a|s) (B,)."""
+        """Return the value of the term, a scalar, on a minibatch.
+
+        features: (B, F). actions: (B, ...). log_densities: log pi(a|s) (B,).
+        """
 
 
 class ClippedLearner(LearnsFromEpisodes):
-    """Learner that maximises PPO's clipped surrogate with the advantages of a rule, while it minimises further terms."""
+    """Learner that maximises PPO's clipped surrogate with the advantages of a rule, minus the sum of further terms."""
 
     def __init__(
         self,
@@ -184,7 +196,15 @@ class ClippedLearner(LearnsFromEpisodes):
         terms: Sequence[Term] = (),
         cloning: Cloning = Cloning(updates=0),
     ) -> None:
-        """settings: those of the learner, of which `clip_low`, `clip_high`, `epochs` and `batch_size` are read."""
+        """Compose the learner.
+
+        Args:
+            actor: Actor that is trained.
+            settings: Settings with `clip_low`, `clip_high`, `epochs` and `batch_size`.
+            rule: Computes the advantages.
+            terms: Further terms of the loss.
+            cloning: Behaviour cloning before the first episode; none by default.
+        """
         self.actor, self.rule, self.terms = actor, rule, [*terms]
         self._settings, self._cloning = settings, cloning
 
@@ -205,7 +225,7 @@ class ClippedLearner(LearnsFromEpisodes):
         return self.actor.parts.finish_update(figures)
 
     def climb(self, episodes: Sequence[Episode], advantages: Advantages) -> Tensor:
-        """Take `epochs` passes of gradient steps over the episodes; return the mean probability ratio of the last batch."""
+        """Take `epochs` passes of gradient steps over the episodes; returns the mean ratio pi/pi_old of the last minibatch."""
         actor, settings = self.actor, self._settings
         features, actions = actor.inputs(episodes)
         gains = torch.from_numpy(np.asarray(advantages, np.float32)).to(features.device)
@@ -230,7 +250,7 @@ class ClippedLearner(LearnsFromEpisodes):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the state returned by `state_dict`; raises RunError for that of an earlier version."""
+        """Restore the state returned by `state_dict`; raises RunError for a state of an earlier version."""
         require_same_networks(", ".join(sorted(state)), "actor, rule, terms")
         self.actor.load_state_dict(state["actor"])
         self.rule.load_state_dict(state["rule"])

@@ -1,4 +1,4 @@
-"""Settings that learners from whole episodes share."""
+"""Settings common to learners from whole episodes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EpisodeSettings(LearnerSettings, OwnLoop):
     episodes: int = 16
     """Episodes between two updates."""
     group: int = 1
-    """Number of these episodes that share a first state, by the same seed; a divisor of `episodes`."""
+    """Number of episodes that begin in the same state, by the same seed; a divisor of `episodes`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,20 +73,20 @@ class EpisodeSettings(LearnerSettings, OwnLoop):
         return EpisodicTraining
 
     def player(self, environment: gymnasium.Env[Any, Any], learner: Any, seed: int) -> Player:
-        """Return the player of a learner's training episodes, which come in groups with the same seed."""
+        """Return the player of the training episodes; each group of `group` episodes has the same seed."""
         return Plays(environment, learner.policy, seed, self.group)
 
 
 @dataclass(frozen=True)
 class ClippedSettings(EpisodeSettings):
-    """Settings of a learner that passes over its episodes several times, with the clipped loss of PPO."""
+    """Settings of a learner from whole episodes with PPO's clipped loss."""
 
     clip_low: float = 0.2
-    """Fall of an action's probability ratio below 1 beyond which an update gains nothing."""
+    """Probability ratios pi/pi_old below 1 - clip_low are clipped; above 0."""
     clip_high: float = 0.28
-    """Rise of the ratio above 1 beyond which an update gains nothing."""
+    """Probability ratios pi/pi_old above 1 + clip_high are clipped; above 0."""
     epochs: int = 4
-    """Passes over a batch of episodes."""
+    """Passes of each update over its episodes."""
     batch_size: int = 512
     """Steps of one gradient step."""
 

@@ -20,12 +20,12 @@ class FDVLConfig(ImplicitSettings):
     """Settings of f-DVL."""
 
     divergence: Literal["chi-square", "total-variation"] = "chi-square"
-    """Divergence; its conjugate is the loss of V. The third of the paper, reverse KL, is XQL: `algorithm: xql`."""
+    """Divergence whose conjugate is the loss of V. The third divergence of the paper, reverse KL, is `algorithm: xql`."""
     level: float = 0.8
-    """Lambda in (0.5, 1): the larger, the farther V(s) lies above the middle of Q(s, a). At 0.5 or below the loss has no lower
-    bound."""
+    """Lambda, above 0.5 and below 1: the larger, the higher V(s) lies among the Q(s, a) of the data. With total-variation V(s)
+    is the quantile (2 lambda - 1) / lambda: 0.75 for 0.8, the median for 2/3."""
     batch_size: int = 1024
-    """Recorded steps of one update, as many as the authors'; the other methods here take 256."""
+    """Recorded steps of one update, the authors' number; other offline learners here take 256."""
     value_layer_norm: bool = True
     """LayerNorm in the value network, as in the authors' commands."""
 
@@ -41,12 +41,15 @@ class FDVLConfig(ImplicitSettings):
 
 
 def total_variation_loss(differences: Tensor, level: float) -> Tensor:
-    """Return lambda max(d, 0) - (1 - lambda) d; the V with the least loss is the quantile (2 lambda - 1) / lambda of Q."""
+    """Return lambda max(d, 0) - (1 - lambda) d (B,), for d = Q - V (B,) and lambda = `level`.
+
+    The V with the smallest loss is the quantile (2 lambda - 1) / lambda of Q.
+    """
     return level * differences.clamp(min=0.0) - (1.0 - level) * differences
 
 
 def chi_square_loss(differences: Tensor, level: float) -> Tensor:
-    """Return lambda max(d + d^2/4, 0) - (1 - lambda) d.
+    """Return lambda max(d + d^2/4, 0) - (1 - lambda) d (B,), for d = Q - V (B,) and lambda = `level`.
 
     This is the authors' form. max(d + d^2/4, 0) is 0 from -4 to 0 and rises again below -4, while the conjugate of the
     divergence is constant for d < -2.

@@ -24,9 +24,9 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 TIME_SCALE = 1_000.0
-"""Times in [0, 1] are multiplied by it before their sines and cosines are taken."""
+"""Factor of times in [0, 1] before they go into the network, whose time features expect up to about 1,000."""
 LARGEST_TIME = 0.999
-"""Largest time drawn from the beta distribution; pi_0's s."""
+"""Largest time drawn with `time_distribution` beta; s of pi_0."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class FlowBCConfig(ChunkSettings):
     """Settings of a flow-matching policy."""
 
     integration_steps: int = 10
-    """Steps of Euler's method from noise to a chunk; pi_0's. Acting evaluates the network this many times for each chunk."""
+    """Steps of Euler's method from noise to a chunk, each with one evaluation of the network; 10 as in pi_0."""
     time_distribution: Literal["beta", "uniform"] = "beta"
     """Distribution of training times: beta emphasises noisy chunks as pi_0 does, uniform is that of the flow papers."""
     tau: float = 0.005
-    """Share by which the averaged network, which acts, moves at each update."""
+    """Share of the trained weights that enters their moving average at each update; the average acts."""
     network: ResidualNetwork = ResidualNetwork()
     """Networks."""
 
@@ -55,25 +55,25 @@ class FlowBCConfig(ChunkSettings):
 
 
 class FlowActor(nn.Module):
-    """Draws chunks by integrating a velocity field."""
+    """Actor that makes chunks out of noise by integrating a velocity field."""
 
     def __init__(self, velocity: ChunkMLP, steps: int, chunk: int, actions: int) -> None:
         super().__init__()
         self.velocity, self._steps, self._shape = velocity, steps, (chunk, actions)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return chunks (B, H, A) that begin as Gaussian noise."""
+        """Return random chunks (B, H, A) in [-1, 1] for features (B, F)."""
         return self.from_noise(observations, normal(observations.new_empty(len(observations), *self._shape), generator))
 
     draws = 1
-    """R, that of the start."""
+    """R, number of noise arrays of a chunk: only the start is random."""
 
     def from_draws(self, observations: Tensor, draws: Tensor) -> Tensor:
-        """Return chunks (B, H, A) for noise (B, 1, H, A)."""
+        """Return the chunks (B, H, A) made of noise (B, 1, H, A)."""
         return self.from_noise(observations, draws[:, 0])
 
     def from_noise(self, observations: Tensor, noise: Tensor) -> Tensor:
-        """Return chunks (B, H, A): x <- x + v(x, t, s) / N from noise (B, H, A) at t = 0 to actions at t = 1."""
+        """Return the chunks (B, H, A) made of noise (B, H, A), by N steps x <- x + v(x, t, s) / N from t = 0 to t = 1."""
         chunks = noise.flatten(1)
         for step in range(self._steps):
             times = chunks.new_full((len(chunks),), step / self._steps)
@@ -82,7 +82,7 @@ class FlowActor(nn.Module):
 
 
 class FlowBC(Learned):
-    """Clones chunks of demonstrated actions by flow matching."""
+    """Learner that clones chunks of demonstrated actions by flow matching."""
 
     def __init__(self, spec: EnvironmentSpec, config: FlowBCConfig, seed: int) -> None:
         require_continuous(spec, "flow-bc")
@@ -95,14 +95,14 @@ class FlowBC(Learned):
         parts.policy = ChunkPolicy(parts, self.actor, config.executed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step towards the velocities of the batch's chunks."""
+        """Take one gradient step of the loss on a batch; returns metrics, if they are due."""
         loss = self.loss(self.parts.batch(batch))
         self.velocity.descend(loss)
         self.parts.track(self.averaged, self.velocity, self.config.tau)
         return self.parts.finish_update({"flow_loss": loss})
 
     def loss(self, data: TensorBatch) -> Tensor:
-        """||v((1 - t) noise + t x, t, s) - (x - noise)||^2 for a random time t, over the valid actions of each chunk."""
+        """Return the mean of |v((1 - t) noise + t x, t, s) - (x - noise)|^2 for random t, over actions that the episode has."""
         generator, chunks, valid = self.parts.generator, data.extras["action_chunks"], data.extras["chunk_valid"]
         clean = chunks.flatten(1)
         noise = normal(clean, generator)
@@ -113,6 +113,6 @@ class FlowBC(Learned):
         return (data.weights * chunk_mean(errors, valid)).mean()
 
     def _times(self, count: int) -> Tensor:
-        """Return random times (B,); beta: t = s (1 - b) with b from Beta(1.5, 1), whose quantile function is u^(2/3)."""
+        """Return random times (B,) in [0, 1]; beta: t = s (1 - b) with b from Beta(1.5, 1), drawn as u^(2/3)."""
         draws = torch.rand(count, generator=self.parts.generator)
         return draws if self.config.time_distribution == "uniform" else LARGEST_TIME * (1.0 - draws ** (2.0 / 3.0))

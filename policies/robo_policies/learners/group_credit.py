@@ -9,11 +9,14 @@ Floats = npt.NDArray[np.float64]
 
 
 def group_advantages(scores: Floats, group: int) -> Floats:
-    """Return (score - mean) / deviation of each group of episodes (E,); 0 in groups of equal scores."""
+    """Return the score of each episode minus the mean of its group, over the group's deviation, (E,); 0 if scores are equal.
+
+    scores: (E,), those of a group adjacent. group: number of episodes in a group.
+    """
     return np.concatenate([standardised(each) for each in scores.reshape(-1, group)])
 
 
 def standardised(values: Floats) -> Floats:
-    """Return (value - mean) / deviation; 0 for equal values."""
+    """Return (value - mean) / standard deviation of values (N,); 0 if all are equal."""
     centred, deviation = values - values.mean(), values.std()
     return np.asarray(centred / deviation if deviation > 1e-6 else np.zeros_like(centred))

@@ -1,6 +1,6 @@
 """HG-DAgger: Kelly et al. 2019, "HG-DAgger: Interactive Imitation Learning with Human Experts" (arXiv 1810.02890).
 
-Clones demonstrations; then the policy acts, a person takes over at will, and the person's actions are cloned too.
+It clones demonstrations. Then the policy acts, a person takes over at will, and the person's actions are cloned too.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from robo_rl.protocols.sampling import Sampling
 
 @dataclass(frozen=True)
 class Corrections:
-    """Memory of the corrections."""
+    """Settings group `replay` of HG-DAgger: memory of the corrections."""
 
     capacity: int = 200_000
-    """Rows of it."""
+    """Largest number of rows (steps) in the memory; the oldest are overwritten."""
 
 
 @dataclass(frozen=True)
 class HGDAggerConfig(BCSettings):
-    """Settings of HG-DAgger: those of the cloning."""
+    """Settings of HG-DAgger: those of behaviour cloning, and the memory of corrections."""
 
     needs = Needs((OFFLINE, OFFLINE_THEN_CORRECTED), BCSettings.needs.spaces)
 

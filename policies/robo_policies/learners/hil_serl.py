@@ -1,7 +1,7 @@
 """HIL-SERL: Luo et al. 2024, "Precise and Dexterous Robotic Manipulation via Human-in-the-Loop Reinforcement Learning".
 
-arXiv:2410.21845. RLPD whose demonstrations, half of each batch, grow by a person's corrections, with a separate critic of
-discrete actions for a gripper that opens and closes, instead of a number that has to be driven to its limits.
+arXiv:2410.21845. RLPD in which half of each batch is demonstrations and a person's corrections. A gripper that only opens and
+closes may have a critic of its own with these two choices, instead of a continuous element of the action.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class HILSERLReplay(RLPDReplay):
     """Replay memory of HIL-SERL."""
 
     capacity: int = 200_000
-    """Rows of the memory of its own steps, and of that of the corrections."""
+    """Rows of the memory of the policy's steps, and as many of the memory of corrections."""
     learning_starts: int = 100
-    """Environment steps with random actions before the first update."""
+    """Environment steps with uniformly random actions before the first update."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class HILSERLConfig(RLPDSettings):
     replay: HILSERLReplay = HILSERLReplay()
     """Replay memory."""
     gripper: str = ""
-    """Action element that opens and closes a gripper, such as gripper_opening, and the observation that reads it; a critic of
-    its own then chooses between its ends. Empty for a gripper that is commanded as the rest is."""
+    """Name of the action element that opens and closes the gripper, and of the observation that measures it, such as
+    gripper_opening; a separate critic then chooses between open and closed. Empty: the gripper is a continuous element."""
     grasp_penalty: float = 0.02
-    """Taken from the gripper's reward alone if a command moves the gripper to its other state."""
+    """Subtracted from the reward of the gripper's critic alone if a command opens or closes the gripper; 0 or more."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,14 +68,14 @@ class HILSERLConfig(RLPDSettings):
         return replace(super().sampling, keeps_corrections=True)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> HILSERL | RLPD:
-        """Return a fresh learner: RLPD if no gripper has a critic of its own."""
+        """Return a fresh learner; RLPD with these settings if `gripper` is empty."""
         return HILSERL(spec, self, seed) if self.gripper else RLPD(spec, self, seed)
 
 
 class HILSERL(Learned):
-    """RLPD for the arm and a critic for its gripper, from the same batches.
+    """Learner with RLPD for the arm and a critic for its gripper, trained on the same batches.
 
-    The loss of the gripper's critic trains the encoder, too, with its own moments, as in the authors' code.
+    The loss of the gripper's critic also trains the encoder, with separate moments of Adam, as in the authors' code.
     """
 
     def __init__(self, spec: EnvironmentSpec, config: HILSERLConfig, seed: int) -> None:
@@ -96,7 +96,7 @@ class HILSERL(Learned):
         parts.act_with(ArmAndGripper(self.arm.actor, self.gripper, index))
 
     def update(self, batch: Batch) -> Metrics:
-        """Take the steps of RLPD, and as many of the gripper's critic as of the arm's."""
+        """Take the steps of RLPD, and as many steps of the gripper's critic as of the arm's critics."""
         data = self.parts.batch(batch)
         commands = data.actions[:, self.index]
         penalties = self.grasp_penalty(self._opening(batch), commands)
@@ -109,35 +109,35 @@ class HILSERL(Learned):
         return self.parts.finish_update(scalars | {"gripper_loss": loss, "grasp_penalty": -penalties.mean()})
 
     def grasp_penalty(self, opening: Tensor, commands: Tensor) -> Tensor:
-        """Return c_g (B,), negative if a command moves the gripper to its other state.
+        """Return c_g (B,): minus the penalty if a command closes an open gripper or opens a closed one, else 0.
 
-        opening: share of its range that the gripper is open, 0 to 1. commands: its element of the action.
+        opening: measured opening (B,) as a share of its range, 0 to 1. commands: the gripper's element of the actions (B,).
         """
         moves = ((commands < -COMMANDED) & (opening > OPEN)) | ((commands > COMMANDED) & (opening < OPEN))
         return -self.penalty * moves.float()
 
     def gripper_loss(self, data: TensorBatch, penalties: Tensor) -> Tensor:
-        """Mean of (Q_g(s, c) - y_g)^2 over the batch, c the choice that is nearest to each command."""
+        """Return the mean over the batch of (Q_g(s, c) - y_g)^2, with c the choice nearest to the recorded command."""
         choices = (data.actions[:, self.index] >= 0).long()
         values = self.gripper(self.parts.encoder(data.observations)).gather(1, choices[:, None]).squeeze(1)
         return (data.weights * (values - self.gripper_target(data, penalties)).square()).mean()
 
     @torch.no_grad()
     def gripper_target(self, data: TensorBatch, penalties: Tensor) -> Tensor:
-        """y_g (B,) = r + c_g + gamma m Q'_g(s', argmax_c Q_g(s', c)), double Q-learning (van Hasselt et al. 2016)."""
+        """Return y_g = r + c_g + gamma m Q'_g(s', argmax_c Q_g(s', c)) (B,), double Q-learning (van Hasselt et al. 2016)."""
         following = data.next_observations
         best = self.gripper(self.parts.encoder(following)).argmax(1, keepdim=True)
         next_q = self.target_gripper(self.parts.target_encoder(following)).gather(1, best).squeeze(1)
         return data.rewards + penalties + data.discounts * data.masks * next_q
 
     def _opening(self, batch: Batch) -> Tensor:
-        """Return the share of its range (B,) that the gripper is open before each action."""
+        """Return the gripper's opening (B,) before each action, as a share of its range."""
         reading = torch.from_numpy(batch.observations[self.config.gripper]).reshape(len(batch)).float()
         return to_device((reading - self._low) / self._range, self.parts.device)
 
 
 class GripperCritic(Trainable):
-    """Q_g(s, c) of closing and of opening; it acts, and so reads nothing privileged."""
+    """Values Q_g(s, c) of closing (c = 0) and opening (c = 1). It also acts, so it reads no privileged features."""
 
     __call__: Callable[..., Tensor]
 
@@ -146,24 +146,24 @@ class GripperCritic(Trainable):
         self.layers, self._inputs = factory.critic(inputs, 1, outputs=len(COMMANDS)), inputs
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return (B, 2)."""
+        """Return the values (B, 2) for features (B, F), or (B, F + P) of which the first F are read."""
         values: Tensor = self.layers(observations[:, : self._inputs]).squeeze(0)
         return values
 
 
 class ArmAndGripper(nn.Module):
-    """Policy of arm and gripper; the gripper always takes the better choice: exploration comes from people."""
+    """Actor of arm and gripper. The gripper always takes the choice with the larger value; people explore for it."""
 
     def __init__(self, arm: TanhGaussianActor, gripper: GripperCritic, index: int) -> None:
         super().__init__()
         self.arm, self.gripper, self._index = arm, gripper, index
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Return the arm's most likely actions with the gripper's commands (B, A)."""
+        """Return actions (B, A): the most likely ones of the arm, and the gripper's commands."""
         return self._joined(self.arm.mode(observations), observations)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return random actions of the arm with the gripper's commands (B, A)."""
+        """Return actions (B, A): random ones of the arm, and the gripper's commands."""
         return self._joined(self.arm.draw(observations, generator), observations)
 
     def _joined(self, arm: Tensor, observations: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Settings of learners that imitate an expert's recorded episodes while they practise in the environment."""
+"""Settings of learners that imitate recorded episodes of an expert and act in the environment (GAIL, IQ-Learn)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from robo_rl.protocols.sampling import Replay, Sampling
 
 @dataclass(frozen=True)
 class ImitationNetwork(Network):
-    """Networks of a learner that imitates."""
+    """Settings group `network` of GAIL and IQ-Learn."""
 
     normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+    """Number of first observations whose mean and deviation standardise all later ones; 0 for no standardisation."""
 
 
 @dataclass(frozen=True)
 class ImitationReplay(Replay):
-    """Replay memory of a learner that imitates."""
+    """Settings group `replay` of GAIL and IQ-Learn."""
 
     offline_fraction: float = 0.5
     """Share of each batch that comes from demonstrations."""
@@ -32,12 +32,12 @@ class ImitationReplay(Replay):
 
 @dataclass(frozen=True)
 class ImitationSettings(SACSettings):
-    """Settings common to GAIL and IQ-Learn, which learn from no reward; those of SAC are of the policy."""
+    """Settings common to GAIL and IQ-Learn, which use no reward of the environment; the policy is trained by SAC."""
 
     needs = Needs(STEPS, excludes=dict.fromkeys((Feature.REWARD, Feature.RELABELLED), "leave reward out"))
 
     experts: str = "all"
-    """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
+    """Recorded episodes that count as the expert's: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
     network: ImitationNetwork = ImitationNetwork()
     """Networks."""
     replay: ImitationReplay = ImitationReplay()

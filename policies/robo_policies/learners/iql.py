@@ -2,7 +2,7 @@
 
 Only actions of the data are evaluated; XQL, f-DVL and ReCOIL are this learner with other losses.
 
-    V(s)      follows an upper statistic of Q'(s, a) over the actions in the data; methods differ in this loss on d = Q' - V
+    V(s)      follows a high statistic of Q'(s, a) over the actions in the data; methods differ in this loss of d = Q' - V
     Q_i(s,a)  follows r + gamma V(s')
     pi(a|s)   regresses on the actions in the data, each weighted by exp(beta (Q' - V))
 
@@ -33,27 +33,27 @@ LARGEST_WEIGHT = 100.0  # of one action, as in the authors' code
 
 
 ValueLoss = Callable[[Tensor], Tensor]
-"""Loss of each row (B,), given d = Q'(s, a) - V(s), that makes V(s) a statistic of Q(s, a)."""
+"""Loss of V for each row (B,), given d = Q'(s, a) - V(s) (B,)."""
 BellmanLoss = Callable[[Tensor, Tensor], Tensor]
-"""Loss of each element (N, B), given values and targets of Q."""
+"""Loss of Q for each element (N, B), given values (N, B) and targets (N, B)."""
 Targets = Callable[[Tensor, TensorBatch], Tensor]
 """Targets of Q (B,), given V(s') (B,) and the batch."""
 
 
 @dataclass(frozen=True)
 class ImplicitSettings(OfflineValueSettings):
-    """Settings that IQL, XQL, f-DVL and ReCOIL share; the defaults are IQL's for locomotion."""
+    """Settings common to IQL, XQL, f-DVL and ReCOIL; the defaults are IQL's for locomotion."""
 
     inverse_temperature: float = 3.0
-    """Beta, weight of the advantage in the policy's exponent [1/reward]: 0 clones, larger is greedier. 10 for mazes, 0.5 for
-    few demonstrations by people."""
+    """Beta [1/reward]: actions are cloned with weight exp(beta * advantage), so 0 clones all alike and a large beta prefers
+    better ones. The paper takes 10 for mazes, 0.5 for few demonstrations by people."""
     actor_dropout: float = 0.0
-    """Share of the actor's hidden units that are dropped in training; 0.1 for few demonstrations by people."""
+    """Probability that a hidden unit of the actor is dropped in training; 0.1 in the paper for few demonstrations by people."""
     actor_decay_updates: int = 0
-    """Updates over which the actor's learning rate falls to 0 along a cosine, as in the papers; constant again
-    afterwards, for an online phase. 0 keeps it constant."""
+    """Updates over which the actor's learning rate falls to 0 along a cosine, as in the papers. After them it is `lr` again,
+    for an online phase. 0: always `lr`."""
     reward_scale: float = 1.0
-    """Multiplies rewards after the shift; the papers scale locomotion so that returns span 1,000."""
+    """Factor of rewards after the shift; the papers scale locomotion so that best and worst return differ by 1,000."""
     reward_shift: float = 0.0
     """Added to rewards; -1 in the papers' mazes."""
     value_layer_norm: bool = False
@@ -72,8 +72,8 @@ class IQLConfig(ImplicitSettings):
     """Settings of IQL."""
 
     expectile: float = 0.7
-    """tau: V(s) follows this expectile of Q(s, a) over the actions in the data. 0.5 is the mean, near 1 the maximum. 0.9 for
-    mazes."""
+    """Tau, between 0 and 1: V(s) is this expectile of Q(s, a) over the actions in the data. 0.5 is the mean, near 1 the
+    maximum. The paper takes 0.9 for mazes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,7 +85,7 @@ class IQLConfig(ImplicitSettings):
 
 
 class IQL(Learned):
-    """Implicit Q-learning with a given loss of V, loss of Q, and targets of Q: IQL, XQL, f-DVL and ReCOIL."""
+    """Learner of IQL, XQL, f-DVL and ReCOIL, which differ in the loss of V, the loss of Q and the targets of Q."""
 
     def __init__(
         self,
@@ -97,7 +97,16 @@ class IQL(Learned):
         bellman_loss: BellmanLoss,
         targets: Targets | None = None,
     ) -> None:
-        """targets: function for the targets of Q; by default r + gamma V(s'), with r shifted and scaled."""
+        """Make the learner.
+
+        Args:
+            spec: The environment's spec; raises InvalidSetting for discrete actions.
+            config: Settings.
+            seed: Seed of all random numbers.
+            value_loss: Loss of V.
+            bellman_loss: Loss of Q.
+            targets: Targets of Q; by default r + gamma V(s') with r shifted and scaled.
+        """
         require_continuous(spec, type(config).__name__.removesuffix("Config"))
         self.config, self.value_loss, self.bellman_loss = config, value_loss, bellman_loss
         self.targets = targets or ScaledRewards(config.reward_scale, config.reward_shift)
@@ -141,46 +150,49 @@ class IQL(Learned):
         )
 
     def actor_loss(self, observations: Tensor, data: TensorBatch, advantages: Tensor) -> Tensor:
-        """Return the loss of advantage-weighted regression: the mean of -min(exp(beta A), 100) log pi(a|s)."""
+        """Return the actor's loss: the mean of -min(exp(beta A), 100) log pi(a|s) for advantages A (B,) (eq. 7)."""
         weights = torch.exp(self.config.inverse_temperature * advantages).clamp(max=LARGEST_WEIGHT)
         log_densities = self.actor.log_density(observations, data.actions, self.parts.generator)
         return -(data.weights * weights * log_densities).mean()
 
     def critic_loss(self, values: Tensor, next_v: Tensor, data: TensorBatch) -> Tensor:
-        """Return the loss of the Bellman residuals of Q (N, B), summed over the critics and averaged over the batch."""
+        """Return the critics' loss, summed over the critics and averaged over the batch.
+
+        values: Q (N, B) at the recorded actions. next_v: V(s') (B,).
+        """
         targets = self.targets(next_v, data)
         return (data.weights * self.bellman_loss(values, targets.expand_as(values))).mean(1).sum()
 
 
 @dataclass(frozen=True)
 class ScaledRewards:
-    """Targets r + gamma V(s') of Q, with rewards that are first shifted, then scaled."""
+    """Default targets of Q: scale (r + shift) + gamma V(s')."""
 
     scale: float
     shift: float
 
     def __call__(self, next_v: Tensor, data: TensorBatch) -> Tensor:
-        """Return the targets (B,)."""
+        """Return the targets (B,), given V(s') (B,)."""
         return self.scale * (data.rewards + self.shift) + data.discounts * data.masks * next_v
 
 
 def expectile_loss(differences: Tensor, expectile: float) -> Tensor:
-    """Return |tau - 1(d < 0)| d^2 (eq. 5); the V with the least loss is the expectile tau of Q."""
+    """Return |tau - 1(d < 0)| d^2 (B,) for d = Q - V (B,) (eq. 5); the V with the smallest loss is the expectile tau of Q."""
     return torch.abs(expectile - (differences < 0).float()) * differences.square()
 
 
 def squared(values: Tensor, targets: Tensor) -> Tensor:
-    """Return the squared residuals, the Bellman loss of IQL."""
+    """Return the squared residuals (N, B), the Bellman loss of IQL."""
     return functional.mse_loss(values, targets, reduction="none")
 
 
 huber: BellmanLoss = nn.HuberLoss(reduction="none", delta=20.0)
-"""Quadratic up to 20 and linear beyond: the Bellman loss of XQL's and f-DVL's published settings."""
+"""Bellman loss of XQL and f-DVL in their published settings: quadratic up to a residual of 20, linear beyond."""
 
 
 def cosine(lr: float, update: int, updates: int) -> float:
-    """Return the learning rate: half a cosine from `lr` to 0 over `updates` (Loshchilov & Hutter 2017), then `lr`.
+    """Return the learning rate at an update: half a cosine from `lr` to 0 over `updates` (Loshchilov & Hutter 2017), then `lr`.
 
-    Constant again afterwards, because the learning rate would otherwise be 0 in a following online phase.
+    It returns to `lr` because it would otherwise be 0 in an online phase that follows.
     """
     return lr if update >= updates else lr * 0.5 * (1 + math.cos(math.pi * update / updates))

@@ -1,4 +1,4 @@
-"""Limits of constraint costs, and Lagrange multipliers that keep them.
+"""Limits of constraint costs, and the Lagrange multipliers that enforce them.
 
 max over pi, min over lambda >= 0 of J(pi) - sum_c lambda_c (J_c(pi) - d_c). The PID multiplier is algorithm 2 of Stooke, Achiam
 and Abbeel 2020, "Responsive Safety in Reinforcement Learning by PID Lagrangian Methods", arXiv:2007.03964.
@@ -22,13 +22,18 @@ from robo_rl.types import StateDict
 
 @dataclass(frozen=True)
 class LimitSettings:
-    """Limits of a constrained learner."""
+    """Setting `limits`, common to constrained learners."""
 
     limits: Mapping[str, float | str] = field(default_factory=dict)
-    """Cost -> largest sum over an episode, such as 25 or "3 N s"; by default the environment's own."""
+    """Name of a cost -> largest sum of it over an episode, such as 25 or "3 N s"; others keep the environment's limit."""
 
     def limits_of(self, spec: EnvironmentSpec) -> dict[str, float]:
-        """Return name -> limit in alphabetical order; raises UnknownName, and InvalidSetting for a cost without a limit."""
+        """Return name of a cost -> limit, in alphabetical order.
+
+        Raises:
+            UnknownName: `limits` names a cost that the environment does not have.
+            InvalidSetting: The environment has no costs, or a cost has no limit.
+        """
         declared = {cost.name: cost for cost in spec.costs}
         if not declared and PLAIN in self.limits:
             declared = {PLAIN: CostSpec(PLAIN, 0.0)}
@@ -47,27 +52,28 @@ class LimitSettings:
 
 @dataclass(frozen=True)
 class MultiplierSettings:
-    """Lagrange multipliers: the group `multiplier` of settings."""
+    """Settings group `multiplier`: Lagrange multipliers, one for each cost."""
 
     kind: Literal["adam", "pid"] = "adam"
-    """"adam" integrates the violation; "pid" adds terms that are proportional to it and to its growth."""
+    """"adam" integrates the violation of the limit; "pid" adds terms proportional to the violation and to its growth."""
     initial: float = 0.0
-    """[scaled reward per scaled cost] at the start."""
+    """Multiplier at the start [scaled reward per scaled cost]; 0 or more."""
     lr: float = 0.035
     """Learning rate of Adam; 0 freezes the multiplier."""
     kp: float = 0.25
-    """Gain of the relative violation (J_C - d) / d."""
+    """PID: gain of the relative violation (J_C - d) / d, with J_C the cost of an episode and d its limit."""
     ki: float = 0.05
-    """Gain of its sum."""
+    """PID: gain of the sum of the relative violations."""
     kd: float = 0.25
-    """Gain of its growth over `delay` rollouts."""
+    """PID: gain of the growth of the relative violation over `delay` rollouts; a decline counts as 0."""
     delay: int = 10
-    """Rollouts over which growth is measured."""
+    """PID: number of rollouts over which growth is measured."""
     smoothing: float = 0.7
-    """Weight of the past in the moving averages of violation and growth of the PID multiplier."""
+    """PID: weight of the past in the moving average of the violation, 0 to below 1."""
 
     largest_violation: float = 10.0
-    """Relative violations beyond it count as it. None is below -1, so 1 makes the sum fall as fast as it rose."""
+    """Largest relative violation that counts; larger ones are clipped to it. The smallest is -1 (no cost), so with 1 a
+    multiplier can fall as fast as it rises."""
 
     def __post_init__(self) -> None:
         gains = ("initial", "lr", "kp", "ki", "kd")
@@ -82,23 +88,23 @@ class MultiplierSettings:
 
 
 def relative_violation(cost: float, limit: float, largest: float) -> float:
-    """Return (J_C - d) / d, the same in any unit, at most `largest`; J_C for a limit of 0."""
+    """Return (J_C - d) / d for a cost J_C and a limit d, at most `largest`; J_C if d is 0."""
     return min((cost - limit) / (limit or 1.0), largest)
 
 
 class AdamMultiplier:
-    """lambda <- max(0, lambda + step) with steps of Adam along the relative violation."""
+    """Multiplier lambda <- max(0, lambda + step), with steps of Adam along the relative violation."""
 
     def __init__(self, config: MultiplierSettings) -> None:
         self._adam = ClippedAdam([torch.tensor([config.initial])], config.lr, epsilon=1e-8)
 
     @property
     def value(self) -> float:
-        """Return lambda."""
+        """The multiplier lambda, 0 or more."""
         return float(self._adam.flat)
 
     def update(self, violation: float) -> None:
-        """Ascend lambda times violation."""
+        """Update lambda with the relative violation of the newest rollout or episode."""
         self._adam.norms.clear()
         self._adam.step(torch.tensor([-violation]))
         self._adam.flat.clamp_(min=0.0)
@@ -114,7 +120,10 @@ class AdamMultiplier:
 
 
 class PIDMultiplier:
-    """lambda = max(0, kp e + ki sum e + kd growth of e); the sum never falls below 0, and growth counts, decline does not."""
+    """Multiplier lambda = max(0, kp m + ki sum e + kd growth of m), with the relative violation e and its moving average m.
+
+    The sum never falls below 0, and a decline of m counts as a growth of 0.
+    """
 
     def __init__(self, config: MultiplierSettings) -> None:
         self._config, self.value = config, config.initial
@@ -123,7 +132,7 @@ class PIDMultiplier:
         self._past = deque[float](maxlen=config.delay)
 
     def update(self, violation: float) -> None:
-        """Take in the violation of a rollout."""
+        """Update lambda with the relative violation of the newest rollout or episode."""
         config, keep = self._config, self._config.smoothing
         self._sum = max(0.0, self._sum + config.ki * violation)
         self._smoothed = violation if self._smoothed is None else keep * self._smoothed + (1.0 - keep) * violation

@@ -1,4 +1,4 @@
-"""Settings of every learner from recorded data."""
+"""Settings common to learners from recorded data."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from robo_rl.protocols.sampling import Sampling
 
 @dataclass(frozen=True)
 class OfflineNetwork(PictureNetwork):
-    """Networks of a learner from recorded data."""
+    """Settings group `network` of a learner from recorded data."""
 
     normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as most authors do."""
+    """Number of first observations whose mean and deviation standardise all later ones; 0 for no standardisation, as most
+    authors do."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Settings of a learner that brings a loop of its own over one environment (robo_rl.protocols.learners.SelfTrainedConfig)."""
+"""Settings of a learner with a training loop of its own over one environment (robo_rl.protocols.learners.SelfTrainedConfig)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ Environment = gymnasium.Env[Any, Any]
 
 
 class OwnLoop(ABC):
-    """Base that comes after those that `build` the learner; overrides are for the differences."""
+    """Base class of settings of a learner with its own training loop, which `loop` names.
+
+    List it last among the base classes of the settings.
+    """
 
     takes_demonstrations = False
-    """True if the loop learns from recorded episodes, too."""
+    """True if the loop also learns from recorded episodes."""
 
     @abstractmethod
     def build(self, spec: EnvironmentSpec, seed: int) -> Any:
@@ -29,7 +32,10 @@ class OwnLoop(ABC):
 
     @abstractmethod
     def loop(self) -> Callable[..., Training]:
-        """Return the maker of a training, given an environment, these settings, `steps`, `seed`, possibly `demonstrations`."""
+        """Return the class of the training loop.
+
+        It is called with an environment, these settings, `steps`, `seed` and, if `takes_demonstrations`, `demonstrations`.
+        """
 
     def training(
         self,
@@ -40,7 +46,7 @@ class OwnLoop(ABC):
         demonstrations: Sequence[Episode] = (),
         reward: OnlineRewards | None = None,
     ) -> Training:
-        """Return a training at step 0; raises InvalidSetting for data that it does not learn from."""
+        """Return a training at step 0; raises InvalidSetting for a reward model, or demonstrations that the loop cannot use."""
         recorded = {"demonstrations": demonstrations} if self.takes_demonstrations else {}
         given = {"a reward": reward is not None, "demonstrations": bool(demonstrations) and not self.takes_demonstrations}
         if refused := [name for name, is_given in given.items() if is_given]:
@@ -49,14 +55,14 @@ class OwnLoop(ABC):
         return self.loop()(environment_factory(), self, steps=steps, seed=seed, **recorded)
 
     def restored_policy(self, environment_factory: Callable[[], Environment], *, seed: int, state: StateDict) -> Policy:
-        """Return the policy of a saved training."""
+        """Return the policy of a saved training; the environment is made only for its spec."""
         environment = environment_factory()
         spec = specification(environment)
         environment.close()
         return self.policy_of(spec, seed, state)
 
     def policy_of(self, spec: EnvironmentSpec, seed: int, state: StateDict) -> Policy:
-        """Return the policy of a saved training in an environment of a spec."""
+        """Return the policy of a saved training for an environment with the given spec."""
         learner = self.build(spec, seed)
         learner.load_state_dict(state["learner"])
         policy: Policy = learner.policy

@@ -1,4 +1,4 @@
-"""Parts of every learner with gradients: networks, optimisers, targets, generators, policy, and their state."""
+"""Parts of every learner that is trained by gradients: networks, optimisers, targets, generators, policy, saved state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing_extensions import override
 from robo_policies.networks.accelerated.adam import adam
 from robo_policies.networks.actor_critic import NetworkFactory, Trainable, make_seeded
 from robo_policies.networks.encoders import ObservationEncoder, Observations, TensorBatch
-from robo_policies.networks.settings import own_encoder, resolve_device
+from robo_policies.networks.settings import own_encoder
+from robo_rl.fitting import resolve_device
 from robo_rl.metrics import MetricsWindow
 from robo_rl.protocols.components import Stateful
 from robo_rl.requirements import refuse_step, require_same_networks
@@ -26,19 +27,23 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 Module = TypeVar("Module", bound=nn.Module)
 
 STATE_FORMAT = 2
-"""Version of the format of `LearnerParts.state_dict`; 1 had other networks."""
+"""Version of the format of `LearnerParts.state_dict`; states of version 1 are refused, their networks were different."""
 
 
 class LearnerParts(Stateful):
-    """Parts of a learner: encoder, networks, targets, optimizers, random generators and policy.
+    """Parts of a learner: encoder, networks, target networks, optimisers, random generators and policy.
 
-    Networks are added one by one. All parts are saved and restored together; a state that does not fit is refused as a whole.
+    A learner adds its networks by `add` and `add_target`, and its policy by `act_with`. All parts are saved and restored
+    together; a state that does not fit is refused as a whole.
     """
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int) -> None:
-        """Make the encoder of observations; settings: LearnerSettings with a group `network`."""
+        """Make the encoder of observations and the random generators.
+
+        settings: LearnerSettings with a group `network`. Raises InvalidSetting if the observations cannot be read.
+        """
         self.initial, self.generator, self.acting = generators(seed, 3)
-        """`initial` draws first parameters, `generator` everything that updates draw, `acting` the policy's actions."""
+        """Random generators: `initial` for initial parameters, `generator` for updates, `acting` for the policy's actions."""
         self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
         network = settings.network
         make_encoder = network.make_encoder(spec) if network.sees else None
@@ -48,10 +53,10 @@ class LearnerParts(Stateful):
         is_asymmetric = getattr(settings, "privileged_critic", False)
         self.encoder = ObservationEncoder(spec, network.normalization_rows, encoder, is_asymmetric)
         self.target_encoder = self.encoder
-        """The encoder of target critics, which `track` moves with them."""
+        """Encoder of the target critics, moved with them by `track`; the same object as `encoder` if it is not trained."""
         self.networks = NetworkFactory(network, self.device, self.initial)
         self.updates = self.version = 0
-        """`version` counts changes of the networks."""
+        """Number of updates; `version` counts all changes of the networks, loading included."""
         self._networks: dict[str, nn.Module] = {}
         self._optimizers: dict[str, CheckedAdam] = {}
         self._seeing_target: nn.Module | None = None
@@ -60,16 +65,16 @@ class LearnerParts(Stateful):
         """The policy being trained, saved and restored with the rest."""
 
     def add(self, name: str, network: Module, lr: float, *, trains_encoder: bool = False) -> Module:
-        """Register a network, to be trained by Adam and saved with the rest.
+        """Register a network that is trained by Adam, and saved with the rest.
 
         Args:
             name: Key of the network in the saved state.
             network: The network.
             lr: Learning rate.
-            trains_encoder: True if its loss trains a learned encoder, such as that of pictures, too.
+            trains_encoder: True if the network's loss also trains a learned encoder, such as that of pictures.
 
         Returns:
-            The network, on the device.
+            The same network, on the device.
         """
         self._networks[name] = network.to(self.device)
         trained = nn.ModuleDict({"network": network})
@@ -99,18 +104,24 @@ class LearnerParts(Stateful):
         return target
 
     def act_with(self, actor: Actor) -> ActorPolicy:
-        """Make the policy that acts by an actor, which was added before."""
+        """Make and return the policy, which acts with an actor that was added before."""
         self.policy = ActorPolicy(self, actor)
         return self.policy
 
     def batch(self, batch: Batch) -> TensorBatch:
-        """Return a batch on the device, standardised and augmented; raises NonFiniteUpdate if it holds NaN or infinity."""
+        """Return a batch as tensors on the device, with standardised vectors and augmented pictures.
+
+        Raises NonFiniteUpdate if the batch has a NaN or infinite number.
+        """
         data = TensorBatch.of(batch, self.encoder, self.device, self.updates)
         network = self.settings.network
         return network.augment(data, self.encoder.pictures, self.generator) if network.sees else data
 
     def actor_features(self, observations: Observations) -> Tensor:
-        """Return features for the actor's loss; a gradient flows into the encoder if the critics read privileged entries."""
+        """Return features (B, F + P) for the actor's loss; they have a gradient only if the critics read privileged entries.
+
+        The actor's loss then trains the encoder; otherwise the critics' loss alone trains it.
+        """
         with torch.set_grad_enabled(self.encoder.critic_size > self.encoder.size):
             return self.encoder(observations)
 
@@ -122,7 +133,17 @@ class LearnerParts(Stateful):
             follow(self.target_encoder, self.encoder, tau)
 
     def finish_update(self, scalars: Mapping[str, float | Tensor]) -> Metrics:
-        """Count the update and return metrics if they are due, tags train/<name>."""
+        """Count the update, and return the metrics if they are due.
+
+        Args:
+            scalars: Values of this update by name.
+
+        Returns:
+            Mean of each value over the last updates, as train/<name>; empty if metrics are not due.
+
+        Raises:
+            NonFiniteUpdate: Metrics are due, and a step since the last ones was not finite on a device.
+        """
         self.updates += 1
         self.version += 1
         metrics = self._metrics.add({f"train/{name}": _scalar(value) for name, value in scalars.items()})
@@ -131,7 +152,10 @@ class LearnerParts(Stateful):
         return metrics
 
     def require_finite(self) -> None:
-        """Raise NonFiniteUpdate if a step on a device was skipped; once for each report, because it waits for the device."""
+        """Raise NonFiniteUpdate if a step on a device was skipped because it was not finite.
+
+        Call it once for each report of metrics only, because it waits for the device.
+        """
         for optimizer in self._optimizers.values():
             optimizer.require_finite()
 
@@ -151,7 +175,10 @@ class LearnerParts(Stateful):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore a `state_dict`; the next update is the same as without the interruption. Raises RunError."""
+        """Restore the state returned by `state_dict`; the next update is the same as without the interruption.
+
+        Raises RunError for a state of another format.
+        """
         require_same_networks(f"format {state.get('format', 1)}", f"format {STATE_FORMAT}")
         load_state(self.encoder, state["encoder"])
         if self._seeing_target is not None:
@@ -168,7 +195,7 @@ class LearnerParts(Stateful):
 
 
 class Learned(Stateful):
-    """A learner made of `parts`, saved and restored with them."""
+    """Base class of learners whose whole state is in `parts`."""
 
     parts: LearnerParts
 
@@ -187,14 +214,21 @@ class Learned(Stateful):
 
 
 class CheckedAdam(Stateful):
-    """Adam (Kingma & Ba 2015) that refuses a step that is not finite, keeping the parameters as they are.
+    """Adam (Kingma & Ba 2015) that never takes a step with a NaN or infinite loss or gradient.
 
-    On a CPU it raises at once. On another device a step is skipped there, and `require_finite` raises: nothing is fetched
-    before.
+    On a CPU such a step raises NonFiniteUpdate at once. On another device the step is skipped there, and `require_finite`
+    raises later, so that no step waits for a transfer from the device.
     """
 
     def __init__(self, loss_name: str, trained: nn.Module, lr: float, update: Callable[[], int] | None = None) -> None:
-        """update: says the number of the present update, for errors; by default that of the step."""
+        """Make the optimiser of the parameters of `trained`.
+
+        Args:
+            loss_name: Name of the loss, for errors.
+            trained: Module whose parameters are trained, except frozen ones.
+            lr: Learning rate.
+            update: Returns the number of the present update, for errors; by default the number of the step.
+        """
         self._loss_name, self.lr, self._update = loss_name, lr, update or (lambda: int(self._step.cpu()))
         zeros = copy.deepcopy(trained).requires_grad_(requires_grad=False)
         for values in zeros.parameters():
@@ -207,13 +241,19 @@ class CheckedAdam(Stateful):
         self._step = torch.zeros((), device=self._parameters[0].device)
         self._skipped = torch.zeros_like(self._step)
         self.is_deferred = not self._step.is_cpu
-        """True if nothing is fetched at a step."""
+        """True on a device other than the CPU: steps are checked there, and errors raised later by `require_finite`."""
 
     def minimize(self, loss: Tensor, lr: float | None = None) -> None:
-        """Take one step; only these parameters get gradients, so other networks in the graph stay as they are.
+        """Take one gradient step on a scalar loss; other networks in its graph do not change.
 
-        Raises NonFiniteUpdate if loss or gradient are not finite. A loss that was made before the step and leads through these
-        parameters can no longer be minimised: autograd raises.
+        Another loss that was computed with these parameters before the step cannot be minimised afterwards: autograd raises.
+
+        Args:
+            loss: Scalar.
+            lr: Learning rate of this and all later steps; None keeps the present one.
+
+        Raises:
+            NonFiniteUpdate: On a CPU: loss or gradient are NaN or infinite. The parameters are then as before.
         """
         self.lr = self.lr if lr is None else lr
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)  # 0 for unused parameters
@@ -227,7 +267,7 @@ class CheckedAdam(Stateful):
             adam(self._parameters, gradients, self._arrays, self._step, self.lr, skipped)
 
     def _unless_finite(self, loss: Tensor, square: Tensor) -> Tensor | None:
-        """Return 1 if the step is to be skipped, else 0, on a device; raise NonFiniteUpdate on a CPU."""
+        """Return a tensor on a device, 1 if the step must be skipped, else 0; on a CPU return None or raise NonFiniteUpdate."""
         total = loss + square
         if self.is_deferred:
             skipped = 1.0 - torch.isfinite(total).float().reshape(())
@@ -238,7 +278,7 @@ class CheckedAdam(Stateful):
         return None
 
     def require_finite(self) -> None:
-        """Raise NonFiniteUpdate if steps were skipped on a device; the parameters are those before the first of them."""
+        """Raise NonFiniteUpdate if steps were skipped on a device; a skipped step left the parameters unchanged."""
         if self.is_deferred and (count := int(self._skipped.cpu())):
             self._refuse(f"{count} steps since the last report were not finite, and skipped")
 
@@ -258,17 +298,17 @@ class CheckedAdam(Stateful):
 
 
 class Actor(Protocol):
-    """An nn.Module that proposes actions for features of observations."""
+    """An nn.Module that chooses actions for features (B, F) of observations."""
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Return the most likely actions, (B, A) or (B,)."""
+        """Return the most likely actions: (B, A) in [-1, 1], or choices (B,)."""
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return random actions, (B, A) or (B,)."""
+        """Return random actions: (B, A) in [-1, 1], or choices (B,)."""
 
 
 class ActorPolicy(Stateful):
-    """Acts with an actor network that a learner trains; has its own random generator."""
+    """Policy that acts with an actor network that a learner trains; it has its own random generator."""
 
     def __init__(self, parts: LearnerParts, actor: Any) -> None:
         self.environment_spec = parts.encoder.readable(parts.spec)
@@ -280,22 +320,22 @@ class ActorPolicy(Stateful):
         self._version = parts.version
 
     def reset(self) -> None:
-        """Do nothing: the policy remembers no earlier step."""
+        """Do nothing: the policy has no memory of earlier steps."""
 
     def seed(self, seed: int) -> None:
-        """Seed sampled actions, so that a single episode can be repeated."""
+        """Seed the generator of random actions, so that a single episode can be repeated."""
         self._generator.manual_seed(seed)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action (A,) float32 in [-1, 1], or an int64 scalar."""
+        """Return an action (A,) float32 in [-1, 1], or the number of a choice, an int64 scalar."""
         return self.proposed(observation, None if deterministic else self._generator)
 
     def act_all(self, observations: Mapping[str, Array]) -> Array:
-        """Return sampled actions (N, ...) for observations name -> (N, ...)."""
+        """Return random actions, (N, A) or (N,), for the observations (N, ...) by name of N environments."""
         return self._chosen({name: observations[name] for name in self._encoder.reads}, self._generator)
 
     def proposed(self, observation: Observation, generator: torch.Generator | None) -> Array:
-        """Return a sample of the actor with a generator, or its mode without one."""
+        """Return a random action (or chunk) of the actor if a generator is given, its most likely one otherwise."""
         chosen: Array = self._chosen({name: np.array(observation[name])[None] for name in self._encoder.reads}, generator)[0]
         return chosen
 
@@ -308,7 +348,7 @@ class ActorPolicy(Stateful):
         return chosen
 
     def _followed(self) -> tuple[ObservationEncoder, Any]:
-        """Return the networks that act, after a copy of them has taken over the newest parameters."""
+        """Return the encoder and actor that act; if they are copies, they first get the newest parameters."""
         if self._version != self._parts.version:
             self._version = self._parts.version
             for own, online in zip((self._encoder, self._actor), self.online, strict=True):
@@ -317,11 +357,11 @@ class ActorPolicy(Stateful):
         return self._encoder, self._actor
 
     def parameters(self) -> StateDict:
-        """Return copies of the parameters of encoder and actor."""
+        """Return copies of the parameters of encoder and actor, for `load_parameters` in another process."""
         return {"encoder": clone_state(self.online[0]), "actor": clone_state(self.online[1])}
 
     def load_parameters(self, parameters: StateDict) -> None:
-        """Act with those from now on."""
+        """Load parameters that `parameters` returned; the policy acts with them from now on."""
         load_state(self.online[0], parameters["encoder"])
         load_state(self.online[1], parameters["actor"])
         self._parts.version += 1
@@ -336,13 +376,13 @@ class ActorPolicy(Stateful):
 
 
 def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
-    """Move parameters towards those of another module by a share tau."""
+    """Move the parameters of `target` towards those of `online`: target <- (1 - tau) target + tau online."""
     for old, new in zip(target.parameters(), online.parameters(), strict=True):
         old.lerp_(new, tau)
 
 
 def _scalar(value: float | Tensor) -> float | Tensor:
-    """Return a number, or a tensor if reading it would wait for its device."""
+    """Return a number, or a detached tensor if reading the number would wait for a device."""
     return value if not isinstance(value, Tensor) else value.item() if value.is_cpu else value.detach().squeeze()
 
 
@@ -352,7 +392,7 @@ def clone_state(module: nn.Module) -> StateDict:
 
 
 def load_state(module: nn.Module, state: StateDict) -> None:
-    """Restore the state returned by `clone_state`, or the same as numpy arrays."""
+    """Restore the state returned by `clone_state`; its values may also be numpy arrays."""
     module.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
 
 
@@ -362,6 +402,6 @@ def load_generator(generator: torch.Generator, state: Any) -> None:
 
 
 def generators(seed: int, count: int) -> list[torch.Generator]:
-    """Return independent generators that one seed determines."""
+    """Return `count` independent random generators on the CPU, all determined by one seed."""
     words = np.random.SeedSequence(seed).generate_state(count, np.uint64)
     return [torch.Generator().manual_seed(int(word >> np.uint64(1))) for word in words]

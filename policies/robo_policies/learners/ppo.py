@@ -22,8 +22,9 @@ from typing_extensions import override
 from robo_policies.learners.clipped_step import ClippedAdam, clipped_surrogate, divergence, probability_ratio
 from robo_policies.networks.convolutions import MOST_ROWS
 from robo_policies.networks.policy_value import Floats, Gaussian, PolicyValue, PolicyValueNetwork
-from robo_policies.networks.settings import LearnerSettings, accelerates, resolve_device
+from robo_policies.networks.settings import LearnerSettings, accelerates
 from robo_rl.errors import require_allowed
+from robo_rl.fitting import resolve_device
 from robo_rl.protocols.components import Stateful, Stateless
 from robo_rl.protocols.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
 from robo_rl.requirements import refuse_step, require_same_networks
@@ -40,20 +41,20 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1.0 - done,
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
 }
-"""Name -> share of the learning rate that is left after a share of the training."""
+"""Name -> function from the share of the training that is done, 0 to 1, to the factor of the learning rate, 1 to 0."""
 Pictures = Mapping[str, Tensor]
 Numbers = npt.NDArray[np.int64]
 Rows = Sequence[Tensor]
-"""Places of pictures, vectors, actions, log pi_old, returns, advantages: (B, ...) each."""
+"""Six tensors (B, ...): row numbers of the pictures, vectors, actions, log pi_old, returns, advantages."""
 Step = tuple[Tensor, Tensor, Tensor]
-"""Ratios, advantages and value losses of rows that were learnt from at once, (B,) each."""
+"""Ratios pi/pi_old, advantages and value losses of the rows of one gradient computation, each (B,)."""
 Passes = list[list[Step]]
-"""Steps of each pass over a rollout."""
+"""For each pass over a rollout the list of its steps."""
 
 
 @dataclass(frozen=True)
 class PPOSettings(LearnerSettings, OnPolicyConfig):
-    """Settings of PPO and its kin; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
+    """Settings of PPO and learners based on it; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
 
     needs = Needs((ROLLOUTS, COLLECTED_ROLLOUTS), ANY_SPACE)
 
@@ -62,7 +63,7 @@ class PPOSettings(LearnerSettings, OnPolicyConfig):
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Decay of the learning rate to 0 over the training, rollout by rollout. CaRL: linear."""
     num_envs: int = 16
-    """Environments that step together. Stable-Baselines3 has 1 with 2048 steps; the rollout is equally long."""
+    """Number of environments that step together. Stable-Baselines3 has 1 with 2048 steps: a rollout of the same size."""
     steps_per_env: int = 128
     """Steps of each environment between two updates."""
     batch_size: int = 64
@@ -74,17 +75,17 @@ class PPOSettings(LearnerSettings, OnPolicyConfig):
     discount: float = 0.99
     """Weight of a reward one step later."""
     gae_lambda: float = 0.95
-    """Weight of the advantage estimate that looks one step further."""
+    """Lambda of the generalised advantage estimate, 0 to 1: 0 looks one step ahead, 1 to the end of the episode."""
     clip_range: float = 0.2
-    """Change of the probability ratio beyond which nothing is gained."""
+    """Epsilon: probability ratios pi/pi_old outside [1 - epsilon, 1 + epsilon] are clipped; above 0."""
     value_coefficient: float = 0.5
-    """Weight of the value loss."""
+    """Weight of the value loss in the loss (c1)."""
     entropy_coefficient: float = 0.0
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus in the loss (c2); 0 for none."""
     max_gradient_norm: float = 0.5
-    """Longer gradients are scaled to this length."""
+    """Norm to which gradients with a larger norm are scaled; above 0."""
     privileged_critic: bool = False
-    """The critic sees privileged entries, too; the policy never does. CaRL: on."""
+    """The critic also reads privileged entries, which the policy never reads. CaRL: on."""
     network: PolicyValueNetwork = PolicyValueNetwork()
     """Networks."""
     normalize: Normalization = Normalization()
@@ -109,7 +110,7 @@ class PPOSettings(LearnerSettings, OnPolicyConfig):
         return PPO(spec, self, seed, constraint=constraint, rollouts=math.ceil(steps / self.rollout_size))
 
     def constraint(self, spec: EnvironmentSpec, seed: int) -> Constraint:
-        """Return the hooks by which the learner changes PPO, such as a limit on costs; by default they change nothing."""
+        """Return the hooks of a learner based on PPO, such as a limit on costs; by default they change nothing."""
         return Constraint()
 
 
@@ -119,44 +120,66 @@ class PPOConfig(PPOSettings):
 
 
 class Constraint(Stateless):
-    """Hooks of PPO for something that it obeys beside the reward, such as a limit on costs. This base class changes nothing."""
+    """Hooks of PPO, by which another learner adds something to it, such as a limit on costs. This base class changes nothing.
+
+    PPO calls `begin`, `paid` and `observe` while it collects a rollout of T steps of N environments, and `adapt`, `judge`,
+    `improve` and `metrics`, in this order, at each update.
+    """
 
     def begin(self) -> None:
-        """Hear that all environments begin an episode."""
+        """Prepare for new episodes, which begin in all environments."""
 
     def paid(self, step: VectorStep) -> VectorStep:
-        """Return a step, before it is stored, with the rewards that PPO is to learn from."""
+        """Return the step with the rewards from which PPO learns; called before the step is stored."""
         return step
 
     def observe(self, step: VectorStep, buffer: RolloutBuffer) -> None:
-        """Hear of a step, after it is stored in the buffer."""
+        """Process a step of all environments; called after the step was stored in the buffer."""
 
     def adapt(self) -> None:
-        """Adapt to the finished rollout, such as by a new multiplier, before the policy is updated."""
+        """Adapt to the finished rollout before the policy is updated, such as by a new multiplier."""
 
     def judge(self, advantages: Tensor, vectors: Tensor, buffer: RolloutBuffer) -> Tensor:
-        """Return the advantages (T N,) that the policy is to climb.
+        """Return the advantages (T N,) by which the policy is updated.
 
-        advantages: (T N,) those of the rewards. vectors: ((T + 1) N, D) what the networks see at each step and after the last.
+        Args:
+            advantages: Advantages (T N,) of the rewards.
+            vectors: Scaled vectors ((T + 1) N, D) of all observations, that after the last step included.
+            buffer: The rollout.
         """
         return advantages
 
     def improve(self, learner: PPO, pictures: Pictures, rows: Rows, learnt: Numbers) -> Passes:
-        """Improve policy and values on the rows whose numbers are in `learnt`."""
+        """Update policy and values on a rollout; returns the steps of each pass.
+
+        Args:
+            learner: The PPO learner.
+            pictures: Pictures of all observations of the rollout by name.
+            rows: All T N rows of the rollout.
+            learnt: Numbers of the rows to learn from: rows with a known reward, repeated up to T N numbers.
+        """
         return learner.take_passes(pictures, rows, learnt)
 
     def metrics(self, buffer: RolloutBuffer) -> Metrics:
-        """Return scalars for the log, such as multipliers."""
+        """Return further metrics for the log, such as multipliers."""
         return {}
 
 
 class PPO(RolloutLearner):
-    """Collects T steps of N environments, then takes some passes of gradient steps over them (algorithm 1)."""
+    """Learner that collects a rollout, T steps of N environments, and takes passes of gradient steps over it (algorithm 1)."""
 
     def __init__(
         self, spec: EnvironmentSpec, config: PPOSettings, seed: int, *, constraint: Constraint | None = None, rollouts: int = 0
     ) -> None:
-        """rollouts: number of rollouts in the training, over which the learning rate falls; 0 if it is to stay constant."""
+        """Make the learner.
+
+        Args:
+            spec: The environment's spec.
+            config: Settings.
+            seed: Seed of all random numbers.
+            constraint: Hooks of a learner based on PPO; by default they change nothing.
+            rollouts: Number of rollouts in the training, over which `lr_schedule` decays the learning rate; 0: no decay.
+        """
         children = np.random.SeedSequence(seed).spawn(4)
         initial, self._acting, self._shuffling, aside = (np.random.default_rng(child) for child in children)
         self.config, self.device = config, resolve_device(config.device)
@@ -164,16 +187,18 @@ class PPO(RolloutLearner):
         networks = PolicyValue(spec, config.network, initial, privileged_critic=config.privileged_critic)
         self._acting_device = torch.device("cpu") if config.network.acting_device == "cpu" else self.device
         self.acting_networks = networks if self._acting_device == self.device else copy.deepcopy(networks)
-        """Networks that choose actions: those that learn, or a copy on the CPU that follows each update."""
+        """Networks that choose actions: `networks`, or a copy on the CPU that is updated after each update."""
         self.networks = networks.to(self.device)
         self.buffer = RolloutBuffer(config, networks.reads, networks.pictures, spec.action)
+        if getattr(networks.encoder, "is_in_units", False):
+            self.buffer.observations.is_on = False
         self.policy = PPOPolicy(spec.without_pictures(but=[*self.buffer.pictures]), self, aside)
         self.updates = 0
-        """Passes over rollouts, as Stable-Baselines3 counts them."""
+        """Number of passes over rollouts so far, which Stable-Baselines3 calls n_updates."""
         self._planned = rollouts
         self.optimizer = ClippedAdam(networks.parameters(), config.lr, max_norm=config.max_gradient_norm)
         self.parameters = self.optimizer.flat
-        """Parameters of the networks, one after another in one tensor."""
+        """All parameters of the networks, concatenated in one tensor."""
         self.kernel: PolicyLoss | None = None
         if accelerates(config.network, self.device, config.network.actor or config.network.critic):
             from robo_policies.networks.accelerated.policy_loss import PolicyLoss
@@ -194,7 +219,7 @@ class PPO(RolloutLearner):
         self.constraint.observe(step, self.buffer)
 
     def act(self) -> Array:
-        """Return actions (N, ...) for the newest observations."""
+        """Draw actions for the newest observations and store them in the buffer; return (N, A) in [-1, 1], or choices (N,)."""
         distribution = self.acting_networks.distribution
         actions = distribution.draw(self.outputs(*self.buffer.newest()), self._acting)
         self.buffer.actions[self.buffer.length] = actions
@@ -202,7 +227,7 @@ class PPO(RolloutLearner):
 
     @torch.inference_mode()
     def outputs(self, vectors: Floats, pictures: Mapping[str, Array]) -> Tensor:
-        """Return the actor's outputs (n, O) for scaled vectors (n, D) or (n, D+P) and pictures."""
+        """Return the actor's outputs (n, O) for scaled vectors (n, D), or (n, D + P) of which D are read, and pictures."""
         inputs = self._acting_inputs(vectors[:, : self.networks.visible], pictures)
         return (self.kernel or self.acting_networks).act(inputs)
 
@@ -218,7 +243,16 @@ class PPO(RolloutLearner):
     def objective(
         self, outputs: Tensor, values: Tensor, actions: Tensor, old: Tensor, returns: Tensor, advantages: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return eq. 9 of each row, surrogate - c1 (V - V_target)^2 + c2 S, ratios and value losses, (B,) each."""
+        """Return for each row eq. 9, surrogate - c1 (V - V_target)^2 + c2 S, the ratio and the value loss, each (B,).
+
+        Args:
+            outputs: Outputs (B, O) of the actor.
+            values: Values V (B,) of the critic.
+            actions: Actions (B, ...) as the distribution stores them.
+            old: log pi_old(a|s) (B,).
+            returns: V_target (B,).
+            advantages: Advantages (B,).
+        """
         config, distribution = self.config, self.networks.distribution
         ratio = probability_ratio(distribution.log_density(outputs, actions), old)
         surrogate = clipped_surrogate(ratio, advantages, config.clip_range, config.clip_range)
@@ -229,10 +263,10 @@ class PPO(RolloutLearner):
         return objective, ratio.detach(), value_losses.detach()
 
     def update(self) -> Metrics:
-        """Take `epochs` passes over the rollout, then begin the next one; returns metrics with Stable-Baselines3's tags.
+        """Take `epochs` passes over the rollout, and begin the next rollout; returns metrics with Stable-Baselines3's tags.
 
-        Learns nothing from a rollout of which no reward is known, or of a single row. Raises NonFiniteUpdate, changing nothing,
-        if a gradient is not finite.
+        A rollout without any known reward, or of a single row, is skipped. Raises NonFiniteUpdate if a gradient is not finite;
+        the networks are then as before the update.
         """
         steps = self.buffer.length
         valid = self.buffer.valid[:steps].T.ravel()
@@ -271,7 +305,10 @@ class PPO(RolloutLearner):
         return self._metrics(passes, rows[4][chosen], values[chosen], outputs[chosen])
 
     def take_passes(self, pictures: Pictures, rows: Rows, learnt: Numbers) -> Passes:
-        """Take the passes over the rows whose numbers are given; returns the steps of each."""
+        """Take `epochs` passes of gradient steps, or fewer if `target_kl` is exceeded; returns the steps of each pass.
+
+        Arguments are those of `Constraint.improve`.
+        """
         config, passes = self.config, Passes()
         for batches in self.passes(rows, learnt):
             passes.append([step for batch in batches for step in self.descend(pictures, batch)])
@@ -280,14 +317,20 @@ class PPO(RolloutLearner):
         return passes
 
     def passes(self, rows: Rows, learnt: Numbers) -> Iterator[list[tuple[Tensor, ...]]]:
-        """Yield the minibatches of each pass, in an order that is drawn for it."""
+        """Yield for each of `epochs` passes its minibatches, in a new random order.
+
+        rows: all rows of the rollout. learnt: numbers of the rows to learn from, those with a known reward.
+        """
         for _ in range(self.config.epochs):
             order = learnt[self._shuffling.permutation(len(learnt))]
             self.updates += 1
             yield minibatches(rows, order, self.config.batch_size)
 
     def descend(self, pictures: Pictures, batch: Rows) -> list[Step]:
-        """Take one step of Adam down the loss of a minibatch; with pictures in parts, which saves memory."""
+        """Take one gradient step on the loss of a minibatch; with pictures the gradient is computed in parts, to save memory.
+
+        Returns ratios, advantages and value losses of each part.
+        """
         gradients, steps = list[Tensor](), list[Step]()
         for places, vectors, *rows in parts_of(batch) if pictures else [batch]:
             seen = {name: frames.index_select(0, places) for name, frames in pictures.items()}
@@ -298,7 +341,10 @@ class PPO(RolloutLearner):
         return steps
 
     def gradient(self, vectors: Tensor, pictures: Pictures, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the flat gradient of minus eq. 9, ratios and value losses (B,); `rows` are those of `objective`."""
+        """Return the gradient of the loss, minus the mean of eq. 9, as one tensor, and ratios and value losses (B,).
+
+        rows: actions, log pi_old, returns and advantages, as `objective` takes them.
+        """
         inputs = self.networks.encoded(vectors, pictures)
         if self.kernel:
             return self.kernel.gradient(inputs, rows)
@@ -309,23 +355,23 @@ class PPO(RolloutLearner):
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of the present rollout: the full one for the first rollout, still above 0 for the last."""
+        """Learning rate of the current rollout: `lr` for the first rollout, decayed but above 0 for the last."""
         done = min(1.0, self.buffer.rollouts / self._planned) if self._planned else 0.0
         return self.config.lr * SCHEDULES[self.config.lr_schedule](done)
 
     def _let_act(self) -> None:
-        """Copy the learnt weights to the networks that act."""
+        """Copy the parameters to the networks that act, if these are a copy."""
         if self.acting_networks is not self.networks:
             self.acting_networks.load_state_dict(self.networks.state_dict())
 
     def _moved(self, values: Array) -> Tensor:
-        """Return an array as a tensor on the device; the first two axes of a rollout, (T, N, ...), become one, (T N, ...)."""
+        """Return an array as a tensor on the device; (T, N, ...) becomes (T N, ...)."""
         tensor = torch.from_numpy(values).to(self.device)
         return tensor.flatten(0, 1) if tensor.ndim > 1 else tensor
 
     @torch.no_grad()
     def _evaluated(self, vectors: Tensor, pictures: Pictures) -> tuple[Tensor, Tensor]:
-        """Return outputs and values of all observations of the rollout, in parts."""
+        """Return the actor's outputs and the values of all observations of the rollout, computed in parts to save memory."""
         heads = (self.kernel or self.networks).heads
         parts = parts_of((vectors, *pictures.values()))
         found = [heads(self.networks.encoded(part, dict(zip(pictures, seen, strict=True)))) for part, *seen in parts]
@@ -368,14 +414,14 @@ class PPO(RolloutLearner):
         self._shuffling.bit_generator.state, self.updates = state["shuffling"], int(state["updates"])
 
     def state_dict(self) -> StateDict:
-        """Return networks, optimiser, normalisation, the unfinished rollout, generators and counters, on the CPU."""
+        """Return networks, optimiser, normalisation, the unfinished rollout, random generators and counters, on the CPU."""
         collected = {"buffer": self.buffer.state_dict(), "acting": self._acting.bit_generator.state}
         return self._learnt_state() | collected | {"policy": self.policy.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the state returned by `state_dict`, on any device; the next update is the same as without the interruption.
+        """Restore the state returned by `state_dict` on any device; the next update is the same as without the interruption.
 
-        Raises RunError for a state of other networks.
+        Raises RunError if the state is that of other networks.
         """
         require_same_networks(", ".join(sorted(state["networks"])), ", ".join(sorted(self.networks.state_dict())))
         self._load_learnt_state(state)
@@ -386,16 +432,16 @@ class PPO(RolloutLearner):
 
 
 class PPOPolicy(Stateful):
-    """Acts with the networks trained by PPO, and with its own random generator."""
+    """Policy that acts with the networks that PPO trains; it has its own random generator."""
 
     def __init__(self, spec: EnvironmentSpec, learner: PPO, generator: np.random.Generator) -> None:
         self.environment_spec, self.learner, self._generator = spec, learner, generator
 
     def reset(self) -> None:
-        """Do nothing: the policy remembers no earlier step."""
+        """Do nothing: the policy has no memory of earlier steps."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action (A,) float32 in [-1, 1], or an int64 scalar."""
+        """Return an action (A,) float32 in [-1, 1], or the number of a choice, an int64 scalar."""
         distribution = self.learner.acting_networks.distribution
         row = {name: observation[name][None] for name in self.environment_spec.observation.visible}
         outputs = self.learner.outputs(*self._seen(row))
@@ -403,26 +449,34 @@ class PPOPolicy(Stateful):
         return np.asarray(distribution.executed(drawn)[0])
 
     def draw(self, observations: Mapping[str, Array], generators: Mapping[int, np.random.Generator]) -> Array:
-        """Return actions of the rows of observations that have a generator, as drawn with it."""
+        """Return random actions for some rows of observations, each drawn with its own generator.
+
+        Args:
+            observations: (N, ...) by name.
+            generators: Number of a row -> its generator.
+
+        Returns:
+            Actions of these rows, in the order of `generators`, as the distribution stores them.
+        """
         outputs, draw = self.learner.outputs(*self._seen(observations)), self.learner.acting_networks.distribution.draw
         return np.concatenate([draw(outputs[row : row + 1], generator) for row, generator in generators.items()])
 
     def executed(self, actions: Array) -> Array:
-        """Return drawn actions as environments accept them."""
+        """Return drawn actions as environments accept them: in [-1, 1], or choices."""
         return self.learner.networks.distribution.executed(actions)
 
     def _seen(self, observations: Mapping[str, Array]) -> tuple[Floats, dict[str, Array]]:
-        """Return scaled visible vectors (n, D) and pictures; privileged entries may be missing."""
+        """Return scaled vectors (n, D) and pictures of observations (n, ...); privileged entries are not needed."""
         vectors = self.learner.buffer.observations.scaled(self.learner.networks.vectors.stack(observations))
         return vectors, {name: observations[name] for name in self.learner.buffer.pictures}
 
     def parameters(self) -> StateDict:
-        """Return copies of networks and moments."""
+        """Return copies of the networks and of the mean and deviation of observations, for `load_parameters` elsewhere."""
         networks, moments = self.learner.networks, self.learner.buffer.observations
         return {"networks": copied(networks.state_dict()), "observations": moments.state_dict()}
 
     def load_parameters(self, parameters: StateDict) -> None:
-        """Act with those from now on; they are shared with the learner of this policy."""
+        """Load parameters that `parameters` returned, into this policy and its learner, which share them."""
         for networks in (self.learner.networks, self.learner.acting_networks):
             networks.load(parameters["networks"])
         self.learner.buffer.observations.load_state_dict(parameters["observations"])
@@ -437,10 +491,18 @@ class PPOPolicy(Stateful):
 
 
 def minibatches(rows: Rows, order: Numbers, size: int) -> list[tuple[Tensor, ...]]:
-    """Return minibatches of rows in an order; of the rows only the last of each, advantages, changes: mean 0, deviation 1.
+    """Return the minibatches of one pass, with advantages normalised to mean 0 and deviation 1 within each minibatch.
 
-    Differs from algorithm 1 of PPO: advantages are normalised within a minibatch, as in Stable-Baselines3. If `size` does not
-    divide the rows, there are as many minibatches as have that size, each a little larger; fewer rows than those are left out.
+    Args:
+        rows: Tensors (B, ...) of the rollout; the last one has the advantages.
+        order: Numbers of the rows to learn from, in the order in which they are taken.
+        size: Wanted number of rows in a minibatch. There are len(order) // size minibatches (at least one) of equal size; if
+            `size` does not divide len(order) they are a little larger, and a remainder smaller than their number is left out.
+
+    Returns:
+        For each minibatch a tuple of tensors, one for each tensor of `rows`.
+
+    Differs from algorithm 1 of PPO: normalising within a minibatch is that of Stable-Baselines3.
     """
     size = len(order) // (count := max(1, len(order) // size))
     index = torch.from_numpy(order[: size * count]).to(rows[0].device)
@@ -451,10 +513,10 @@ def minibatches(rows: Rows, order: Numbers, size: int) -> list[tuple[Tensor, ...
 
 
 def parts_of(rows: Rows) -> list[tuple[Tensor, ...]]:
-    """Return the same rows, at most MOST_ROWS in each part."""
+    """Return the rows cut into parts of at most MOST_ROWS rows."""
     return list(zip(*(each.split(MOST_ROWS) for each in rows), strict=True))
 
 
 def copied(tensors: Mapping[str, Tensor]) -> StateDict:
-    """Return copies on the CPU."""
+    """Return copies of named tensors on the CPU."""
     return {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}

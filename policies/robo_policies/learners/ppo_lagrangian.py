@@ -33,7 +33,7 @@ class PPOLagrangianConfig(ConstrainedSettings):
 
 
 class Lagrangian(Constraint):
-    """Actions are judged by A - sum_c lambda_c A_c."""
+    """Hooks that add Lagrange multipliers to PPO: the policy is updated by A - sum_c lambda_c A_c."""
 
     def __init__(self, costs: Costs, settings: MultiplierSettings) -> None:
         self.costs, self._settings = costs, settings
@@ -53,7 +53,7 @@ class Lagrangian(Constraint):
             self.ascend()
 
     def ascend(self) -> None:
-        """Move each multiplier by the violation of its limit."""
+        """Update each multiplier by the relative violation of its limit in the newest rollout."""
         pairs = zip(self.costs.per_episode.tolist(), self.costs.bounds.tolist(), strict=True)
         for multiplier, (cost, bound) in zip(self.multipliers, pairs, strict=True):
             multiplier.update(relative_violation(cost, bound, self._settings.largest_violation))
@@ -63,13 +63,16 @@ class Lagrangian(Constraint):
         return self.weighed(advantages, self.costs.advantages(vectors, buffer))
 
     def weighed(self, advantages: Tensor, cost_advantages: Tensor) -> Tensor:
-        """Return (A - sum_c lambda_c A_c) / (1 + sum_c lambda_c), (T N,), given cost advantages (T N, C)."""
+        """Return (A - sum_c lambda_c A_c) / (1 + sum_c lambda_c) (T N,).
+
+        advantages: A (T N,) of the rewards. cost_advantages: A_c (T N, C).
+        """
         weights = torch.tensor([each.value for each in self.multipliers], device=self.costs.device)
         return (advantages - cost_advantages @ weights) / (1.0 + weights.sum())
 
     @override
     def metrics(self, buffer: RolloutBuffer) -> Metrics:
-        """Return rates of costs, and lambda in units of reward per cost."""
+        """Return the mean of each cost per step, and each multiplier in units of unscaled reward per unscaled cost."""
         scales = buffer.reward_deviation / self.costs.rollout.deviations
         pairs = zip(self.costs.names, self.multipliers, scales.tolist(), strict=True)
         return self.costs.metrics() | {f"train/multiplier_{name}": each.value * scale for name, each, scale in pairs}

@@ -28,19 +28,19 @@ class ReBRACNetwork(OfflineNetwork):
 
 @dataclass(frozen=True)
 class ReBRACConfig(TD3Settings):
-    """Settings of ReBRAC; defaults are the authors' for locomotion, whose two penalties are chosen for each dataset."""
+    """Settings of ReBRAC; defaults are the authors' for locomotion. The authors choose both penalties for each dataset."""
 
     actor_penalty: float = 0.01
-    """Weight of (pi(s) - a)^2 in the actor's loss, against a critic scaled to 1: beta_1; the paper searches 0.001 to 1."""
+    """Beta_1, weight of |pi(s) - a|^2 in the actor's loss, relative to Q scaled to a mean of 1; the paper tries 0.001 to 1."""
     critic_penalty: float = 0.01
-    """Weight of (a' - a'_data)^2 in the critic's target [reward]: beta_2; the paper searches 0 to 0.5."""
+    """Beta_2 [scaled reward], weight of |a' - a'_data|^2 in the critics' targets; the paper tries 0 to 0.5."""
     lr: float = 1e-3
     """Learning rate of Adam for both networks."""
     batch_size: int = 1024
     network: ReBRACNetwork = ReBRACNetwork()
     """Networks."""
     reward_scale: float = 1.0
-    """Multiplies rewards; the authors take 100 in mazes. `critic_penalty` is in units of scaled reward."""
+    """Factor of rewards; the authors take 100 in mazes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,26 +59,26 @@ class ReBRACConfig(TD3Settings):
 
 @dataclass(frozen=True)
 class TwoPenalties(Regulariser):
-    """TD3+BC with the penalty apart for actor and critic."""
+    """Regulariser of ReBRAC: penalties for actions far from the recorded ones, with separate weights for actor and critics."""
 
     actor: float
-    """beta_1"""
+    """Beta_1, weight of the actor's penalty."""
     critic: float
-    """beta_2"""
+    """Beta_2, weight of the critics' penalty."""
 
     @override
     def following(self, values: Tensor, actions: Tensor, data: TensorBatch) -> Tensor:
-        """Eq. 3: min_i Q'_i(s', a') - beta_2 |a' - a'_data|^2 (B,).
+        """Return min_i Q'_i(s', a') - beta_2 |a' - a'_data|^2 (B,) (eq. 3), given min_i Q'_i (B,) and a' (B, A).
 
-        Differs from the authors' code, which leaves out the last step before a time limit: its value is kept here, and its
-        penalty, for which there is no recorded action, is 0.
+        Differs from the authors' code at the last step before a time limit, which has no a'_data: they leave this step out,
+        here its penalty is 0.
         """
         recorded, is_recorded = (data.extras[name] for name in ("next_actions", "has_next_action"))
         return values - self.critic * ((actions - recorded).square().sum(-1) * is_recorded)
 
     @override
     def actor_loss(self, learner: TD3, observations: Tensor, data: TensorBatch) -> Tensor:
-        """Eq. 2: beta_1 |pi(s) - a|^2 - min_i Q_i(s, pi(s)) / mean |min_i Q_i|."""
+        """Return the mean of beta_1 |pi(s) - a|^2 - min_i Q_i(s, pi(s)) / mean |min_i Q_i| (eq. 2)."""
         actions = learner.actor(observations)
         q = learner.critic(observations, actions).amin(0)
         cloning = (actions - data.actions).square().sum(-1)

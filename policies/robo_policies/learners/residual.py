@@ -27,15 +27,20 @@ SCALE = 0.2
 
 
 class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose actions correct those of a base policy."""
+    """Wrapper in which an action is a correction that is added to the action of a base policy."""
 
     def __init__(
         self, environment: gymnasium.Env[Any, Any], base_for: Callable[[int], Policy], *, scale: float = SCALE
     ) -> None:
-        """Raise InvalidSetting, SpecMismatch if the base acts in another environment.
+        """Wrap an environment.
 
-        base_for: returns the base policy for the seed of an episode. scale: largest correction, as a share of half the range of
-        each element of the action.
+        Args:
+            environment: Environment with continuous actions.
+            base_for: Returns the base policy, given the seed of an episode.
+            scale: Largest correction, as a share of half the range of each element of the action; above 0, at most 2.
+
+        Raises:
+            InvalidSetting: Actions are discrete, or the scale is out of its range.
         """
         super().__init__(environment)
         self._inner, self._base_for, self._scale = specification(environment), base_for, scale
@@ -49,17 +54,17 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._wanted: Array = np.zeros(0, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode, also of the base."""
+        """Begin an episode of environment and base policy; raises SpecMismatch if the base needs another environment."""
         seed = int(self.unwrapped.np_random.integers(1 << 31)) if seed is None else seed
         observation, info = super().reset(seed=seed, options=options)
-        self._base = self._base_for(seed)
-        theirs = self._base.environment_spec
-        theirs.require_interface(self._inner, what="The base policy acts in another environment")
-        self._base.reset()
+        self._base = begun(self._base_for, seed, self._inner)
         return self._with_base(observation), info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Execute base action plus correction; `info` has the correction that a robot executed, if it reports one."""
+        """Execute the base's action plus `scale` times a correction (A,) in [-1, 1].
+
+        If a robot reports the action that it executed, `info["executed_action"]` is the correction that leads to this action.
+        """
         wanted = self._wanted
         correction = self.environment_spec.action.validate(action)
         executed = np.clip(wanted + self._scale * np.asarray(correction), -1.0, 1.0).astype(self._inner.action.dtype)
@@ -75,6 +80,14 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         assert self._base is not None
         self._wanted = np.clip(self._base.act(observation, deterministic=True), -1.0, 1.0).astype(self._inner.action.dtype)
         return {**observation, BASE_ACTION: self._wanted.astype(np.float32)}
+
+
+def begun(base_for: Callable[[int], Policy], seed: int, spec: EnvironmentSpec) -> Policy:
+    """Return the base policy of an episode at its beginning; raises SpecMismatch if it acts in another environment."""
+    base = base_for(seed)
+    base.environment_spec.require_interface(spec, what="The base policy acts in another environment")
+    base.reset()
+    return base
 
 
 def _residual(spec: EnvironmentSpec, scale: float) -> EnvironmentSpec:

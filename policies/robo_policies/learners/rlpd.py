@@ -19,7 +19,7 @@ from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.image_encoder import PictureNetwork
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
-from robo_rl.protocols.sampling import Replay
+from robo_rl.protocols.sampling import NO_WORLD, Replay, Worlds
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
@@ -37,31 +37,31 @@ class RLPDReplay(Replay):
     """Replay memory of RLPD."""
 
     learning_starts: int = 5_000
-    """Environment steps with random actions before the first update, as in the authors' published commands."""
+    """Environment steps with uniformly random actions before the first update; 5,000 as in the authors' commands."""
     offline_fraction: float = 0.5
-    """Share of each batch that comes from demonstrations."""
+    """Share of each batch that comes from demonstrations, 0 to 1."""
 
 
 @dataclass(frozen=True)
 class RLPDSettings(SACSettings):
-    """Settings of RLPD and HIL-SERL; defaults are those of RLPD's code for sparse rewards unless a field says otherwise."""
+    """Settings common to RLPD and HIL-SERL; defaults are those of RLPD's code for sparse rewards."""
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
     batch_size: int = 256
     """Transitions of one critic update, online and offline ones together."""
     updates_per_step: int = 20
-    """Critic updates per environment step; the actor and the temperature are updated once."""
+    """Critic updates per environment step; actor and temperature have one update per step."""
     tau: float = 0.005
     """Share of the online critics that enters the target critics at each critic update."""
     critics: int = 10
     """Critics in the ensemble, each trained on every batch."""
     target_critics: int = 2
-    """Critics drawn at random for the minimum of each target; the authors use 1 for AntMaze."""
+    """Number of target critics, drawn at random at each update, whose minimum is the target; the authors use 1 for AntMaze."""
     backup_entropy: bool = False
-    """Entropy in the target. Off, because with a sparse reward it adds a bias that hides the reward."""
+    """Include the entropy in the target. Off, because with a sparse reward it adds a bias that hides the reward."""
     target_entropy_per_action: float = -0.5
-    """[nat] wanted entropy of the policy per action element."""
+    """Target entropy of the policy for each action element [nat]."""
     network: RLPDNetwork = RLPDNetwork()
     """Networks."""
     replay: RLPDReplay = RLPDReplay()
@@ -79,24 +79,33 @@ class RLPDSettings(SACSettings):
 class RLPDConfig(RLPDSettings):
     """Settings of RLPD."""
 
+    worlds: Worlds = NO_WORLD
+    """World that is learned beside the policy (MBPO); by default none."""
+
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
         """Return a fresh learner."""
         return RLPD(spec, self, seed)
 
 
 class RLPD(Learned):
-    """Learns online from its own steps and from demonstrations at once."""
+    """Learner that trains on the policy's own steps and on demonstrations, half of each batch by default."""
 
     def __init__(self, spec: EnvironmentSpec, config: RLPDSettings, seed: int) -> None:
         self.config = config
         self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take `updates_per_step` steps of the critics, then one of actor and temperature."""
+        """Take `updates_per_step` steps of the critics, then one of actor and temperature; returns metrics, if they are due.
+
+        batch: `batch_size * updates_per_step` transitions; raises InvalidSetting if `updates_per_step` does not divide them.
+        """
         return self.parts.finish_update(self.learn(self.parts.batch(batch)))
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
-        """Cut the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
+        """Take the steps of `update` on a batch of tensors: a critic step on each slice, actor and temperature on the last.
+
+        Returns losses and other scalars for the log.
+        """
         parts, alpha = self.parts, self.temperature.alpha()
         for part in slices(data, self.config.updates_per_step):
             values = self.critic(parts.encoder(part.observations), part.actions)
@@ -115,7 +124,10 @@ class RLPD(Learned):
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
-        """Return y (B,) = r + gamma min_{i in Z} Q'_i(s', a'), Z a fresh random subset of the target critics."""
+        """Return y = r + gamma min_{i in Z} Q'_i(s', a') (B,), with a new random subset Z of the target critics.
+
+        alpha: temperature (1,), used if `backup_entropy` is set.
+        """
         parts, following = self.parts, data.next_observations
         next_actions, next_log_densities = self.actor.sample(parts.encoder(following), parts.generator)
         next_q = self.target_critic(parts.target_encoder(following), next_actions, members=self._subset()).amin(0)
@@ -124,11 +136,11 @@ class RLPD(Learned):
         return data.rewards + data.discounts * data.masks * next_q
 
     def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """Mean squared Bellman residual over critics and batch, values (N, B)."""
+        """Return the mean squared Bellman residual over critics and batch, for values (N, B), targets (B,) and weights (B,)."""
         return (weights * (values - targets).square()).mean()
 
     def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
-        """Alpha log pi(a|s) - mean_i Q_i(s, a), the mean over all critics."""
+        """Return the mean over the batch of alpha log pi(a|s) - mean_i Q_i(s, a), with the mean over all critics."""
         return (alpha * log_densities - self.critic(observations.detach(), actions).mean(0)).mean()
 
     def _subset(self) -> list[int] | slice:
@@ -139,7 +151,7 @@ class RLPD(Learned):
 
 
 def slices(data: TensorBatch, count: int) -> Iterator[TensorBatch]:
-    """Yield `count` contiguous parts of a batch, of equal size; raises InvalidSetting if there are none."""
+    """Yield `count` contiguous parts of equal size of a batch; raises InvalidSetting if `count` does not divide its size."""
     if len(data) % count:
         raise InvalidSetting(
             "The batch cannot be cut into equal slices.",

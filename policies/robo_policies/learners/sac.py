@@ -18,7 +18,7 @@ from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.settings import LearnerSettings, Network
 from robo_rl.protocols.components import Stateless
 from robo_rl.protocols.contract import STEPS, Needs
-from robo_rl.protocols.sampling import Replay, Sampling
+from robo_rl.protocols.sampling import NO_WORLD, Replay, Sampling, Worlds
 from robo_rl.requirements import require_continuous
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
@@ -39,13 +39,13 @@ class SACSettings(LearnerSettings):
     tau: float = 0.005
     """Share of the online critics that enters the target critics at each update."""
     critics: int = 2
-    """Number of critics; their minimum counts."""
+    """Number of critics; targets and actor take their minimum."""
     initial_temperature: float = 1.0
-    """[1] weight of the entropy at the start."""
+    """Temperature alpha, the weight of the entropy, at the start; above 0."""
     target_entropy_per_action: float = -1.0
-    """[nat] wanted entropy of the policy per action element; the paper's -dim(A) in all."""
+    """Target entropy of the policy for each action element [nat]; -1 gives the paper's -dim(A)."""
     privileged_critic: bool = False
-    """The critics read privileged entries, too; the policy never does (Pinto et al. 2018, arXiv:1710.06542)."""
+    """The critics also read privileged entries, which the policy never reads (Pinto et al. 2018, arXiv:1710.06542)."""
     network: Network = Network()
     """Networks."""
     replay: Replay = Replay()
@@ -61,13 +61,16 @@ class SACSettings(LearnerSettings):
 class SACConfig(SACSettings):
     """Settings of SAC."""
 
+    worlds: Worlds = NO_WORLD
+    """World that is learned beside the policy (MBPO); by default none."""
+
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
         """Return a fresh learner."""
         return SAC(spec, self, seed)
 
 
 class SoftActorCritic(NamedTuple):
-    """The networks of SAC."""
+    """The networks of SAC and of learners based on it."""
 
     parts: LearnerParts
     actor: TanhGaussianActor
@@ -77,7 +80,7 @@ class SoftActorCritic(NamedTuple):
 
 
 def soft_actor_critic(spec: EnvironmentSpec, config: SACSettings, seed: int) -> SoftActorCritic:
-    """Return fresh networks with a policy that acts; raises InvalidSetting for discrete actions."""
+    """Return fresh networks of SAC, with a policy; raises InvalidSetting for discrete actions."""
     require_continuous(spec, type(config).__name__.removesuffix("Config"))
     parts = LearnerParts(spec, config, seed)
     inputs, actions = parts.encoder.size, spec.action.size
@@ -93,30 +96,33 @@ def soft_actor_critic(spec: EnvironmentSpec, config: SACSettings, seed: int) -> 
 
 
 class Objective(Stateless):
-    """What SAC maximises: return and entropy. A variation is an objective that changes one of these quantities."""
+    """Objective of SAC: return and entropy. Learners based on SAC override a method to change one of the quantities."""
 
     def entropy_weight(self, alpha: Tensor, data: TensorBatch) -> Tensor:
-        """Return the weight of the entropy, (1,) or (B,), given the temperature."""
+        """Return the weight of the entropy, (1,) or (B,), given the temperature alpha (1,)."""
         return alpha
 
     def entropy_terms(self, log_densities: Tensor, actions: Tensor, data: TensorBatch, *, following: bool) -> Tensor:
-        """Return what stands for log pi(a|s) (B,), at the observations or at those that follow."""
+        """Return the term (B,) that takes the place of log pi(a|s) (B,).
+
+        actions: (B, A). following: True for actions at s', False for actions at s.
+        """
         return log_densities
 
     def target(self, targets: Tensor, data: TensorBatch) -> Tensor:
-        """Return what the critics follow (B,), given the right-hand side of eq. 5."""
+        """Return the targets (B,) of the critics, given the right-hand side of eq. 5 (B,)."""
         return targets
 
     def actor_loss(self, loss: Tensor, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return the loss of the actor, given eq. 9."""
+        """Return the actor's loss, a scalar, given that of SAC (eq. 9), features and the policy's actions (B, A)."""
         return loss
 
 
 class SAC(Learned):
-    """Maximises return and entropy; one critic, actor and temperature update per batch."""
+    """Soft actor-critic: each batch gives one step of the critics, the actor and the temperature."""
 
     def __init__(self, spec: EnvironmentSpec, config: SACSettings, seed: int, objective: Objective | None = None) -> None:
-        """objective: by default return and entropy."""
+        """Make the learner; `objective` is by default that of SAC, return and entropy."""
         self.config, self.objective = config, objective or Objective()
         self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
@@ -144,13 +150,16 @@ class SAC(Learned):
         return losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
 
     def sampled(self, features: Tensor, data: TensorBatch, *, following: bool) -> tuple[Tensor, Tensor]:
-        """Return actions (B, A) of the policy and log pi(a|s) (B,), at the observations or at those that follow."""
+        """Return random actions (B, A) of the policy for features (B, F), and their entropy terms (B,), log pi(a|s) in SAC.
+
+        following: True if the features are those of s', False for s.
+        """
         actions, log_densities = self.actor.sample(features, self.parts.generator)
         return actions, self.objective.entropy_terms(log_densities, actions, data, following=following)
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
-        """Return y (B,), the right-hand side of eq. 5 with the soft value of eq. 3 and the minimum over target critics."""
+        """Return the targets y (B,): r + gamma (min_i Q'_i(s', a') - alpha log pi(a'|s')) (eq. 5 with 3)."""
         features = self.parts.encoder(data.next_observations)
         seen_by_target = self.parts.target_encoder(data.next_observations)
         next_actions, next_log_densities = self.sampled(features, data, following=True)
@@ -158,11 +167,14 @@ class SAC(Learned):
         return self.objective.target(data.rewards + data.discounts * data.masks * (next_q - alpha * next_log_densities), data)
 
     def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """J_Q, eq. 5: half the squared soft Bellman residual (N, B), averaged over the batch and summed over the critics."""
+        """Return J_Q (eq. 5): half the squared Bellman residual, averaged over the batch and summed over the critics.
+
+        values: (N, B). targets, weights: (B,).
+        """
         return 0.5 * (weights * (values - targets).square()).mean(1).sum()
 
     def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
-        """J_pi, eq. 9: alpha log pi(a|s) - min_i Q_i(s, a) at the policy's own actions."""
+        """Return J_pi (eq. 9): the mean of alpha log pi(a|s) - min_i Q_i(s, a) at the policy's actions (B, A)."""
         loss = (alpha * log_densities - self.critic(observations.detach(), actions).amin(0)).mean()
         return self.objective.actor_loss(loss, observations, actions)
 

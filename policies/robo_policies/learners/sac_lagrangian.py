@@ -37,12 +37,12 @@ from robo_rl.types import Batch, Metrics, StateDict, Transition
 
 @dataclass(frozen=True)
 class SlowMultiplier(MultiplierSettings):
-    """Lagrange multipliers that move after each episode."""
+    """Settings group `multiplier` of SAC: multipliers are updated after each episode, so the gains are smaller."""
 
     lr: float = 0.01
     """Learning rate of Adam; 0 freezes the multiplier."""
     ki: float = 0.01
-    """Gain of the violation's sum over episodes."""
+    """PID: gain of the sum of the relative violations over episodes."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class SACLagrangianConfig(SACSettings, LimitSettings):
     needs = Needs((ONLINE,))
 
     cost_discount: float = 0.99
-    """Weight of a cost one step later, for the critics of costs; limits hold for plain sums."""
+    """Discount of costs in the critics of costs, 0 to 1; limits hold for undiscounted sums."""
     cost_episodes: int = 10
-    """Newest episodes whose mean cost is compared with the limit, after each episode."""
+    """Number of newest episodes whose mean cost is compared with the limit, after each episode."""
     multiplier: SlowMultiplier = SlowMultiplier()
     """Multipliers."""
 
@@ -78,23 +78,23 @@ class SACLagrangianConfig(SACSettings, LimitSettings):
 
 @dataclass(frozen=True)
 class CostPenalty(Objective):
-    """Q - sum_c lambda_c Q_c in the place of Q."""
+    """Objective that replaces Q by Q - sum_c lambda_c Q_c in the actor's loss."""
 
     critic: Critics
-    """Q_c"""
+    """Critics Q_c of the costs."""
     multipliers: Sequence[PIDMultiplier | AdamMultiplier]
-    """lambda_c"""
+    """Multipliers lambda_c, in the order of the costs."""
 
     @override
     def actor_loss(self, loss: Tensor, observations: Tensor, actions: Tensor) -> Tensor:
-        """(alpha log pi - min_i Q_i + sum_c lambda_c Q_c) / (1 + sum_c lambda_c): one scale for any multiplier."""
+        """Return the mean of (alpha log pi - min_i Q_i + sum_c lambda_c Q_c) / (1 + sum_c lambda_c)."""
         weights = torch.tensor([each.value for each in self.multipliers], device=observations.device)
         costs = weights @ self.critic(observations.detach(), actions)
         return (loss + costs.mean()) / (1.0 + weights.sum())
 
 
 class SACLagrangian(Learned):
-    """SAC on Q - sum_c lambda_c Q_c."""
+    """Learner: SAC whose actor maximises Q - sum_c lambda_c Q_c, with critics Q_c of the costs."""
 
     def __init__(self, spec: EnvironmentSpec, config: SACLagrangianConfig, seed: int) -> None:
         self.limits, self.config = config.limits_of(spec), config
@@ -110,7 +110,10 @@ class SACLagrangian(Learned):
         self._episodes = {name: deque[float](maxlen=config.cost_episodes) for name in self.limits}
 
     def observe(self, transition: Transition) -> None:
-        """Take note of a step's costs; at the end of an episode the multipliers follow the violation."""
+        """Add the costs of a step to those of the episode; at the end of an episode update the multipliers.
+
+        Episodes before the first update do not move the multipliers, because their actions are random.
+        """
         for name, cost in costs_of(transition.info).items():
             self._running[name] += cost
         if not (transition.terminated or transition.truncated):
@@ -123,7 +126,7 @@ class SACLagrangian(Learned):
                 multiplier.update(relative_violation(cost, limit, largest))
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one step of the critics of costs, and one of SAC."""
+        """Take one step of the critics of costs, then one of SAC; returns metrics, if they are due."""
         parts, data = self.parts, self.parts.batch(batch)
         values = self.cost_critic(parts.encoder(data.observations).detach(), data.actions)
         loss = self.sac.critic_loss(values, self.cost_target(data), data.weights)
@@ -146,7 +149,7 @@ class SACLagrangian(Learned):
 
     @torch.no_grad()
     def cost_target(self, data: TensorBatch) -> Tensor:
-        """Return (C, B): c + gamma_c Q_c'(s', a') of an action of the present policy, without entropy."""
+        """Return the targets (C, B) of the critics of costs: c + gamma_c Q_c'(s', a'), with a' drawn from the policy."""
         parts, following = self.parts, data.next_observations
         actions, _ = self.sac.actor.sample(parts.encoder(following), parts.generator)
         following_costs = self.target_cost_critic(parts.target_encoder(following), actions)

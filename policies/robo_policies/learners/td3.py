@@ -29,11 +29,11 @@ class TD3Settings(OfflineValueSettings):
     actor_every: int = 2
     """Critic updates for each update of the actor."""
     target_noise: float = 0.2
-    """Standard deviation of the noise on the target policy's action."""
+    """Standard deviation of the noise on the target policy's actions, which lie in [-1, 1]."""
     largest_noise: float = 0.5
-    """Limit of that noise."""
+    """Limit to which `target_noise` is clipped on both sides."""
     exploration: float = 0.1
-    """Standard deviation of the noise on actions when learning continues online, TD3's."""
+    """Standard deviation of the noise on actions in an online phase; TD3's value."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,10 +42,10 @@ class TD3Settings(OfflineValueSettings):
 
 
 class Regulariser(ABC):
-    """Holds TD3 to the recorded actions: in the values that its critics follow, and in the loss of its actor."""
+    """Keeps TD3 near the recorded actions, by changing the targets of the critics and the loss of the actor."""
 
     def following(self, values: Tensor, actions: Tensor, data: TensorBatch) -> Tensor:
-        """Return the values (B,) of the next actions (B, A), possibly less a penalty."""
+        """Return `values`, min_i Q'_i(s', a') (B,), minus a penalty for the actions a' (B, A); no penalty by default."""
         del actions, data
         return values
 
@@ -55,7 +55,7 @@ class Regulariser(ABC):
 
 
 class TD3(Learned):
-    """TD3 on recorded data with a regulariser."""
+    """Learner of TD3+BC and ReBRAC: TD3 on recorded data with a regulariser."""
 
     def __init__(
         self, spec: EnvironmentSpec, config: TD3Settings, seed: int, regulariser: Regulariser, reward_scale: float = 1.0
@@ -73,14 +73,14 @@ class TD3(Learned):
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch) -> Tensor:
-        """Return r + gamma min_i Q'_i(s', a'), a' = pi'(s') + clipped noise, (B,)."""
+        """Return the targets (B,) of the critics: r + gamma min_i Q'_i(s', a'), with a' = pi'(s') + clipped noise."""
         actions = self.smoothed_actions(data)
         values = self.target_critic(self.parts.target_encoder(data.next_observations), actions).amin(0)
         following = self.regulariser.following(values, actions, data)
         return self.reward_scale * data.rewards + data.discounts * data.masks * following
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one step of the critics, and of the actor every `actor_every` updates."""
+        """Take one step of the critics, and at every `actor_every`-th update one of the actor and of all targets."""
         config, parts = self.config, self.parts
         data = parts.batch(batch)
         targets = self.critic_target(data)
@@ -99,7 +99,7 @@ class TD3(Learned):
         return parts.finish_update(scalars)
 
     def smoothed_actions(self, data: TensorBatch) -> Tensor:
-        """Return the target policy's next actions with clipped noise, within [-1, 1] (eq. 14)."""
+        """Return a' (B, A): actions of the target policy at s' with clipped noise, clipped to [-1, 1] (eq. 14)."""
         actions, config = self.target_actor(self.parts.target_encoder(data.next_observations)), self.config
         noise = config.target_noise * normal(actions, self.parts.generator)
         return torch.clamp(actions + noise.clamp(-config.largest_noise, config.largest_noise), -1.0, 1.0)

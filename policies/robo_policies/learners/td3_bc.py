@@ -15,10 +15,10 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class TD3BCSettings(TD3Settings):
-    """Settings of TD3+BC and OER; defaults are the paper's, which standardises observations by all of the data."""
+    """Settings common to TD3+BC and OER; defaults are those of the TD3+BC paper."""
 
     alpha: float = 2.5
-    """Weight of the critic against cloning, once the critic is scaled to 1."""
+    """Weight of Q, scaled to a mean of 1, relative to the squared error of cloning; 0 only clones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,13 +36,13 @@ class TD3BCConfig(TD3BCSettings):
 
 @dataclass(frozen=True)
 class Cloning(Regulariser):
-    """A clone's loss, added to that of the actor."""
+    """Regulariser of TD3+BC: the squared error of cloning, added to the actor's loss."""
 
     alpha: float
 
     @override
     def actor_loss(self, learner: TD3, observations: Tensor, data: TensorBatch) -> Tensor:
-        """Eq. 3 to 5: -lambda Q_1(s, pi(s)) + (pi(s) - a)^2 with lambda = alpha / mean |Q_1|."""
+        """Return the mean of (pi(s) - a)^2 - lambda Q_1(s, pi(s)), with lambda = alpha / mean |Q_1| (eq. 3 to 5)."""
         actions = learner.actor(observations)
         q = learner.critic(observations, actions)[0]
         scale = self.alpha / q.detach().abs().mean().clamp(min=1e-6)

@@ -17,9 +17,9 @@ class XQLConfig(ImplicitSettings):
     """Settings of XQL."""
 
     temperature: float = 1.0
-    """Temperature of the soft maximum of Q that V follows [reward]: small is nearer the maximum and less stable."""
+    """Temperature T [reward] of the soft maximum of Q that V follows; a small T is nearer to the maximum and less stable."""
     largest_exponent: float = 7.0
-    """Exponents beyond are clipped; the authors' commands use 5 to 7."""
+    """Largest exponent (Q - V) / T; larger ones are clipped. The authors' commands use 5 to 7."""
     value_layer_norm: bool = True
     """LayerNorm in the value network, as in the authors' commands."""
 
@@ -35,9 +35,10 @@ class XQLConfig(ImplicitSettings):
 
 @dataclass(frozen=True)
 class GumbelLoss:
-    """Eq. 9: exp(d/T) - d/T - 1, whose minimum over V is the soft maximum T log mean exp(Q/T).
+    """Loss of V: exp(d/T) - d/T - 1 with d = Q - V (eq. 9). Its minimum over V is the soft maximum T log mean exp(Q/T).
 
-    Scaled by exp(-m), m the largest exponent of the batch but at least -1, as in the authors' code: the gradient stays finite.
+    The loss is multiplied by exp(-m), so that the gradient stays finite, as in the authors' code. m is the largest exponent of
+    the batch, at least -1.
     """
 
     temperature: float

@@ -1,4 +1,4 @@
-"""Actors and critics of all learners, over ensembles of MLPs or hidden layers of one's own.
+"""Actors and critics of all learners: ensembles of MLPs, or hidden layers that the user provides.
 
 B batch, F features of an observation, A action elements, N members. Layers start as torch.nn.Linear does, uniform in
 +-1 / sqrt(inputs), drawn from a generator that is passed in, never from the global one.
@@ -24,29 +24,37 @@ LOG_STD = (-20.0, 2.0)  # limits of the authors' SAC code, as in Stable-Baseline
 
 
 class Optimizer(Protocol):
-    """Takes steps down the gradient of losses, by the parameters it was made for."""
+    """Optimiser of the parameters of one network; made by `LearnerParts.add`."""
 
     def minimize(self, loss: Tensor, lr: float | None = None) -> None:
-        """Take one step, from now on with another learning rate if given one."""
+        """Take one gradient step on a scalar loss; `lr`, if given, is the learning rate of this and all later steps."""
 
 
 class Trainable(nn.Module):
-    """A network that a learner trains: `LearnerParts.add` gives it its optimiser."""
+    """Network with its own optimiser, which `LearnerParts.add` sets; base class of actors, critics and temperatures."""
 
     optimizer: Optimizer | None = None
 
     def descend(self, loss: Tensor, lr: float | None = None) -> None:
-        """Take one step down the gradient of a loss, by this network only; raises NonFiniteUpdate, keeping the parameters."""
+        """Take one gradient step on a scalar loss; only the parameters of this network change.
+
+        Args:
+            loss: Scalar.
+            lr: Learning rate of this and all later steps; None keeps the present one.
+
+        Raises:
+            NonFiniteUpdate: The loss or a gradient is NaN or infinite; the parameters are then as before.
+        """
         assert self.optimizer is not None, "LearnerParts.add gives a network its optimiser"
         self.optimizer.minimize(loss, lr)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what copies share: they are targets or act, so they have no optimiser."""
+        """Return all attributes but the optimiser: a copy is a target network or acts, and is never trained itself."""
         return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
 
 
 class EnsembleLinear(nn.Module):
-    """N linear layers side by side: (N, B, in) -> (N, B, out)."""
+    """N independent linear layers, computed in one call: (N, B, in) -> (N, B, out)."""
 
     def __init__(self, members: int, inputs: int, outputs: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -55,14 +63,14 @@ class EnsembleLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-bound, bound, generator=generator))
 
     def forward(self, inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
-        """Return the outputs of some members."""
+        """Return the outputs (M, B, out) of the M chosen members (all by default) for inputs (M, B, in)."""
         if len(self.weight) == 1:  # products of batches of one take longer to begin
             return torch.addmm(self.bias[0], inputs[0], self.weight[0])[None]
         return torch.baddbmm(self.bias[members], inputs, self.weight[members])
 
 
 class EnsembleLayerNorm(nn.Module):
-    """Layer normalisation (Ba et al. 2016) with scale and shift of each member's own."""
+    """Layer normalisation (Ba et al. 2016) for an ensemble; each member has its own scale and shift."""
 
     def __init__(self, members: int, size: int) -> None:
         super().__init__()
@@ -70,14 +78,18 @@ class EnsembleLayerNorm(nn.Module):
         self.weight, self.bias = nn.Parameter(torch.ones(members, 1, size)), nn.Parameter(torch.zeros(members, 1, size))
 
     def forward(self, inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
-        """Return the outputs (N, B, size) of some members."""
+        """Return the outputs (M, B, size) of the M chosen members (all by default) for inputs (M, B, size)."""
         arrays = (inputs, self.weight[members].squeeze(1), self.bias[members].squeeze(1))
         of_members = zip(*(array.unbind() for array in arrays), strict=True)  # the kernel takes one scale and shift
         return torch.stack([functional.layer_norm(values, (self.size,), scale, shift) for values, scale, shift in of_members])
 
 
 class MLPEnsemble(nn.Module):
-    """N MLPs of one shape: linear layers with ReLU between, optionally LayerNorm before and dropout after it."""
+    """N independent MLPs of one shape. A hidden layer is linear, LayerNorm (if `layer_norm`), ReLU, dropout (if set).
+
+    `sizes` are the numbers of units from the input to the output. With `precision` "bfloat16" the hidden layers compute in
+    bfloat16, the last layer in float32.
+    """
 
     def __init__(
         self, members: int, sizes: Sequence[int], layer_norm: bool, generator: torch.Generator, precision: str = "float32"
@@ -91,7 +103,13 @@ class MLPEnsemble(nn.Module):
     def forward(
         self, *inputs: Tensor, members: Sequence[int] | slice = slice(None), generator: torch.Generator | None = None
     ) -> Tensor:
-        """Return (N, B, out) of some members for inputs (B, in), given in parts side by side; drops units with a generator."""
+        """Return the outputs (M, B, out) of the M chosen members.
+
+        Args:
+            inputs: One tensor (B, in), or several that are concatenated along the last axis to it.
+            members: Numbers of the members that are evaluated, or a slice; all by default.
+            generator: Draws the dropped units; None: no dropout.
+        """
         joined = torch.cat(inputs, -1) if len(inputs) > 1 else inputs[0]
         is_short = self._precision == "bfloat16"
         with torch.autocast(joined.device.type, torch.bfloat16) if is_short else nullcontext():
@@ -107,7 +125,7 @@ class MLPEnsemble(nn.Module):
 
 
 class OwnLayers(nn.Module):
-    """Hidden layers of one's own for each of N members, and a linear layer after them."""
+    """Ensemble of N members whose hidden layers are modules of the user, each followed by a linear output layer."""
 
     def __init__(self, members: int, layers: Sequence[nn.Module], outputs: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -115,7 +133,7 @@ class OwnLayers(nn.Module):
         self.last = EnsembleLinear(members, int(layers[0].size), outputs, generator)  # type: ignore[arg-type]
 
     def forward(self, *inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
-        """Return (N, B, out) of some members for inputs (B, in), given in parts side by side."""
+        """Return the outputs (M, B, out) of the M chosen members for inputs (B, in), given whole or in parts to concatenate."""
         joined = torch.cat(inputs, -1)
         picked = self.hidden[members] if isinstance(members, slice) else [self.hidden[index] for index in members]
         outputs: Tensor = self.last(torch.stack([layers(joined) for layers in picked]), members)
@@ -124,23 +142,23 @@ class OwnLayers(nn.Module):
 
 @dataclass(frozen=True)
 class NetworkFactory:
-    """Factory of networks by the group `network` of a learner's settings."""
+    """Builds the actors and critics of a learner as its settings group `network` says."""
 
     settings: Network
     device: torch.device
     generator: torch.Generator
 
     def actor(self, inputs: int, outputs: int, dropout: float = 0.0) -> nn.Module:
-        """Return a network (B, in) -> (1, B, out)."""
+        """Return a network (B, in) -> (1, B, out); `dropout` is the probability that a hidden unit is dropped."""
         return self._network("actor", 1, inputs, outputs, dropout=dropout)
 
     def critic(self, inputs: int, members: int = 2, *, layer_norm: bool | None = None, outputs: int = 1) -> nn.Module:
-        """Return a network (B, in) -> (N, B, out); layer_norm: by default that of the settings."""
+        """Return a network (B, in) -> (N, B, out) of N = `members` critics; `layer_norm` None takes that of the settings."""
         layer_norm = self.settings.layer_norm if layer_norm is None else layer_norm
         return self._network("critic", members, inputs, outputs, layer_norm=layer_norm)
 
     def squashed_gaussian(self) -> Callable[[Tensor, Tensor, tuple[float, float]], tuple[Tensor, Tensor]]:
-        """Return the function of that name, or its kernel."""
+        """Return the function `squashed_gaussian` of this module, or its faster version in NumPy if networks are on the CPU."""
         if self.settings.engine != "reference" and self.device.type == "cpu":
             from robo_policies.networks.accelerated.gaussian import squashed_gaussian as kernel
 
@@ -166,14 +184,14 @@ class NetworkFactory:
 
 
 def make_seeded(make: Any, generator: torch.Generator) -> Any:
-    """Return the result of `make` with PyTorch's global random state drawn from a generator, and restored afterwards."""
+    """Return `make()`, called with PyTorch's global random state seeded from a generator; the old state is restored."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
         return make()
 
 
 class Critics(Trainable):
-    """N functions Q_i(s, a), or V_i(s)."""
+    """Ensemble of N = `members` value functions: Q_i(s, a), or V_i(s) if `forward` gets no actions."""
 
     __call__: Callable[..., Tensor]
 
@@ -183,13 +201,16 @@ class Critics(Trainable):
         self.layers = factory.critic(inputs, members, layer_norm=layer_norm)
 
     def forward(self, *inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
-        """Return (N, B) of some members for features (B, F) and, unless they are V, actions (B, A)."""
+        """Return the values (M, B) of the M chosen members (all by default) for features (B, F) and, for Q, actions (B, A)."""
         values: Tensor = self.layers(*inputs, members=members)
         return values.squeeze(-1)
 
 
 class TanhGaussianActor(Trainable):
-    """a = tanh(u), u ~ Normal(mean(s), std(s)): the policy of soft actor-critic; features past the first F are for critics."""
+    """Policy of soft actor-critic: a = tanh(u) with u ~ Normal(mean(s), std(s)).
+
+    Its methods take features (B, F), or (B, F + P) of which it reads the first F; the others are for critics.
+    """
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int) -> None:
         super().__init__()
@@ -197,16 +218,16 @@ class TanhGaussianActor(Trainable):
         self._squashed = factory.squashed_gaussian()
 
     def sample(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return actions (B, A), through which gradients flow, and log pi (B,)."""
+        """Return random actions (B, A) in [-1, 1] and their log densities (B,), both differentiable."""
         outputs = self._outputs(observations)
         return self._squashed(outputs, normal(outputs.chunk(2, -1)[0], generator), LOG_STD)
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Return tanh of the mean, (B, A)."""
+        """Return the deterministic actions tanh(mean) (B, A)."""
         return torch.tanh(self._outputs(observations).chunk(2, -1)[0])
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return actions (B, A) without their densities."""
+        """Return random actions (B, A) in [-1, 1], without their densities."""
         mean, log_std = self._outputs(observations).chunk(2, -1)
         return torch.tanh(mean + torch.exp(log_std.clamp(*LOG_STD)) * normal(mean, generator))
 
@@ -216,7 +237,16 @@ class TanhGaussianActor(Trainable):
 
 
 def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Return tanh(mean + std noise) (B, A) and its log density (B,), mean and log std being the halves of outputs (B, 2 A)."""
+    """Return actions of a tanh-Gaussian and their log densities.
+
+    Args:
+        outputs: (B, 2 A), means and logarithms of the standard deviations.
+        noise: (B, A), standard normal.
+        limits: Smallest and largest logarithm of a standard deviation.
+
+    Returns:
+        Actions tanh(mean + std noise) (B, A), and their log densities (B,).
+    """
     mean, log_std = outputs.chunk(2, -1)
     log_std = log_std.clamp(*limits)
     unbounded = mean + torch.exp(log_std) * noise
@@ -227,7 +257,10 @@ def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float
 
 
 class Temperature(Trainable):
-    """The weight alpha of the entropy, by its logarithm, tuned so that the policy's entropy approaches a target."""
+    """Weight alpha of the entropy in SAC, trained so that the policy's entropy [nat] approaches `target_entropy`.
+
+    The parameter is log alpha, which begins at log `initial`.
+    """
 
     def __init__(self, initial: float, target_entropy: float) -> None:
         super().__init__()
@@ -235,11 +268,11 @@ class Temperature(Trainable):
         self.target_entropy = target_entropy
 
     def alpha(self) -> Tensor:
-        """Return alpha (1,), a constant to all losses but its own."""
+        """Return alpha (1,), detached: only `loss` has a gradient for it."""
         return self.log_alpha.detach().exp()
 
     def loss(self, log_densities: Tensor) -> Tensor:
-        """J(alpha), Haarnoja et al. 2018, eq. 18, for the policy's own actions.
+        """Return the loss of alpha, a scalar, for log densities (B,) of the policy's actions (Haarnoja et al. 2018, eq. 18).
 
         Differs from eq. 18: log alpha stands in place of alpha, as in the authors' code and in Stable-Baselines3, because the
         step size then does not vanish with alpha.
@@ -248,5 +281,5 @@ class Temperature(Trainable):
 
 
 def normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    """Return standard normal noise of the same shape, drawn on the CPU so that it is the same on every device."""
+    """Return standard normal noise with shape and device of `like`, drawn on the CPU so that all devices get the same."""
     return torch.randn(like.shape, generator=generator).to(like.device, non_blocking=True)

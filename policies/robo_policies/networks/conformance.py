@@ -1,4 +1,4 @@
-"""Checks that every encoder and every class of hidden layers must pass: ours and third parties'.
+"""Checks that every encoder and every class of hidden layers must pass, built in or third party.
 
     from robo_policies.networks.conformance import check_encoder, check_layers
     check_encoder(MyEncoder, spec)                  # raises ConformanceFailure
@@ -22,28 +22,28 @@ from robo_rl.spec.environment import EnvironmentSpec
 Inputs = Tensor | Mapping[str, Tensor]
 MakeNetwork = Callable[[], nn.Module]
 MakeInputs = Callable[[int], Inputs]
-"""Returns `rows` random inputs, other ones at each call."""
+"""Returns random inputs of the given number of rows; each call draws new ones."""
 NetworkCheck = Callable[[MakeNetwork, MakeInputs], None]
 
 _ROWS = (1, 7)
 
 
 class EncoderNetwork(Protocol):
-    """An nn.Module that replaces the encoder of a learner, named by the setting `network`.
+    """An nn.Module that replaces the encoder of a learner, named by the setting `network.encoder`.
 
-    It is built as `MyEncoder(spec)`, within its own random state that the learner's seed determines. Vectors come as
-    float32 (B, ...), standardised if the learner does that, pictures as uint8 (B, height, width, channels).
+    It is built as `MyEncoder(spec)`, with PyTorch's random state seeded from the learner's seed. It gets vectors as float32
+    (B, ...), standardised if the learner does that, and pictures as uint8 (B, height, width, channels).
     """
 
     size: int
     """F, features of one observation."""
 
     def __call__(self, observations: dict[str, Tensor]) -> Tensor:
-        """Return (B, F) for tensors by the names of the spec, all but privileged ones."""
+        """Return features (B, F) of the named entries of an observation, privileged ones excluded."""
 
 
 class HiddenLayers(Protocol):
-    """An nn.Module that replaces the hidden layers of actor or critic, named by `actor_network` or `critic_network`.
+    """An nn.Module that replaces the hidden layers of actor or critic, named by `network.actor` or `network.critic`.
 
     It is built as `MyLayers(inputs, hidden)`, once for each member of an ensemble; a linear layer follows it.
     """
@@ -52,21 +52,21 @@ class HiddenLayers(Protocol):
     """H, outputs of one row."""
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Return (B, H) for (B, inputs)."""
+        """Return outputs (B, H) of inputs (B, `inputs`)."""
 
 
 def check_encoder(make: Callable[[EnvironmentSpec], nn.Module], spec: EnvironmentSpec) -> None:
-    """Run every check on an encoder of observations; raises ConformanceFailure."""
+    """Run every check of this module on an encoder that `make(spec)` builds; raises ConformanceFailure."""
     _check(lambda: make(spec), observations_of(spec))
 
 
 def check_layers(make: Callable[[int, tuple[int, ...]], nn.Module], inputs: int, hidden: Sequence[int]) -> None:
-    """Run every check on hidden layers for features (B, inputs); raises ConformanceFailure."""
+    """Run every check of this module on hidden layers that `make(inputs, hidden)` builds; raises ConformanceFailure."""
     _check(lambda: make(inputs, tuple(hidden)), features_of(inputs))
 
 
 def observations_of(spec: EnvironmentSpec) -> MakeInputs:
-    """Return a maker of random observations: vectors float32, pictures of their own type, nothing privileged."""
+    """Return a function from a number of rows B to random vectors and pictures (B, ...) by name, nothing privileged."""
     generator = torch.Generator().manual_seed(0)
     vectors, pictures = spec.observation.vectors, spec.observation.subset("image")
     return lambda rows: (
@@ -79,13 +79,13 @@ def observations_of(spec: EnvironmentSpec) -> MakeInputs:
 
 
 def features_of(inputs: int) -> MakeInputs:
-    """Return a maker of random features (B, inputs)."""
+    """Return a function from a number of rows B to random features (B, inputs)."""
     generator = torch.Generator().manual_seed(0)
     return lambda rows: torch.randn(rows, inputs, generator=generator)
 
 
 def features_have_the_size(make: MakeNetwork, inputs: MakeInputs) -> None:
-    """Outputs are finite float32 (B, size), for one row as for many."""
+    """Check that outputs are finite float32 (B, `size`), for one row and for several; raises ConformanceFailure."""
     network, require = _made(make, "features have the size")
     size = getattr(network, "size", None)
     require(
@@ -100,7 +100,7 @@ def features_have_the_size(make: MakeNetwork, inputs: MakeInputs) -> None:
 
 
 def rows_are_independent(make: MakeNetwork, inputs: MakeInputs) -> None:
-    """A row's features depend on that row alone, and are the same at every call."""
+    """Check that the features of a row depend on this row alone, and are equal at every call; raises ConformanceFailure."""
     network, require = _made(make, "rows are independent")
     rows = inputs(7)
     together = network(rows)
@@ -111,7 +111,7 @@ def rows_are_independent(make: MakeNetwork, inputs: MakeInputs) -> None:
 
 
 def inputs_are_kept(make: MakeNetwork, inputs: MakeInputs) -> None:
-    """Inputs, which others read after it, are not changed."""
+    """Check that a forward pass leaves its inputs unchanged; raises ConformanceFailure."""
     network, require = _made(make, "inputs are kept")
     rows = inputs(7)
     kept = copy.deepcopy(_named(rows))
@@ -123,7 +123,10 @@ def inputs_are_kept(make: MakeNetwork, inputs: MakeInputs) -> None:
 
 
 def gradients_reach_all_parameters(make: MakeNetwork, inputs: MakeInputs) -> None:
-    """Each parameter that is not frozen has a finite gradient, and buffers stay: target copies follow parameters alone."""
+    """Check that each trained parameter has a finite gradient and that a forward pass changes no buffer.
+
+    Target networks follow the parameters alone, so a buffer that changes would differ in them. Raises ConformanceFailure.
+    """
     network, require = _made(make, "gradients reach all parameters")
     buffers = {name: value.clone() for name, value in network.named_buffers()}
     trained = {name: value for name, value in network.named_parameters() if value.requires_grad}
@@ -139,7 +142,10 @@ def gradients_reach_all_parameters(make: MakeNetwork, inputs: MakeInputs) -> Non
 
 
 def copies_are_equal(make: MakeNetwork, inputs: MakeInputs) -> None:
-    """A deep copy, and another instance with its state_dict, give the same features; copies share no parameter."""
+    """Check that copies give the same features; raises ConformanceFailure.
+
+    Copies are a deep copy, which must not share parameters with the original, and a new instance with its state_dict.
+    """
     network, require = _made(make, "copies are equal")
     rows = inputs(7)
     features = network(rows).detach()
@@ -155,7 +161,10 @@ def copies_are_equal(make: MakeNetwork, inputs: MakeInputs) -> None:
 
 
 def seed_determines_parameters(make: MakeNetwork, inputs: MakeInputs) -> None:
-    """PyTorch's global seed determines the first parameters, and a forward pass draws no random number."""
+    """Check that PyTorch's global seed determines the initial parameters and a forward pass draws no random number.
+
+    Raises ConformanceFailure.
+    """
     _, require = _made(make, "seed determines parameters")
     with torch.random.fork_rng(devices=[]):
         networks = []
@@ -171,7 +180,10 @@ def seed_determines_parameters(make: MakeNetwork, inputs: MakeInputs) -> None:
 
 
 def network_moves_with_to(make: MakeNetwork, inputs: MakeInputs) -> None:
-    """`to` moves all that the features depend on: after it the network computes on the meta device, which has no data."""
+    """Check that `network.to(device)` moves every tensor that the features depend on; raises ConformanceFailure.
+
+    The device is PyTorch's meta device, which has no data, so that the check needs no GPU.
+    """
     network, require = _made(make, "network moves with to")
     rows = inputs(7)
     try:

@@ -1,4 +1,4 @@
-"""Encoder of pictures for all learners: 3 x 3 convolutions that halve each picture's sides.
+"""Encoder of pictures for all learners: 3 x 3 convolutions, each of which halves height and width.
 
 Layers are those of CaRL; tanh keeps features in the range of scaled vectors, as in DrQ-v2 (Yarats et al. 2022).
 B rows, F features, D vectors.
@@ -20,13 +20,13 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 FEATURES = 64
 """Features of each picture."""
 MOST_ROWS = 512
-"""Rows whose activations are in memory at once if no gradient is taken: half a megabyte each at 96 x 96 x 6."""
+"""Largest number of rows that are encoded at once without a gradient, to save memory: 0.5 MB a row at 96 x 96 x 6."""
 
 
 class ConvEncoder(nn.Module):
-    """Convolutions with ReLU, then one layer with LayerNorm and tanh; the vectors follow the features as they are.
+    """Encodes each picture by convolutions with ReLU and one layer with LayerNorm and tanh, and appends the vectors unchanged.
 
-    Several pictures share nothing, so that they may differ in size and channels.
+    Each picture has layers of its own, so pictures may differ in size and channels.
     """
 
     def __init__(self, spec: EnvironmentSpec, channels: Sequence[int]) -> None:
@@ -38,7 +38,7 @@ class ConvEncoder(nn.Module):
         self.size = FEATURES * len(pictures) + self._vectors.size
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Return (B, F + D) of uint8 pictures (B, height, width, channels) and vectors."""
+        """Return features (B, F + D) of uint8 pictures (B, height, width, channels) and vectors (B, ...)."""
         features = [self._encoded(tower, observations[name]) for name, tower in self.towers.items()]
         return torch.cat([*features, *(observations[name].flatten(1) for name in self._vectors)], 1)
 
@@ -49,7 +49,15 @@ class ConvEncoder(nn.Module):
 
 
 def convolution_layers(shape: tuple[int, ...], channels: Sequence[int]) -> tuple[list[nn.Module], tuple[int, int, int]]:
-    """Return layers for pictures (height, width, channels) and the shape (channels, height, width) of their output."""
+    """Return convolutions for pictures of one shape, and the shape of their output.
+
+    Args:
+        shape: (height, width, channels) of a picture.
+        channels: Output channels of each layer.
+
+    Returns:
+        The layers, and (channels, height, width) of the last one.
+    """
     height, width, depth = shape
     layers: list[nn.Module] = []
     for before, after in pairwise((depth, *channels)):
@@ -70,7 +78,10 @@ def _tower(shape: tuple[int, ...], channels: Sequence[int]) -> nn.Sequential:
 
 
 def require_pictures(spec: EnvironmentSpec, layers: int) -> tuple[ArraySpec, ...]:
-    """Return the pictures that convolutions read; raises InvalidSetting if there is none, or one that they cannot."""
+    """Return the specs of all pictures, checked for a number of convolutions.
+
+    Raises InvalidSetting if there is no picture, or one that is not uint8 (height, width, channels) or too small.
+    """
     pictures, least = require_role(spec, "image", "convolutions").arrays, 2 ** (layers - 1) + 1
     for picture in pictures:
         if picture.dtype != "uint8" or len(picture.shape) != 3 or min(picture.shape[:2]) < least:

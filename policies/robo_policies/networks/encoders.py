@@ -20,14 +20,15 @@ SMALLEST_STD = 1e-2  # a measurement that hardly moves in the first data must no
 LARGEST_NORMALIZED = 10.0  # standard deviations; the usual limit of normalised observations (OpenAI Baselines)
 
 Observations = Tensor | dict[str, Tensor]
-"""All vectors side by side, (B, D) or (B, D + P), or named tensors if an encoder network reads them."""
+"""All vectors concatenated, (B, D) or (B, D + P); or named tensors (B, ...) if an encoder network reads them."""
 
 
 class ObservationEncoder(nn.Module):
-    """Concatenates the vectors that a deployed policy may see, in the order of the spec, and optionally standardises them.
+    """Turns observations into the inputs of actor and critics; every learner has one.
 
     Mean and standard deviation come from the first `normalization_rows` rows given to `fit` and stay constant afterwards, so
     that the meaning of the input does not drift under the critics. They stay on the CPU; an encoder network is on the device.
+    A network with the attribute `is_in_units` gets the vectors as they are.
     """
 
     mean: Tensor
@@ -38,7 +39,17 @@ class ObservationEncoder(nn.Module):
     def __init__(
         self, spec: EnvironmentSpec, normalization_rows: int = 0, network: nn.Module | None = None, is_asymmetric: bool = False
     ) -> None:
-        """Raise InvalidSetting if there is nothing to read, or nothing privileged if critics are to read it."""
+        """Make the encoder of an environment.
+
+        Args:
+            spec: The environment's spec.
+            normalization_rows: Rows from which mean and deviation are computed; 0: vectors are not standardised.
+            network: Encoder network that reads named tensors; None: the features are the vectors.
+            is_asymmetric: True if critics also read privileged entries.
+
+        Raises:
+            InvalidSetting: There is no entry to read, or no privileged one although `is_asymmetric` is True.
+        """
         super().__init__()
         vectors, pictures = spec.observation.vectors, spec.observation.subset("image")
         self._visible = require_vectors(spec) if network is None else vectors
@@ -48,25 +59,25 @@ class ObservationEncoder(nn.Module):
         self.reads = (*self._visible, *self.pictures)
         self.network = network
         self.size: int = self._visible.size if network is None else int(network.size)  # type: ignore[arg-type]
-        """F"""
+        """F, number of features that the actor reads."""
         self.critic_size = self.size + self._learnt.size - self._visible.size
         """F + P"""
-        self._normalization_rows = normalization_rows
+        self._normalization_rows = 0 if getattr(network, "is_in_units", False) else normalization_rows
         self.register_buffer("mean", torch.zeros(self._learnt.size))
         self.register_buffer("std", torch.ones(self._learnt.size))
         self.register_buffer("rows", torch.zeros((), dtype=torch.int64))
 
     def readable(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Return a spec without the pictures that are not read."""
+        """Return a spec without the pictures that this encoder does not read."""
         return spec.without_pictures(but=self.pictures)
 
     def stack(self, observations: Mapping[str, Array], *, is_acting: bool = False) -> Array:
-        """Return the vectors (B, D + P) float32, not yet standardised; (B, D) to act by."""
+        """Return the concatenated vectors (B, D + P) float32, not standardised; without privileged ones if `is_acting`."""
         return (self._visible if is_acting else self._learnt).stack(observations)
 
     @torch.no_grad()
     def fit(self, stacked: Tensor) -> None:
-        """Merge (B, D) into mean and standard deviation, until enough rows were seen (Chan et al. 1979)."""
+        """Update mean and standard deviation with rows (B, D + P), until `normalization_rows` were seen (Chan et al. 1979)."""
         seen, new = int(self.rows), len(stacked)
         if seen >= self._normalization_rows or not stacked.shape[1]:  # pictures alone
             return
@@ -79,7 +90,13 @@ class ObservationEncoder(nn.Module):
         self.rows += new
 
     def tensors(self, stacked: Array, observations: Mapping[str, Array], device: torch.device) -> Observations:
-        """Return vectors (B, D) or (B, D + P), and pictures as `forward` reads them, moved to a device."""
+        """Return the input of `forward` on a device.
+
+        Args:
+            stacked: Vectors (B, D) or (B, D + P) as `stack` returns them; they are standardised here.
+            observations: Entries (B, ...) by name, for the pictures.
+            device: Device of the result.
+        """
         vectors = to_device(self._standardised(torch.from_numpy(stacked)), device)
         if self.network is None:
             return vectors
@@ -88,26 +105,26 @@ class ObservationEncoder(nn.Module):
         }
 
     def seen(self, observations: Mapping[str, Tensor]) -> Observations:
-        """Return the same as `tensors`, of tensors (B, ...) on one device that a deployed policy sees."""
+        """Return the input of `forward` for named tensors (B, ...) without privileged ones; used by exported policies."""
         flat = [observations[name].float().flatten(1) for name in self._visible]
         vectors = self._standardised(torch.cat(flat, 1)) if flat else torch.zeros((1, 0))
         return vectors if self.network is None else self._named(vectors) | {name: observations[name] for name in self.pictures}
 
     def _standardised(self, vectors: Tensor) -> Tensor:
-        """Return vectors (B, D) or (B, D + P) in standard deviations, if they are normalised."""
+        """Return vectors (B, D) or (B, D + P) standardised and clipped, or unchanged without normalisation."""
         if not self._normalization_rows:
             return vectors
         mean, std = (each[: vectors.shape[1]] for each in (self.mean, self.std))
         return ((vectors - mean) / std).clamp(-LARGEST_NORMALIZED, LARGEST_NORMALIZED)
 
     def _named(self, vectors: Tensor) -> dict[str, Tensor]:
-        """Return name -> (B, *shape) of vectors side by side."""
+        """Return name -> tensor (B, *shape), cut out of concatenated vectors."""
         arrays = (self._learnt if vectors.shape[1] > self._visible.size else self._visible).arrays
         parts = zip(arrays, vectors.split([array.size for array in arrays], 1), strict=True)
         return {array.name: part.reshape(-1, *array.shape) for array, part in parts}
 
     def forward(self, observations: Observations) -> Tensor:
-        """Return features (B, F), followed by privileged elements (B, P) unless they are absent."""
+        """Return features (B, F), or (B, F + P) if the observations have privileged elements."""
         if isinstance(observations, Tensor):
             return observations
         assert self.network is not None
@@ -118,7 +135,10 @@ class ObservationEncoder(nn.Module):
 
 @dataclass(frozen=True)
 class TensorBatch:
-    """A batch as tensors on the learner's device; on a CPU they share memory with it."""
+    """A `Batch` of B transitions as tensors on the learner's device; on a CPU they share memory with the batch.
+
+    Rewards, masks (0 if the task ended at this step), discounts and weights are (B,), actions (B, A) or (B,).
+    """
 
     observations: Observations
     actions: Tensor
@@ -131,7 +151,17 @@ class TensorBatch:
 
     @classmethod
     def of(cls, batch: Batch, encoder: ObservationEncoder, device: torch.device, update: int) -> TensorBatch:
-        """Return the batch, standardised by the encoder; raises NonFiniteUpdate if it holds NaN or infinity."""
+        """Return a batch with observations standardised by the encoder.
+
+        Args:
+            batch: Sampled transitions.
+            encoder: Encoder of observations; its mean and deviation are updated first.
+            device: Device of the tensors.
+            update: Number of the update, for the error.
+
+        Raises:
+            NonFiniteUpdate: The batch has a NaN or infinite number.
+        """
         stacked, following = encoder.stack(batch.observations), encoder.stack(batch.next_observations)
         plain = {name: getattr(batch, name) for name in ("actions", "rewards", "masks", "discounts", "weights")}
         require_finite_data({"observations": stacked, "next_observations": following} | plain, update)
@@ -148,7 +178,7 @@ class TensorBatch:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a CPU tensor on a device, through pinned memory to CUDA so that the transfer is asynchronous."""
+    """Return a CPU tensor on a device; the transfer to CUDA is asynchronous, through pinned memory."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

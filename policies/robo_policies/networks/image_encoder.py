@@ -1,4 +1,4 @@
-"""Encoder of pictures that the critics train and the actor shares: frozen convolutions and random crops.
+"""Encoder of pictures that the critics train and the actor shares, with optionally frozen convolutions and random crops.
 
 Random crops and the target of the convolutions are those of DrQ: Kostrikov, Yarats & Fergus 2021, "Image Augmentation Is All
 You Need: Regularizing Deep Reinforcement Learning from Pixels", arXiv:2004.13649. B rows.
@@ -30,12 +30,12 @@ class PictureNetwork(Network):
 
     sees = True
     convolutions: tuple[int, ...] = ()
-    """Channels of the layers through which pictures are seen, each of half the height and width; none: they are not seen. The
-    authors of RLPD have 32, 64, 128, 256 for 64 pixels, DrQ four of 32 for 84."""
+    """Channels of the convolutions that read pictures, each of which halves height and width; none: pictures are not read.
+    RLPD: 32, 64, 128, 256 for 64 pixels; DrQ: 32, 32, 32, 32 for 84 pixels."""
     crop_padding: int = 4
     """[pixel] largest random shift of the pictures of a batch; DrQ's for 84 pixels."""
     frozen_convolutions: str | None = None
-    """File of weights (safetensors) of the convolutions, which are then not trained, only the layers after them."""
+    """File (safetensors) with weights of the convolutions, which are then not trained; the layers after them are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,25 +48,25 @@ class PictureNetwork(Network):
         self.require(allowed)
 
     def make_encoder(self, spec: EnvironmentSpec) -> Callable[[], nn.Module] | None:
-        """Return a function that makes the encoder network of observations, None if vectors are read as they are."""
+        """Return a function that makes the encoder network, or None without convolutions: vectors are then read unchanged."""
         return partial(ImageEncoder, spec, self) if self.convolutions else None
 
     def augment(self, data: TensorBatch, pictures: Sequence[str], generator: torch.Generator) -> TensorBatch:
-        """Return the batch with randomly shifted pictures, those of observations and next observations independently (DrQ)."""
+        """Return the batch with randomly shifted pictures (DrQ); observations and next observations have different shifts."""
         return randomly_shifted(data, pictures, self.crop_padding, generator)
 
 
 class ImageEncoder(ConvEncoder):
-    """Convolutions whose first layers may be read from a file and frozen."""
+    """`ConvEncoder` whose convolutions may be read from the file `frozen_convolutions`, and are then not trained."""
 
     def __init__(self, spec: EnvironmentSpec, settings: PictureNetwork) -> None:
-        """Raise InvalidSetting if there is no picture, or one too small for the layers."""
+        """Raise InvalidSetting if there is no picture, one too small for the layers, or a file that does not fit."""
         super().__init__(spec, settings.convolutions)
         if settings.frozen_convolutions is not None:
             self._freeze(settings.frozen_convolutions, settings.convolutions)
 
     def _freeze(self, path: str, channels: Sequence[int]) -> None:
-        """Set weights and biases of the convolutions from a file, the same for every picture; they stay as they are."""
+        """Set the convolutions of every picture to the weights and biases of a file, and freeze them."""
         arrays = _weights(path, [next(tower.parameters()).shape[1] for tower in self.towers.values()], channels)
         for tower in self.towers.values():
             layers = [layer for layer in tower.children() if isinstance(layer, nn.Conv2d)]
@@ -80,7 +80,11 @@ def _convolutions(tower: nn.Module) -> list[nn.Conv2d]:
 
 
 def randomly_shifted(data: TensorBatch, pictures: Sequence[str], padding: int, generator: torch.Generator) -> TensorBatch:
-    """Return a batch with pictures shifted by up to `padding` pixels, all pictures of a row alike; drawn on the CPU."""
+    """Return a batch with pictures shifted by up to `padding` pixels in each direction.
+
+    All pictures of a row have the same shift; observations and next observations have different ones. Shifts are drawn on
+    the CPU, so that they are the same on all devices.
+    """
     if not pictures:
         return data
     cropped = (_cropped(seen, pictures, padding, generator) for seen in (data.observations, data.next_observations))
@@ -95,9 +99,15 @@ def _cropped(seen: Observations, pictures: Sequence[str], padding: int, generato
 
 
 def crop(pictures: Tensor, corners: Tensor, padding: int) -> Tensor:
-    """Return pictures (B, height, width, C), each cut from itself with its edges repeated `padding` times on every side.
+    """Return pictures padded by repeated edge pixels and cut back to their size at given corners.
 
-    corners: (B, 2) row and column of the upper left corner in the larger picture; if both are `padding` it stays as it is.
+    Args:
+        pictures: (B, height, width, C).
+        corners: (B, 2), row and column of the upper left corner in the padded picture; (padding, padding) is no shift.
+        padding: Pixels added on every side.
+
+    Returns:
+        Shifted pictures (B, height, width, C).
     """
     height, width = pictures.shape[1:3]
     corners = corners.to(pictures.device, non_blocking=True) - padding

@@ -30,7 +30,9 @@ EDGE = 1e-6  # nearest to 0 and to 1 that a Beta action is drawn: densities and 
 
 
 class Gaussian(nn.Module):
-    """a ~ Normal(mean(s), std), uncorrelated, std learnt and independent of the state.
+    """Distribution of continuous actions: a ~ Normal(mean(s), std), with a learnt std that is the same in every state.
+
+    The network outputs (B, A) are the means.
 
     Densities are those before actions are clipped to [-1, 1] for the environment, as in Stable-Baselines3.
     """
@@ -41,7 +43,7 @@ class Gaussian(nn.Module):
         self.log_std = nn.Parameter(torch.full((size,), initial_log_std))
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """Return the means (B, A)."""
+        """Return the means (B, A), not clipped."""
         return outputs
 
     def draw(self, outputs: Tensor, generator: np.random.Generator) -> Array:
@@ -68,10 +70,11 @@ class Gaussian(nn.Module):
 
 
 class Beta(nn.Module):
-    """u ~ Beta(alpha(s), beta(s)) for each element, a = 2 u - 1 (Chou et al. 2017): no action is clipped.
+    """Distribution of continuous actions: a = 2 u - 1 with u ~ Beta(alpha(s), beta(s)) (Chou et al. 2017); never clipped.
 
-    alpha and beta are 1 + softplus of an output each, so that there is one hump. Actions are stored as u; densities and
-    entropies are those of a, in double precision: log gamma of large numbers has no digits left in single.
+    The network outputs (B, 2 A) give alpha and beta as 1 + softplus(output), so that the density has one maximum. The methods
+    take and return u in [0, 1], except `executed` and `most_likely`, which return a. Densities and entropies are those of a.
+    They are computed in double precision, because log gamma of large numbers is inexact in single precision.
     """
 
     def __init__(self, size: int) -> None:
@@ -79,28 +82,28 @@ class Beta(nn.Module):
         self.outputs = 2 * size
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """Return the most likely actions (B, A), (alpha - 1) / (alpha + beta - 2)."""
+        """Return the most likely u (B, A), (alpha - 1) / (alpha + beta - 2)."""
         above = self._concentrations(outputs) - 1.0
         tiny = torch.finfo(above.dtype).tiny  # the middle if both are 0
         return ((above[:, 0] + tiny) / (above.sum(1) + 2 * tiny)).float()
 
     def draw(self, outputs: Tensor, generator: np.random.Generator) -> Array:
-        """Return random actions (B, A) in [EDGE, 1 - EDGE]."""
+        """Return random u (B, A) in [EDGE, 1 - EDGE]."""
         alpha, beta = self._concentrations(outputs).cpu().numpy().swapaxes(0, 1)
         return np.asarray(np.clip(generator.beta(alpha, beta), EDGE, 1.0 - EDGE), np.float32)
 
     def executed(self, actions: Array) -> Array:
-        """Return actions in [-1, 1]."""
+        """Return the actions 2 u - 1 in [-1, 1] of stored u (B, A)."""
         return np.asarray(np.float32(2.0) * actions - np.float32(1.0))
 
     def most_likely(self, outputs: Tensor) -> Tensor:
-        """Return 2 mode - 1 (B, A) in single precision: without log gamma it has digits enough."""
+        """Return the most likely actions 2 mode - 1 (B, A), in single precision, which is exact enough without log gamma."""
         above = softplus(outputs).reshape(len(outputs), 2, -1)
         tiny = torch.finfo(above.dtype).tiny
         return 2.0 * (above[:, 0] + tiny) / (above.sum(1) + 2 * tiny) - 1.0
 
     def log_density(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """Return log pi(a|s), (B,); the Jacobian of a = 2 u - 1 is log 2 for each element."""
+        """Return log pi(a|s) (B,) for stored u (B, A); a = 2 u - 1 subtracts log 2 for each element."""
         law = self._law(outputs)
         densities: Tensor = law.log_prob(actions.to(law.concentration0.dtype)) - LOG_2
         return densities.sum(1).float()
@@ -121,7 +124,7 @@ class Beta(nn.Module):
 
 
 class Categorical(nn.Module):
-    """pi(a|s) = softmax(outputs): one of A choices."""
+    """Distribution of discrete actions: pi(a|s) = softmax(outputs), for network outputs (B, A) of A choices."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -136,7 +139,7 @@ class Categorical(nn.Module):
         return np.asarray((outputs.cpu().numpy() + generator.gumbel(size=tuple(outputs.shape))).argmax(-1))
 
     def executed(self, actions: Array) -> Array:
-        """Return the choices."""
+        """Return the choices unchanged; a choice needs no clipping."""
         return actions
 
     def most_likely(self, outputs: Tensor) -> Tensor:
@@ -158,7 +161,16 @@ CONTINUOUS = ("normal", "beta")
 
 
 def distribution_of(spec: EnvironmentSpec, continuous: str, initial_log_std: float = 0.0) -> Distribution:
-    """Return a distribution of the actions of an environment; raises InvalidSetting for a Beta distribution of choices."""
+    """Return the distribution of an environment's actions.
+
+    Args:
+        spec: The environment's spec; its action decides between discrete and continuous.
+        continuous: "normal" or "beta", the distribution of continuous actions.
+        initial_log_std: Logarithm of the first standard deviation of normal actions.
+
+    Raises:
+        InvalidSetting: Discrete actions with a distribution other than "normal".
+    """
     if not spec.action.is_discrete:
         return Beta(spec.action.size) if continuous == "beta" else Gaussian(spec.action.size, initial_log_std)
     if continuous != "normal":
@@ -172,26 +184,26 @@ def distribution_of(spec: EnvironmentSpec, continuous: str, initial_log_std: flo
 
 
 class TanhMLP(nn.Module):
-    """Linear layers, each with tanh after it: (B, in) -> (B, size); weights are (in, out)."""
+    """MLP of linear layers, each followed by tanh: (B, in) -> (B, size). Weights are (in, out)."""
 
     def __init__(self, inputs: int) -> None:
-        """Begin without layers; `append` adds them."""
+        """Make an MLP without layers for inputs (B, `inputs`); `append` adds layers."""
         super().__init__()
         self.size, self._depth = inputs, 0
 
     def append(self, units: int, generator: np.random.Generator) -> None:
-        """Add a layer with orthogonal weights."""
+        """Add a layer of `units` units with orthogonal weights and zero biases."""
         self.register_parameter(f"weight{self._depth}", orthogonal(self.size, units, HIDDEN_GAIN, generator))
         self.register_parameter(f"bias{self._depth}", nn.Parameter(torch.zeros(units)))
         self.size, self._depth = units, self._depth + 1
 
     @property
     def layers(self) -> list[tuple[Tensor, Tensor]]:
-        """Weight and bias of each layer."""
+        """Weight (in, out) and bias (out,) of each layer."""
         return [(getattr(self, f"weight{index}"), getattr(self, f"bias{index}")) for index in range(self._depth)]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, size) of (B, in)."""
+        """Return outputs (B, size) of inputs (B, in)."""
         for weight, bias in self.layers:
             x = torch.tanh(torch.addmm(bias, x, weight))
         return x
@@ -202,14 +214,14 @@ class PolicyValueNetwork(BaseNetwork):
     """Networks of PPO."""
 
     hidden: tuple[int, ...] = (64, 64)
-    """Units of the hidden layers of actor and critic, which share none."""
+    """Units of the hidden layers of the actor, and of as many separate ones of the critic."""
     convolutions: tuple[int, ...] = ()
-    """Channels of the layers that encode pictures, each of half the height and width; none: pictures are not read.
+    """Channels of the convolutions that read pictures, each of which halves height and width; none: pictures are not read.
     CaRL: 8, 16, 24, 32, 64, 128, 256 for pictures of 256 pixels."""
     distribution: Literal["normal", "beta"] = "normal"
     """Distribution of continuous actions. CaRL: beta."""
     initial_log_std: float = 0.0
-    """Logarithm of the first standard deviation of normal actions, in [-1, 1] units."""
+    """Natural logarithm of the initial standard deviation of normal actions, which lie in [-1, 1]."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -223,7 +235,10 @@ class PolicyValueNetwork(BaseNetwork):
 
 
 class PolicyValue(nn.Module):
-    """Actor and critic on features of an observation; inputs of the critic end with the privileged numbers."""
+    """Actor and critic of PPO, with the encoder of pictures, if any, that they share.
+
+    The actor reads features (B, F), the critic inputs (B, F + P): the same features, then P privileged numbers.
+    """
 
     def __init__(
         self,
@@ -239,7 +254,7 @@ class PolicyValue(nn.Module):
         self.vectors = observation.vectors
         self.visible = self.vectors.size
         self.reads = critic_vectors(observation, privileged=privileged_critic)
-        """Vectors (D + P): those of the policy, then those of the critic alone."""
+        """Vectors that are read, D + P numbers: first those of the policy, then the privileged ones of the critic."""
         self.distribution = distribution_of(spec, network.distribution, network.initial_log_std)
         self.encoder: nn.Module | None = None
         if network.encoder is not None:
@@ -248,9 +263,9 @@ class PolicyValue(nn.Module):
             self.encoder = _seeded(generator, ConvEncoder, spec, network.convolutions)
         self.pictures = observation.subset("image").arrays if self.encoder is not None else ()
         self.seen = int(self.encoder.size) if self.encoder is not None else self.visible  # type: ignore[arg-type]
-        """Inputs of the actor."""
+        """F, number of inputs of the actor."""
         self.inputs = self.seen + self.reads.size - self.visible
-        """Inputs of the critic, those of the actor first."""
+        """F + P, number of inputs of the critic, those of the actor first."""
         trunks = list[nn.Module]()
         for setting, size in (("actor", self.seen), ("critic", self.inputs)):
             own, named = getattr(network, setting), f"network.{setting}"
@@ -275,11 +290,19 @@ class PolicyValue(nn.Module):
         return torch.addmm(self.actor_bias, self.actor_trunk(features), self.actor_weight)
 
     def load(self, state: StateDict) -> None:
-        """Copy parameters from any device; raises RuntimeError if they are those of other networks."""
+        """Copy parameters from a state on any device; raises RuntimeError if names or shapes differ."""
         self.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
 
     def encoded(self, vectors: Tensor, pictures: Mapping[str, Tensor]) -> Tensor:
-        """Return inputs of the critic (B, F + P), or of the actor (B, F) if the vectors are (B, D) instead of (B, D + P)."""
+        """Return the inputs of the networks.
+
+        Args:
+            vectors: (B, D + P) for the critic, or (B, D) for the actor alone.
+            pictures: uint8 (B, height, width, channels) by name; none without an encoder.
+
+        Returns:
+            (B, F + P), or (B, F) for vectors (B, D).
+        """
         if self.encoder is None:
             return vectors
         parts = vectors[:, : self.visible].split_with_sizes([array.size for array in self.vectors.values()], 1)
@@ -288,7 +311,7 @@ class PolicyValue(nn.Module):
 
 
 def critic_vectors(observation: ObservationSpec, *, privileged: bool) -> ObservationSpec:
-    """Return the vectors that a critic reads: those of the policy, then privileged ones."""
+    """Return the vectors that a critic reads: those of the policy, then, if `privileged`, the privileged ones."""
     more = observation.subset("privileged").arrays if privileged else ()
     return ObservationSpec((*observation.vectors.arrays, *more))
 
@@ -315,7 +338,7 @@ def _require_readable(spec: EnvironmentSpec, network: PolicyValueNetwork, privil
 
 
 def orthogonal(rows: int, columns: int, gain: float, generator: np.random.Generator) -> nn.Parameter:
-    """Return a matrix with orthonormal rows or columns, whichever are fewer, times `gain` (Saxe et al. 2014)."""
+    """Return a random matrix with orthonormal rows or columns, whichever are fewer, times `gain` (Saxe et al. 2014)."""
     draws = generator.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(draws)
     q *= np.sign(np.diag(r))  # makes the distribution uniform

@@ -18,10 +18,10 @@ GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
 
 
 class DeterministicActor(Trainable):
-    """Deterministic actor a = tanh(f(s)), which may explore with Gaussian noise around it.
+    """Deterministic actor a = tanh(f(s)); `exploration` is the standard deviation of noise that `draw` adds, 0 for none.
 
-    Its loss is the squared error, as of a Gaussian with the same fixed deviation for all elements. The tanh-Gaussian of SAC
-    does not fit: demonstrators often command exactly -1 or 1, where its density has no maximum.
+    Its loss is the squared error, which is the likelihood of a Gaussian with a fixed deviation. The tanh-Gaussian of SAC does
+    not fit: demonstrators often command exactly -1 or 1, where its density has no maximum.
     """
 
     __call__: Callable[..., Tensor]
@@ -32,17 +32,17 @@ class DeterministicActor(Trainable):
         self.exploration = exploration
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return actions (B, A)."""
+        """Return actions (B, A) in [-1, 1] for features (B, F)."""
         return torch.tanh(self.layers(observations).squeeze(0))
 
     mode = forward
 
     def loss(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return the squared error (B,) of each action, averaged over its elements."""
+        """Return the squared errors (B,) to actions (B, A), averaged over the A elements."""
         return ((self(observations) - actions) ** 2).mean(-1)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return actions (B, A) with noise, if there is any, within [-1, 1]."""
+        """Return actions (B, A) with Gaussian noise of deviation `exploration`, clipped to [-1, 1]."""
         actions: Tensor = self(observations)
         if not self.exploration:
             return actions
@@ -50,7 +50,11 @@ class DeterministicActor(Trainable):
 
 
 class GaussianActor(Trainable):
-    """IQL's policy: a ~ Normal(tanh(f(s)), std), with the same std in every state. The density is that before clipping."""
+    """Policy of IQL: a ~ Normal(tanh(f(s)), std), with a learnt std that is the same in every state.
+
+    Densities are those before actions are clipped to [-1, 1]. `dropout` is the probability that a hidden unit is dropped in
+    `log_density`.
+    """
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -59,7 +63,7 @@ class GaussianActor(Trainable):
         self._dropout = dropout
 
     def log_density(self, observations: Tensor, actions: Tensor, generator: torch.Generator) -> Tensor:
-        """Return log pi(a|s) (B,), with dropout of hidden units if the actor was made with it."""
+        """Return log pi(a|s) (B,) of actions (B, A) for features (B, F); the generator draws the dropped units."""
         log_std = self._log_std()
         dropping = {"generator": generator} if self._dropout else {}
         scores = (actions - torch.tanh(self.layers(observations, **dropping).squeeze(0))) * torch.exp(-log_std)
@@ -67,11 +71,11 @@ class GaussianActor(Trainable):
         return -0.5 * scores.square().sum(-1) - constant
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Return the means (B, A)."""
+        """Return the means (B, A), which lie in [-1, 1]."""
         return torch.tanh(self.layers(observations).squeeze(0))
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return actions (B, A), clipped to [-1, 1]."""
+        """Return random actions (B, A), clipped to [-1, 1]."""
         mean = self.mode(observations)
         return torch.clamp(mean + torch.exp(self._log_std()) * normal(mean, generator), -1.0, 1.0)
 
@@ -91,11 +95,11 @@ class CategoricalActor(Trainable):
         return functional.cross_entropy(self.layers(observations).squeeze(0), actions, reduction="none")
 
     def mode(self, observations: Tensor) -> Tensor:
-        """Return the most likely action (B,) of each state."""
+        """Return the most likely choice (B,) for features (B, F), int64."""
         choices: Tensor = self.layers(observations).squeeze(0).argmax(-1)
         return choices
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw an action (B,) for each state."""
+        """Return a random choice (B,) for features (B, F), int64."""
         chances = self.layers(observations).squeeze(0).softmax(-1).cpu()  # the generator's device
         return torch.multinomial(chances, 1, generator=generator).squeeze(-1)

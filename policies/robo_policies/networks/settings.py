@@ -18,47 +18,53 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class BaseNetwork:
-    """Networks of a learner, and what computes them: the group `network` of settings."""
+    """Settings group `network` of every learner: layers of encoder, actor and critic, and how they are computed."""
 
     sees: ClassVar[bool] = False
-    """True if the group brings an encoder and an augmentation of pictures (robo_policies.networks.image_encoder)."""
+    """True if the learner can read pictures with `convolutions` (robo_policies.networks.image_encoder)."""
     hidden: tuple[int, ...] = (256, 256)
     """Units of the hidden layers."""
     encoder: str | None = None
     """Encoder of observations, "package.module:Class" or an entry point of robo_rl.networks; None for the learner's own."""
     actor: str | None = None
-    """Hidden layers of the actor, named in the same way; None for an MLP."""
+    """Hidden layers of the actor, "package.module:Class" or an entry point of robo_rl.networks; None for an MLP."""
     critic: str | None = None
-    """Hidden layers of each critic, named in the same way; None for an MLP."""
+    """Hidden layers of each critic, "package.module:Class" or an entry point of robo_rl.networks; None for an MLP."""
     engine: Literal["auto", "reference", "accelerated"] = "auto"
-    """Computation of plain MLPs: reference is autograd throughout, accelerated are kernels for float32 on a CPU with the same
-    parameters and results, auto takes these if they apply."""
+    """Computation of plain MLPs: "reference" is autograd; "accelerated" is faster code for float32 on a CPU, with the same
+    parameters and results up to rounding; "auto" takes the accelerated code if it applies."""
     acting_device: Literal["learner", "cpu"] = "learner"
-    """Device on which the policy acts: that of the learner, or the CPU with a copy of the actor that follows each update."""
+    """Device on which the policy acts: "learner" for that of the updates, "cpu" for a copy of the actor on the CPU."""
 
     def __post_init__(self) -> None:
         self.require({"hidden": (all(units >= 1 for units in self.hidden), "1 or more units in each layer")})
 
     def require(self, allowed: Mapping[str, tuple[bool, str]]) -> None:
-        """Raise InvalidSetting, naming the group, for the first field whose condition is False."""
+        """Raise InvalidSetting for the first field whose condition is False.
+
+        allowed: name of a field -> (condition, words that say which values are allowed).
+        """
         require_allowed(self, allowed, group="network")
 
     def require_unused(self, why: str, *names: str) -> None:
-        """Raise InvalidSetting if one of these settings, which a learner does not read, differs from its default."""
+        """Raise InvalidSetting if one of the named settings differs from its default, because the learner does not read it.
+
+        why: reason, for the error.
+        """
         defaults = {name: getattr(type(self), name) for name in names}
         self.require({name: (getattr(self, name) == default, f"{default}: {why}") for name, default in defaults.items()})
 
 
 @dataclass(frozen=True)
 class Network(BaseNetwork):
-    """MLPs with ReLU, of inputs that may be standardised."""
+    """Settings group `network` of learners whose networks are MLPs with ReLU."""
 
     normalization_rows: int = 0
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+    """Number of first observations whose mean and deviation standardise all later ones; 0 for no standardisation."""
     layer_norm: bool = False
     """LayerNorm before each ReLU of the critics."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Number format of the products of the hidden layers; bfloat16 has three digits and is fast on hardware for it."""
+    """Number format of the hidden layers; bfloat16 has about three digits, and is fast only on hardware that supports it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,21 +83,21 @@ class LearnerSettings:
         require_ranges(self)
 
 
-def resolve_device(name: str) -> torch.device:
-    """Return the device of a setting; raises InvalidSetting with those that are present."""
-    cuda = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))] if torch.cuda.is_available() else []
-    mps = ["mps"] if torch.backends.mps.is_available() else []
-    present = [*cuda, *mps, "cpu"]
-    if name not in (*present, "auto"):
-        what = "There is no such device."
-        raise InvalidSetting(what, got=name, allowed=", ".join((*present, "auto")), fix="set device to one of these")
-    return torch.device(present[0] if name == "auto" else name)
-
-
 def accelerates(
     network: BaseNetwork, device: torch.device, layers: str | None, precision: str = "float32", dropout: float = 0.0
 ) -> bool:
-    """Return True if kernels compute an MLP instead of own `layers`; raises InvalidSetting if they are required and cannot."""
+    """Return True if the accelerated code (robo_policies.networks.accelerated) computes a network.
+
+    Args:
+        network: Settings; `engine` says whether the accelerated code is wanted.
+        device: Device of the network.
+        layers: Name of the setting with the user's own layers; None for a plain MLP.
+        precision: Number format of the hidden layers.
+        dropout: Probability that a hidden unit is dropped.
+
+    Raises:
+        InvalidSetting: `engine` is "accelerated", and the accelerated code cannot compute this network.
+    """
     given = {"device": device.type, "layers of": layers, "precision": precision, "dropout": dropout}
     fitting = {"device": "cpu", "layers of": None, "precision": "float32", "dropout": 0.0}
     obstacles = ", ".join(f"{name} {value}" for name, value in given.items() if value != fitting[name])
@@ -102,7 +108,10 @@ def accelerates(
 
 
 def own_encoder(name: str, spec: EnvironmentSpec) -> nn.Module:
-    """Return the encoder that `network.encoder` names; raises the errors of `own_network`."""
+    """Return the user's encoder `name` of the setting `network.encoder`, built for a spec.
+
+    Raises UnknownName, BrokenPlugin or InvalidSetting, as `own_network` does.
+    """
     vectors, pictures = spec.observation.vectors, spec.observation.subset("image")
     row = {entry: torch.zeros(1, *array.shape) for entry, array in vectors.items()}
     row |= {entry: torch.zeros(1, *array.shape, dtype=getattr(torch, array.dtype)) for entry, array in pictures.items()}
@@ -110,12 +119,28 @@ def own_encoder(name: str, spec: EnvironmentSpec) -> nn.Module:
 
 
 def own_layers(setting: str, name: str, inputs: int, hidden: Sequence[int]) -> nn.Module:
-    """Return the hidden layers that a setting names; raises the errors of `own_network`."""
+    """Return the user's hidden layers `name` of a setting such as `network.actor`.
+
+    Raises UnknownName, BrokenPlugin or InvalidSetting, as `own_network` does.
+    """
     return own_network(setting, name, "MyLayers(inputs, hidden)", torch.zeros(1, inputs), inputs, tuple(hidden))
 
 
 def own_network(setting: str, name: str, built: str, row: Any, *arguments: Any) -> nn.Module:
-    """Return the network that a setting names, tried on one row; raises UnknownName, BrokenPlugin, InvalidSetting."""
+    """Return a network of the user, after a try on one row.
+
+    Args:
+        setting: Setting that names it, such as "network.actor", for errors.
+        name: "package.module:Class", or an entry point of robo_rl.networks.
+        built: How the class is called, for errors.
+        row: Input of one row.
+        *arguments: Arguments of the class.
+
+    Raises:
+        UnknownName: There is no such module or class.
+        BrokenPlugin: The module cannot be imported.
+        InvalidSetting: The class fails, or its output is not float32 (1, `size`).
+    """
     make = load_named("networks", setting, name)
     allowed = f"a class of nn.Module, built as {built}, that makes float32 (B, size) of B rows"
     fix = "mend it; docs/training/networks.md has the contract, robo_policies.networks.conformance the checks"

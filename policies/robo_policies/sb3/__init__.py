@@ -1,1 +1,1 @@
-"""Stable-Baselines3 behind the protocols of the workbench."""
+"""Learners of Stable-Baselines3 (SB3) in the workbench."""

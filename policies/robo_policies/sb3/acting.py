@@ -1,4 +1,4 @@
-"""Networks of Stable-Baselines3's policies that act on observations of the workbench, to be exported."""
+"""Acting networks of Stable-Baselines3's policies, for an export; they read observations of the workbench."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from robo_policies.sb3.policy_input import STATE, PolicyInput
 
 
 class SB3Step(nn.Module):
-    """The deterministic action of a model, with VecNormalize's scaling inside."""
+    """Acting network of an SB3 model: its deterministic action, with the scaling of VecNormalize included."""
 
     def __init__(self, model: BaseAlgorithm, view: PolicyInput) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class SB3Step(nn.Module):
         self._limits = None if model.action_space.__class__.__name__ == "Discrete" else (-1.0, 1.0)
 
     def observation(self, inputs: dict[str, Tensor]) -> Any:
-        """Return what SB3's policy reads."""
+        """Return the input of SB3's policy, a tensor or a dict, for named tensors (B, ...)."""
         flat = [inputs[array.name].float().flatten(1) for array in self.vectors]
         joined = [self.scale(torch.cat(flat, 1))] if flat else []
         if not self.cameras:
@@ -37,12 +37,12 @@ class SB3Step(nn.Module):
         return {STATE: joined[0], **pictures} if joined else pictures
 
     def _picture(self, name: str, picture: Tensor) -> Tensor:
-        """Return the picture with channels first, if that is how the model was made."""
+        """Return a picture (B, H, W, C) as the model reads it: (B, C, H, W) if the model has channels first."""
         space: Any = cast("spaces.Dict", self.policy.observation_space)[name]
         return picture.permute(0, 3, 1, 2) if is_image_space_channels_first(space) else picture
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return actions (B, A) in [-1, 1], or choices (B,)."""
+        """Return actions (B, A) in [-1, 1], or choices (B,), in a tuple of one."""
         return (self._limited(self.policy._predict(self.observation(inputs), deterministic=True)),)
 
     def _limited(self, actions: Tensor) -> Tensor:
@@ -50,10 +50,10 @@ class SB3Step(nn.Module):
 
 
 class RecurrentStep(SB3Step):
-    """The same for a policy with a memory (sb3-contrib's RecurrentPPO)."""
+    """Acting network of a model with a memory (sb3-contrib's RecurrentPPO)."""
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return actions, then hidden and cell state (B, layers, units)."""
+        """Return actions (B, A) or choices (B,), then hidden and cell state, each (B, layers, units)."""
         policy: Any = self.policy
         features = policy.extract_features(self.observation(inputs), policy.pi_features_extractor)
         before = tuple(inputs[name].transpose(0, 1).contiguous() for name in ("hidden", "cell"))
@@ -64,7 +64,7 @@ class RecurrentStep(SB3Step):
 
 
 def _scale(model: BaseAlgorithm, *, is_named: bool) -> nn.Module:
-    """Return VecNormalize's scaling of the vectors, an identity without it."""
+    """Return a module that scales vectors as VecNormalize does, or an identity if the model has no VecNormalize."""
     normalizer = model.get_vec_normalize_env()
     if normalizer is None or not normalizer.norm_obs:
         return nn.Identity()

@@ -1,7 +1,7 @@
 """Acting networks of Stable-Baselines3's agents, made from the names and shapes of their weights.
 
 B observations of D numbers, A elements of an action, L features before the last layer. Weights come from
-`torch.load(weights_only=True)`; no class of the file is made.
+`torch.load(weights_only=True)`; no code of the file is run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from robo_rl.errors import InvalidSetting
 
 Weights = Mapping[str, Tensor]
 LOG_STD = (-20.0, 2.0)
-"""Limits of the log deviation of SAC, of its `policies.py`."""
+"""Limits of the logarithm of SAC's standard deviation, as in SB3."""
 READ = (
     "actor.",
     "actor_target.",
@@ -35,7 +35,7 @@ READ_BY_DQN = ("q_net.", "q_net_target.")
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """Settings that the weights do not show."""
+    """Settings of an agent's network that cannot be read from its weights."""
 
     activation: type[nn.Module]
     clip_mean: float = 2.0
@@ -43,25 +43,25 @@ class HeadSettings:
 
 
 class Head(Protocol):
-    """Chooses actions."""
+    """Network of a published agent that chooses actions for one observation."""
 
     inputs: int
-    """D"""
+    """D, numbers of an observation."""
     outputs: int
-    """A, or the number of choices."""
+    """A, elements of an action, or the number of choices."""
     is_discrete: bool
     is_normalized: bool
     """True if actions are in [-1, 1], False if they are in the units of the environment."""
 
     def reset(self, generator: torch.Generator) -> None:
-        """Begin an episode."""
+        """Begin an episode: draw new noise for state-dependent exploration, if the agent has it."""
 
     def act(self, features: Tensor, deterministic: bool, generator: torch.Generator) -> Tensor:
         """Return an action (A,), or a choice (), for an observation (D,)."""
 
 
 class _Head:
-    """Base with the tower and without memory."""
+    """Base class of heads: hidden layers, no memory."""
 
     is_discrete = False
     is_normalized = True
@@ -71,19 +71,19 @@ class _Head:
         self.inputs = next(layer.in_features for layer in tower if isinstance(layer, nn.Linear))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Keep nothing."""
+        """Do nothing: the head has no noise that lasts for an episode."""
 
 
 class DeterministicHead(_Head):
-    """TD3 and DDPG: tanh of the last layer."""
+    """Head of TD3 and DDPG: tanh of the last layer."""
 
     def act(self, features: Tensor, deterministic: bool, generator: torch.Generator) -> Tensor:
-        """Return the action; there is no other."""
+        """Return the deterministic action (A,); these agents have no random one."""
         return torch.tanh(self._tower(features))
 
 
 class ChoiceHead(_Head):
-    """Choices: logits of PPO and A2C, or values of DQN, of which the largest is taken."""
+    """Head of discrete agents: logits of PPO and A2C, or values of DQN (`is_greedy`)."""
 
     is_discrete = True
 
@@ -92,7 +92,7 @@ class ChoiceHead(_Head):
         self._is_greedy = is_greedy
 
     def act(self, features: Tensor, deterministic: bool, generator: torch.Generator) -> Tensor:
-        """Return the choice; DQN's sampled action is its best one, too."""
+        """Return a choice (): the best one for DQN, or if deterministic; else a sample."""
         found: Tensor = self._tower(features)
         if deterministic or self._is_greedy:
             return found.argmax()
@@ -100,26 +100,34 @@ class ChoiceHead(_Head):
 
 
 class GaussianHead(_Head):
-    """Gaussian of PPO and A2C, in the units of the environment, or SAC's under a tanh.
+    """Head with a Gaussian: of PPO and A2C, in the units of the environment, or of SAC, followed by tanh (`is_squashed`).
 
-    With state-dependent exploration (gSDE: Raffin et al. 2022, arXiv:2005.05719) an episode has one matrix of noise.
+    With state-dependent exploration (gSDE: Raffin et al. 2022, arXiv:2005.05719) one matrix of noise is drawn per episode.
     """
 
     def __init__(
         self, tower: nn.Sequential, mean: nn.Linear, log_std: nn.Linear | Tensor, *, is_squashed: bool, clip_mean: float = 0.0
     ) -> None:
-        """log_std: layer, (A,), or (L, A) with state-dependent exploration."""
+        """Make the head.
+
+        Args:
+            tower: Hidden layers.
+            mean: Layer of the means.
+            log_std: Logarithms of the standard deviations: a layer, a tensor (A,), or (L, A) with state-dependent exploration.
+            is_squashed: True if tanh follows.
+            clip_mean: Largest magnitude of a mean with state-dependent exploration; 0 for no limit.
+        """
         super().__init__(tower, mean.out_features)
         self._mean, self._log_std, self.is_normalized, self._clip_mean = mean, log_std, is_squashed, clip_mean
         self._noise: Tensor | None = None
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw the matrix of noise (L, A)."""
+        """Draw the matrix of noise (L, A) of an episode, if exploration depends on the state."""
         if isinstance(self._log_std, Tensor) and self._log_std.ndim == 2:
             self._noise = self._log_std.exp() * torch.randn(self._log_std.shape, generator=generator)
 
     def act(self, features: Tensor, deterministic: bool, generator: torch.Generator) -> Tensor:
-        """Return the mean, or a sample."""
+        """Return the action (A,) for the mean, or a random one."""
         latent = self._tower(features)
         action: Tensor = self._mean(latent)
         if self._noise is not None and self._clip_mean:
@@ -136,7 +144,10 @@ class GaussianHead(_Head):
 
 
 def read_head(weights: Weights, settings: HeadSettings) -> Head:
-    """Return the network that acts; raises InvalidSetting for weights of another kind, such as of pictures."""
+    """Return the acting network made from the weights of an agent.
+
+    Raises InvalidSetting for weights of another algorithm, or of an agent that observes pictures or a dict.
+    """
     known = READ_BY_DQN if "q_net.q_net.0.weight" in weights else READ
     if foreign := sorted(name for name in weights if not name.startswith(known)):
         raise InvalidSetting(
@@ -178,7 +189,7 @@ def _read(weights: Weights, settings: HeadSettings) -> Head:
 
 
 def _tower(weights: Weights, prefix: str, activation: type[nn.Module], *, ends: bool = False) -> nn.Sequential:
-    """Return the layers of a name in the order of their numbers, each with an activation; ends: not the last one."""
+    """Return the layers PREFIX0, PREFIX2, ... in order, each followed by an activation, except the last one if `ends`."""
     found = (re.fullmatch(rf"{re.escape(prefix)}(\d+)\.weight", name) for name in weights)
     numbers = sorted(int(match[1]) for match in found if match)
     layers = [part for number in numbers for part in (_layer(weights, f"{prefix}{number}."), activation())]
@@ -199,7 +210,7 @@ def _last(tower: nn.Sequential) -> nn.Linear:
 
 
 def _deviation(values: Tensor, tower: nn.Sequential, mean: nn.Linear) -> Tensor:
-    """Return the log deviations, (A,) or (L, A)."""
+    """Return the logarithms of the standard deviations, (A,) or (L, A); raises ValueError for another shape."""
     if values.shape not in {(mean.out_features,), (mean.in_features, mean.out_features)}:
         raise ValueError(f"log_std of shape {tuple(values.shape)}")
     return values.float()

@@ -31,33 +31,33 @@ from robo_rl.system.pickled_data import Instance, NotPlainData, read_pickled_dat
 from robo_rl.system.plain_files import content_of, text_of
 
 MOST_BYTES = 1 << 28
-"""Of a part of a zip, unpacked."""
+"""Largest size in bytes of an unpacked part of a zip."""
 ACTIVATIONS = {"Tanh": nn.Tanh, "ReLU": nn.ReLU, "ELU": nn.ELU, "LeakyReLU": nn.LeakyReLU, "SiLU": nn.SiLU, "GELU": nn.GELU}
 ZIP = "a zip of Stable-Baselines3, with policy.pth and data"
 _NORMALISES = re.compile(r"^\s*-\s*(?:-\s*)*normalize\s*\n\s*-\s*(\S.*)$", re.MULTILINE)
-"""The pair of the key in the zoo's config.yml, a list of pairs."""
+"""Finds the value of `normalize` in the zoo's config.yml, which is a list of pairs of key and value."""
 _CLASS = re.compile(r"<class '[\w.]+\.(\w+)'>")
 REFUSED = {"use_expln": False, "squash_output": False, "features_extractor_class": "FlattenExtractor"}
-"""Settings of a policy that change its actions -> the only value that is read here."""
+"""Settings of a policy that change its actions -> the only value that is supported here."""
 
 
 class Moments(NamedTuple):
-    """Running moments of VecNormalize, which scaled the observations of the training."""
+    """Mean and standard deviation by which VecNormalize scaled the observations of the training."""
 
     mean: npt.NDArray[np.float64]
-    """(D,)"""
+    """Mean of each number of an observation (D,)."""
     deviation: npt.NDArray[np.float64]
-    """(D,)"""
+    """Standard deviation of each number of an observation (D,)."""
     limit: float
-    """Largest magnitude afterwards."""
+    """Magnitude to which scaled observations are clipped."""
 
     def scaled(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return observations as the agent was trained on them."""
+        """Return scaled observations (..., D)."""
         return np.asarray(np.minimum(np.maximum((values - self.mean) / self.deviation, -self.limit), self.limit))
 
 
 class OwnEvaluation(NamedTuple):
-    """The last evaluation that was published with an agent."""
+    """The last evaluation that was published with an agent: step of the training, and return of each episode."""
 
     step: int
     returns: tuple[float, ...]
@@ -65,20 +65,23 @@ class OwnEvaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class Agent:
-    """A trained agent, not yet bound to an environment."""
+    """A published agent, before it is used in an environment by `policy`."""
 
     name: str
-    """Such as "sac/HalfCheetah-v3@1a2b3c4d", with the first digits of the weights' SHA-256."""
+    """Name such as "sac/HalfCheetah-v3@1a2b3c4d", with the first digits of the SHA-256 of the weights."""
     task: str
-    """Gymnasium's id of the environment of its training."""
+    """Gymnasium's id of the environment in which it was trained."""
     head: Head
     moments: Moments | None
     limits: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None
-    """Lowest and highest action (A,) of the training; None for choices, or if they are not written plainly."""
+    """Lowest and highest action (A,) of the training; None for choices, or if the file does not have them as plain text."""
     evaluation: OwnEvaluation | None
 
     def policy(self, spec: EnvironmentSpec, seed: int = 0) -> AgentPolicy:
-        """Return the policy in an environment; raises SpecMismatch if the numbers of its observations or actions differ."""
+        """Return the policy in an environment.
+
+        Raises SpecMismatch if the environment has another number of observations or actions, or other limits of actions.
+        """
         observation, action = spec.observation.vectors, spec.action
         lines = []
         if observation.size != self.head.inputs:
@@ -95,7 +98,7 @@ class Agent:
 
 
 class AgentPolicy:
-    """Acts with an agent's weights; a seed determines its sampled actions."""
+    """Policy of a published agent; a seed determines its random actions."""
 
     def __init__(self, agent: Agent, spec: EnvironmentSpec, seed: int) -> None:
         self.environment_spec, self._agent = spec, agent
@@ -107,17 +110,17 @@ class AgentPolicy:
         self._generator.manual_seed(seed)
 
     def seeded(self, seed: int) -> Self:
-        """Return the policy after `seed`."""
+        """Seed this policy by `seed` and return it."""
         self.seed(seed)
         return self
 
     def reset(self) -> None:
-        """Begin an episode."""
+        """Begin an episode: with state-dependent exploration new noise is drawn."""
         self._agent.head.reset(self._generator)
 
     @torch.inference_mode()
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[Any]:
-        """Return the action in [-1, 1], or a choice."""
+        """Return an action (A,) float32 in [-1, 1], or the number of a choice, an int64 scalar."""
         agent, spec = self._agent, self.environment_spec
         seen = np.concatenate([np.ravel(observation[name]) for name in spec.observation]).astype(np.float64)
         scaled = seen if agent.moments is None else agent.moments.scaled(seen)
@@ -128,10 +131,11 @@ class AgentPolicy:
 
 
 def read_agent(path: Path) -> Agent:
-    """Return the agent of a zip, or of a folder with one.
+    """Return the agent in a zip file of Stable-Baselines3, or in a folder with one such file.
 
-    Raises InvalidSetting for a file of another kind, UnknownName if there is none, and InvalidSetting if observations were
-    normalised with moments that are not there.
+    Raises:
+        UnknownName: There is no zip, or the folder has several.
+        InvalidSetting: The file is of another kind, or vecnormalize.pkl is missing although observations were normalised.
     """
     file = _zip_of(path)
     task, beside = file.stem, file.parent / file.stem
@@ -158,7 +162,7 @@ def _zip_of(path: Path) -> Path:
 
 
 def _parts(file: Path) -> tuple[dict[str, Any], Weights]:
-    """Return the plain settings and the weights of a zip; nothing else of it is opened."""
+    """Return the settings (JSON) and the weights of a zip file; nothing else in it is read."""
     try:
         with zipfile.ZipFile(file) as parts:
             data, weights = (_part(parts, name) for name in ("data", "policy.pth"))
@@ -187,7 +191,7 @@ def _part(parts: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _head_settings(data: dict[str, Any], weights: Weights) -> HeadSettings:
-    """Return the settings of the network; raises InvalidSetting for one that would change the actions and is not read."""
+    """Return the settings of the network; raises InvalidSetting for a setting that changes actions and is not supported."""
     settings = data.get("policy_kwargs")
     settings = settings if isinstance(settings, dict) else {}
     for name, allowed in REFUSED.items():
@@ -202,7 +206,7 @@ def _head_settings(data: dict[str, Any], weights: Weights) -> HeadSettings:
 
 
 def _plain_name(value: Any) -> str:
-    """Return the name of a class that is written as "<class 'torch.nn.modules.activation.ReLU'>", or the text itself."""
+    """Return "ReLU" for the text "<class 'torch.nn.modules.activation.ReLU'>", and other text unchanged."""
     text = str(value)
     return match[1] if (match := _CLASS.fullmatch(text)) else text
 
@@ -216,7 +220,7 @@ def _limits(data: dict[str, Any], head: Head) -> tuple[npt.NDArray[np.float64], 
 
 
 def _moments(beside: Path, size: int) -> Moments | None:
-    """Return the moments of observations; None if the training used none."""
+    """Return the mean and deviation of observations; None if they were not normalised. Raises InvalidSetting if missing."""
     file, config = beside / "vecnormalize.pkl", beside / "config.yml"
     if not file.is_file():
         text = text_of(config, "the zoo's config.yml") if config.is_file() else ""
@@ -255,7 +259,7 @@ def _read_moments(found: Any, size: int) -> Moments | None:
 
 
 def _own_evaluation(file: Path) -> OwnEvaluation | None:
-    """Return the last evaluation in the zoo's evaluations.npz; None if there is none that can be read."""
+    """Return the last evaluation in the zoo's evaluations.npz; None if the file is missing or cannot be read."""
     try:
         with np.load(file) as found:
             steps, returns = found["timesteps"], found["results"]

@@ -60,7 +60,7 @@ class NoiseSettings:
     type: Literal["normal", "ornstein-uhlenbeck"] | None = None
     """Kind of noise; None for no noise."""
     std: float = 0.1
-    """Its standard deviation, in [-1, 1] units."""
+    """Standard deviation of the noise, for actions in [-1, 1]."""
 
     def of(self, size: int) -> ActionNoise | None:
         """Return SB3's noise object for actions of `size` numbers; None for no noise."""
@@ -72,7 +72,7 @@ class NoiseSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SB3Config(ABC):
-    """Settings that the algorithms share; abstract."""
+    """Settings common to all SB3 learners; abstract."""
 
     algorithm: ClassVar[type[BaseAlgorithm]]
     action_kinds: ClassVar[frozenset[ActionKind]]
@@ -84,7 +84,7 @@ class SB3Config(ABC):
     policy_kwargs: dict[str, Any] = field(default_factory=dict)
     """Network: net_arch (list, or {pi: [...], vf: [...]}), activation_fn (a name such as ReLU), log_std_init, ..."""
     n_envs: int = 1
-    """Environments that step together, one after the other in this process."""
+    """Number of environments that step together in this process."""
     normalize: SB3Normalization = SB3Normalization()
     """Scaling of observations and rewards."""
     device: str = "auto"
@@ -100,7 +100,7 @@ class SB3Config(ABC):
 
     @property
     def needs(self) -> Needs:
-        """Its own loop; normalised rewards need the reward at each step."""
+        """Requirements: SB3's own loop; with normalised rewards no rewards of models, which come late."""
         spaces = frozenset(Feature[kind.upper()] for kind in self.action_kinds) | {Feature.PICTURES}
         late = {Feature.REWARD: "set learner.normalize.rewards to false, and reward.weight so that rewards are near 1"}
         return Needs((OWN,), spaces, late if self.normalize.rewards else {})
@@ -115,7 +115,20 @@ class SB3Config(ABC):
         initial_policy: Policy | None = None,
         reward: OnlineRewards | None = None,
     ) -> SB3Training:
-        """Return a training at step 0; raises InvalidSetting if the algorithm does not fit the actions or the steps."""
+        """Return a training at step 0.
+
+        Args:
+            environment_factory: Makes one environment; it is called `n_envs` times.
+            steps: Environment steps, over all environments.
+            seed: Seed of all random numbers.
+            demonstrations: Recorded episodes to begin with.
+            initial_policy: Policy whose actions are cloned in place of the recorded ones (PPO, A2C).
+            reward: Rewards of a model that replace the environment's.
+
+        Raises:
+            InvalidSetting: The algorithm does not fit the actions, or `steps` are fewer than one rollout.
+            SpecMismatch: Demonstrations are from another environment.
+        """
         rewards = None if reward is None else reward.running(self.n_envs)
         model, spec = self._model(environment_factory, seed, reward, rewards)
         require_rollout(model, steps)
@@ -128,7 +141,7 @@ class SB3Config(ABC):
         return SB3Training(model, self._acting(model, spec, seed), steps=steps, rewards=rewards)
 
     def restored_policy(self, environment_factory: Callable[[], Environment], *, seed: int, state: StateDict) -> SB3Policy:
-        """Return the policy of a saved training; needs no demonstrations."""
+        """Return the policy of a saved training."""
         model, spec = self._model(environment_factory, seed)
         training = SB3Training(model, self._acting(model, spec, seed), steps=0)
         training.load_state_dict(state)
@@ -154,7 +167,7 @@ class SB3Config(ABC):
     def _start(
         self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None
     ) -> None:
-        """Give the fresh model the demonstrations."""
+        """Let a fresh model learn from demonstrations, or store them in its replay."""
 
     def _policy_name(self, view: PolicyInput) -> str:
         return view.policy_name
@@ -178,7 +191,7 @@ class SB3Config(ABC):
         )
 
     def _arguments(self, action: ActionSpec) -> dict[str, Any]:
-        """Return those settings that the algorithm's constructor takes, as it takes them."""
+        """Return the settings that the constructor of SB3's algorithm accepts, in its format."""
         accepted = inspect.signature(self.algorithm.__init__).parameters
         settings = {item.name: getattr(self, item.name) for item in fields(self) if item.name in accepted}
         return {name: _READERS[name](value) if name in _READERS else value for name, value in settings.items()}
@@ -197,7 +210,7 @@ class SB3Config(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SB3OnPolicyConfig(SB3Config):
-    """Settings that PPO and A2C share; abstract."""
+    """Settings common to PPO and A2C; abstract."""
 
     action_kinds = frozenset({"continuous", "discrete"})
 
@@ -218,13 +231,13 @@ class SB3OnPolicyConfig(SB3Config):
     sde_sample_freq: int = -1
     """Steps between new noise matrices; -1 for one per rollout."""
     clone_epochs: int = 0
-    """Passes over the demonstrations that fit the policy before training starts; 0 starts from a random policy."""
+    """Passes of behaviour cloning over the demonstrations before the training; 0 for no cloning."""
     clone_lowest_std: float = 0.1
-    """Least standard deviation that cloning leaves to explore with, in [-1, 1] units; ours, SB3 has none."""
+    """Smallest standard deviation of actions, in [-1, 1], after cloning; not a setting of SB3."""
 
     @property
     def needs(self) -> Needs:
-        """Recorded episodes are cloned, and used for nothing else."""
+        """Requirements; demonstrations are refused without `clone_epochs`, because they can only be cloned."""
         needs = super().needs
         if self.clone_epochs:
             return needs
@@ -253,25 +266,25 @@ class SB3OnPolicyConfig(SB3Config):
 
 @dataclass(frozen=True, kw_only=True)
 class SB3OffPolicyConfig(SB3Config):
-    """Settings that SAC, TD3 and DQN share; abstract.
+    """Settings common to SAC, TD3 and DQN; abstract.
 
     Demonstrations go into the replay; for updates from the first step on set `learning_starts` to 0.
     """
 
     buffer_size: int = 1_000_000
-    """Transitions in the replay, demonstrations among them; the oldest are overwritten."""
+    """Capacity of the replay in transitions, demonstrations included; the oldest are overwritten."""
     learning_starts: int = 100
     """Steps of random actions before the first update."""
     batch_size: int = 256
     """Transitions of one update."""
     tau: float = 0.005
-    """Share by which the target network follows at each of its updates."""
+    """Share of the online network that enters the target network at each of its updates."""
     train_freq: int | tuple[int, str] = 1
     """Steps between updates, or [1, episode]."""
     gradient_steps: int = 1
-    """Updates each time; -1 for as many as there were steps."""
+    """Updates after `train_freq` steps; -1 for one update per step."""
     n_steps: int = 1
-    """Rewards that are summed before bootstrapping; 1 if there are images."""
+    """Number of rewards that are summed before bootstrapping; must be 1 with images."""
 
     def _start(
         self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None
@@ -291,7 +304,7 @@ class SB3OffPolicyConfig(SB3Config):
 
 @dataclass(frozen=True, kw_only=True)
 class SB3PPOConfig(SB3OnPolicyConfig):
-    """Settings of PPO and of PPO with a memory; abstract."""
+    """Settings common to PPO and recurrent PPO; abstract."""
 
     learning_rate: float | str = 3e-4
     n_steps: int = 2048
@@ -302,11 +315,11 @@ class SB3PPOConfig(SB3OnPolicyConfig):
     n_epochs: int = 10
     """Passes over a rollout."""
     clip_range: float | str = 0.2
-    """Largest change of the probability ratio; "lin_0.2" falls to 0."""
+    """Largest change of the probability ratio; "lin_0.2" falls linearly from 0.2 to 0."""
     clip_range_vf: float | str | None = None
-    """Largest change of a value; None for no limit."""
+    """Largest change of a value in an update; None for no limit."""
     target_kl: float | None = None
-    """Divergence at which the passes over a rollout stop; None for no limit."""
+    """Divergence [nat] from the old policy at which the passes over a rollout stop; None for no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,7 +347,7 @@ class A2CConfig(SB3OnPolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SB3ContinuousOffPolicyConfig(SB3OffPolicyConfig):
-    """Settings that SAC and TD3 share; abstract."""
+    """Settings common to SAC, TQC and TD3; abstract."""
 
     action_kinds = frozenset({"continuous"})
 
@@ -347,21 +360,21 @@ class SB3ContinuousOffPolicyConfig(SB3OffPolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SB3SACConfig(SB3ContinuousOffPolicyConfig):
-    """Settings of SAC and TQC; abstract."""
+    """Settings common to SAC and TQC; abstract."""
 
     learning_rate: float | str = 3e-4
     ent_coef: float | str = "auto"
-    """Temperature; "auto" learns it, "auto_0.1" from 0.1 on."""
+    """Temperature, the weight of the entropy; "auto" learns it, "auto_0.1" learns it starting from 0.1."""
     target_entropy: float | str = "auto"
-    """Entropy that a learned temperature aims at [nat]; "auto" is minus the action size."""
+    """Target entropy [nat] of a learned temperature; "auto" is minus the number of action elements."""
     target_update_interval: int = 1
-    """Updates between two of the target network."""
+    """Number of updates between two updates of the target network."""
     use_sde: bool = False
     """Explore with noise that depends on the state (Raffin et al. 2022)."""
     sde_sample_freq: int = -1
     """Steps between new noise matrices; -1 for one per rollout."""
     use_sde_at_warmup: bool = False
-    """Use that noise instead of uniform actions before `learning_starts`."""
+    """Use the noise of `use_sde` instead of uniform actions before `learning_starts`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -405,9 +418,9 @@ class DQNConfig(SB3OffPolicyConfig):
     exploration_fraction: float = 0.1
     """Share of training over which the probability of a random action falls."""
     exploration_initial_eps: float = 1.0
-    """That probability at the beginning."""
+    """Probability of a random action at the beginning."""
     exploration_final_eps: float = 0.05
-    """That probability afterwards."""
+    """Probability of a random action after `exploration_fraction` of the training."""
     max_grad_norm: float = 10.0
     """Largest norm of a gradient."""
 

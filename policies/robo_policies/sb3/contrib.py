@@ -25,7 +25,7 @@ with optional("This learner", "sb3_contrib", "contrib"):
 
 
 class RecurrentPolicy(SB3Policy):
-    """Policy of a model with a memory, which `reset` empties."""
+    """Policy of a recurrent model; `reset` clears its memory."""
 
     _memory: tuple[Array, ...] | None = None
 
@@ -59,7 +59,7 @@ class RecurrentPolicy(SB3Policy):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentPPOConfig(SB3PPOConfig):
-    """PPO with a long short-term memory (Hochreiter and Schmidhuber 1997), whose size is policy_kwargs' lstm_hidden_size."""
+    """PPO with an LSTM (Hochreiter and Schmidhuber 1997); set its size by lstm_hidden_size in policy_kwargs."""
 
     algorithm = RecurrentPPO
 
@@ -73,7 +73,7 @@ class RecurrentPPOConfig(SB3PPOConfig):
     @property
     @override
     def needs(self) -> Needs:
-        """PPO's, from its own steps alone."""
+        """Requirements of PPO, without demonstrations and rewards of models."""
         needs = super().needs
         late = {Feature.REWARD: "choose sb3-ppo: rewards of a model need steps without a memory"}
         return replace(needs, excludes={**needs.excludes, **late, Feature.DEMONSTRATIONS: "choose sb3-ppo with clone_epochs"})
@@ -94,4 +94,4 @@ class TQCConfig(SB3SACConfig):
     algorithm = TQC
 
     top_quantiles_to_drop_per_net: int = 2
-    """Quantiles of each critic that do not count; each has policy_kwargs' n_quantiles, 25."""
+    """Number of the highest quantiles of each critic that are dropped; a critic has n_quantiles of policy_kwargs, 25."""

@@ -23,12 +23,12 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode
 
 CLONE_LEARNING_RATE = 1e-3
-"""Adam's default."""
+"""Learning rate of cloning, Adam's default."""
 CLONE_BATCH_SIZE = 64
 
 
 def require_same_environment(episodes: Sequence[Episode], spec: EnvironmentSpec) -> None:
-    """Raise SpecMismatch unless every episode was recorded under this spec."""
+    """Raise SpecMismatch unless every episode was recorded in an environment with this spec."""
     for index, episode in enumerate(episodes):
         if episode.spec_fingerprint != spec.fingerprint:
             difference = f"fingerprint: {episode.spec_fingerprint!r} of episode {index}, {spec.fingerprint!r} of {spec.name}"
@@ -36,7 +36,11 @@ def require_same_environment(episodes: Sequence[Episode], spec: EnvironmentSpec)
 
 
 def fill_replay(model: OffPolicyAlgorithm, spec: EnvironmentSpec, episodes: Sequence[Episode]) -> None:
-    """Add every transition to the replay, executed actions, terminated and time limit kept apart."""
+    """Add all transitions of recorded episodes to a model's replay.
+
+    Actions are those that were executed; time limits are stored as such, not as terminations. Raises InvalidSetting if the
+    replay is too small.
+    """
     replay = model.replay_buffer
     assert replay is not None
     rows = sum(len(episode) for episode in episodes)
@@ -62,7 +66,10 @@ def fill_replay(model: OffPolicyAlgorithm, spec: EnvironmentSpec, episodes: Sequ
 def clone_targets(
     model: OnPolicyAlgorithm, spec: EnvironmentSpec, episodes: Sequence[Episode], expert: Policy | None
 ) -> tuple[Any, torch.Tensor]:
-    """Return the demonstrated observations as the model sees them, and the actions there: executed, or `expert`'s."""
+    """Return the observations (T, ...) of all demonstrations as the model reads them, and the actions to clone (T, ...).
+
+    The actions are those that were executed, or the deterministic ones of `expert` if given.
+    """
     view = PolicyInput(spec.observation)
     inputs = [as_model_sees(model, view(episode.observations)) for episode in episodes]
     normalizer = model.get_vec_normalize_env()
@@ -74,7 +81,7 @@ def clone_targets(
 
 
 def clone_policy(model: OnPolicyAlgorithm, observations: Any, actions: torch.Tensor, *, epochs: int) -> None:
-    """Maximise the likelihood of the actions; the critic is left as it is.
+    """Fit the policy by maximising the likelihood of the actions; the critic is not changed.
 
     The order of batches comes from its own generator, so that SB3's random numbers stay those of its seed.
     """
@@ -101,7 +108,7 @@ def _targets(episode: Episode, expert: Policy | None) -> Array:
 
 
 def as_model_sees(model: OffPolicyAlgorithm | OnPolicyAlgorithm, value: Input) -> Input:
-    """Turn images channels first as SB3 does."""
+    """Return observations with the axes of images as the model reads them, with channels first if SB3 wants that."""
     if isinstance(value, dict):
         assert isinstance(model.observation_space, gymnasium.spaces.Dict)
         return {key: maybe_transpose(item, model.observation_space[key]) for key, item in value.items()}

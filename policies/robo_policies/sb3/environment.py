@@ -1,4 +1,4 @@
-"""Adapters: environments for Stable-Baselines3, and its policies for the workbench."""
+"""Adapters: environments of the workbench for Stable-Baselines3, and policies of Stable-Baselines3 for the workbench."""
 
 from __future__ import annotations
 
@@ -26,28 +26,35 @@ from robo_rl.training.vector_steps import make_vector
 from robo_rl.types import Array, StateDict, info_of
 
 ENDED = "ended_episode"
-"""Key of the figures of an episode in the `info` of its last step, EndedEpisode."""
+"""Key of the EndedEpisode, the summary of an episode, in the `info` of its last step."""
 
 Environment = gymnasium.Env[Any, Any]
 
 
 class SB3Environments(VecEnv):
-    """Environments of the workbench that step together, with SB3's observations; equal to SB3's DummyVecEnv, bit for bit.
+    """SB3's VecEnv over environments of the workbench that step together; same results as SB3's DummyVecEnv, bit for bit.
 
-    `info` holds SB3's keys, the executed action, and at the end of an episode all that is reported of it.
+    `info` has SB3's keys, the executed action, and at the end of an episode its EndedEpisode.
     """
 
     def __init__(self, environments: Environments, spec: EnvironmentSpec, reward: OnlineRewards | None = None) -> None:
-        """With a `reward` the policy sees its visible entries, and `info` holds the whole observation for the reward."""
+        """Wrap environments.
+
+        Args:
+            environments: Vector environment of the workbench.
+            spec: Spec of one environment.
+            reward: Rewards of a model. The policy then does not see entries that only the reward reads, and `info` holds the
+                whole observation for the reward.
+        """
         self._rollout, self._tells = VectorRollout(environments), reward is not None
         self.policy_spec = spec if reward is None else reward.visible(spec)
-        """Spec of the policy."""
+        """Spec of the environment as the policy sees it."""
         self._input = PolicyInput(self.policy_spec.observation)
         self._actions = np.zeros(0)
         super().__init__(environments.num_envs, self._input.space, environments.single_action_space)
 
     def reset(self) -> Any:
-        """Begin episodes, with SB3's seeds if it has given new ones; else generators go on from where they are."""
+        """Begin an episode in each environment, with the seeds that SB3 set, if any; returns the policy's input."""
         first = self._rollout.begin(self._seeds)
         self.reset_infos = [self._told(self._rollout.infos, first, place) for place in range(self.num_envs)]
         self._reset_seeds()
@@ -58,7 +65,7 @@ class SB3Environments(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> Any:
-        """Take a step; episodes that end are followed by others at once."""
+        """Take a step with the kept actions; an environment whose episode ends begins the next one at once."""
         steps = self._rollout.step(self._actions)
         infos = [self._told(steps.infos, steps.next_observations, place) for place in range(self.num_envs)]
         for info in infos:
@@ -76,7 +83,7 @@ class SB3Environments(VecEnv):
         return self._input(steps.following), steps.rewards.astype(np.float32), steps.ended, infos
 
     def _told(self, infos: Mapping[str, Any], observations: Observation, place: int) -> dict[str, Any]:
-        """Return the info of one environment, with its observation for a reward of a model."""
+        """Return the info of the environment number `place`, with its observation if a reward model reads it."""
         seen = {SEEN: {name: values[place] for name, values in observations.items()}} if self._tells else {}
         return info_of(infos, place) | seen
 
@@ -93,7 +100,7 @@ class SB3Environments(VecEnv):
         raise AttributeError(attr_name)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Raise AttributeError: SB3 calls none."""
+        """Raise AttributeError: SB3 calls no method of the environments."""
         raise AttributeError(method_name)
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
@@ -102,16 +109,15 @@ class SB3Environments(VecEnv):
 
 
 def vectorize(factory: Callable[[], Environment], count: int, reward: OnlineRewards | None = None) -> SB3Environments:
-    """Return `count` environments that step together in this process, simulated at once where the factory can."""
+    """Return `count` environments that step together in this process, in one batched simulation if the factory supports it."""
     environments, spec = make_vector(factory, count)
     return SB3Environments(environments, spec, reward)
 
 
 class SB3Policy(Stateful):
-    """Policy of an SB3 model; follows every update of the model.
+    """Policy that acts with the current networks of an SB3 model.
 
-    Acting never moves the global random generators that SB3 learns with, so that evaluating more often does not
-    change a run.
+    Acting does not use the global random generators with which SB3 learns, so that more evaluations do not change a run.
     """
 
     def __init__(self, model: BaseAlgorithm, spec: EnvironmentSpec, *, seed: int) -> None:
@@ -123,17 +129,17 @@ class SB3Policy(Stateful):
         self._choices.seed(seed)
 
     def reset(self) -> None:
-        """Do nothing: these policies remember nothing."""
+        """Do nothing: the policy has no memory of earlier steps."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action in [-1, 1]^A (float32) or an int64 choice; DQN explores unless `deterministic`."""
+        """Return an action (A,) float32 in [-1, 1], or an int64 choice; without `deterministic` DQN also explores."""
         value = self._input(observation)
         if (normalizer := self._model.get_vec_normalize_env()) is not None:
             value = normalizer.normalize_obs(value)
         return self._predict(value, deterministic=True) if deterministic else self._drawn(value)
 
     def acting_network(self) -> ActingNetwork:
-        """Implement `robo_policies.export.acting.Exportable`."""
+        """Return a copy of the acting network, for an export."""
         return ActingNetwork(SB3Step(self._model, self._input))
 
     def _drawn(self, value: Input) -> Array:
@@ -146,11 +152,11 @@ class SB3Policy(Stateful):
             self._model.action_space = actions
 
     def parameters(self) -> StateDict:
-        """Return copies of the network that acts."""
+        """Return copies of the parameters of the acting network."""
         return {name: value.detach().cpu().clone() for name, value in self._network.state_dict().items()}
 
     def load_parameters(self, parameters: StateDict) -> None:
-        """Act with those from now on."""
+        """Load parameters that `parameters` returned; the policy acts with them from now on."""
         self._network.load_state_dict({name: torch.as_tensor(value) for name, value in parameters.items()})
 
     @override

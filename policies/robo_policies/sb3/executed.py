@@ -1,4 +1,4 @@
-"""Steps as they were executed, for the replay of an SB3 model: SB3 itself stores what its policy proposed."""
+"""Store executed actions in the replay of an SB3 model; SB3 itself stores the actions that its policy proposed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from robo_rl.types import DIVERGED, Array
 
 EXECUTED, REASON = READ = ("executed_action", "stop_reason")
-"""Keys of `info` that decide what is stored."""
+"""Keys of `info` that change what is stored."""
 
 
 def learn_from_executed_steps(model: OffPolicyAlgorithm) -> None:
-    """Make a model store executed actions, and no row with a diverged step; whatever else replaces `add` comes after this."""
+    """Make a model store executed actions, and leave out rows with a diverged simulation.
+
+    It replaces the method `add` of the replay: call it before anything else that replaces `add`.
+    """
     assert model.replay_buffer is not None
     model.replay_buffer.add = ExecutedRows(model.replay_buffer).add  # type: ignore[method-assign]  # SB3 has no hook
 
 
 class ExecutedRows:
-    """Replaces proposed actions on their way into a replay."""
+    """Replaces proposed actions by executed ones before a row enters a replay."""
 
     def __init__(self, replay: ReplayBuffer) -> None:
         self._replay, self._store = replay, replay.add
 
     def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[dict[str, Any]]) -> None:
-        """Store a row, one step of each environment; one that diverged in any of them is left out."""
+        """Store a row, one step of each environment; the row is left out if the simulation of any of them diverged."""
         if any(info.get(REASON) == DIVERGED for info in infos):
             cut_newest(self._replay)
             return
@@ -36,7 +39,7 @@ class ExecutedRows:
 
 
 def cut_newest(replay: ReplayBuffer) -> None:
-    """Count the newest row as cut: SB3 sums the rewards of successive rows if n_steps is more than 1."""
+    """Mark the newest row as ended by a time limit, because SB3 sums rewards over successive rows if n_steps is above 1."""
     if replay.size():
         newest = replay.pos - 1
         replay.timeouts[newest] = np.maximum(replay.timeouts[newest], 1 - replay.dones[newest])

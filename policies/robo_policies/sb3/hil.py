@@ -1,7 +1,7 @@
-"""Stable-Baselines3's SAC in our loop: its networks, losses and optimisers, fed from the workbench's memories.
+"""Stable-Baselines3's SAC in the training loop of the workbench, which samples its batches.
 
-Demonstrations may fill half of each batch, a person may correct it, and its learner may have its own process. `sb3-sac` is
-the same algorithm in Stable-Baselines3's own loop. Raffin et al. 2021, JMLR 22(268).
+Half of each batch may be demonstrations, a person may take over, and the learner may have its own process. `sb3-sac` is the
+same algorithm in Stable-Baselines3's own loop. Raffin et al. 2021, JMLR 22(268).
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 
 @dataclass(frozen=True, kw_only=True)
 class SB3SACHILConfig:
-    """Settings of SB3's SAC with SB3's names and defaults, and of its batches."""
+    """Settings of SB3's SAC, with SB3's names and defaults, and of the batches that it gets."""
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
     learning_rate: float = 3e-4
-    """Step size of Adam; there is no schedule."""
+    """Learning rate of Adam, constant."""
     gamma: float = 0.97
     """Discount per step, as HIL-SERL's; SB3's default is 0.99."""
     tau: float = 0.005
-    """Share by which the target network follows at each update."""
+    """Share of the online network that enters the target network at each update."""
     ent_coef: float | str = "auto_0.01"
-    """Temperature; "auto_0.01" learns it from 0.01 on, as HIL-SERL's. SB3's default is "auto", from 1 on."""
+    """Temperature, the weight of the entropy; "auto_0.01" learns it starting from 0.01, as in HIL-SERL. SB3's default is
+    "auto", which starts from 1."""
     target_entropy: float | str = "auto"
-    """Entropy that a learned temperature aims at [nat]; "auto" is minus the action size."""
+    """Target entropy [nat] of a learned temperature; "auto" is minus the number of action elements."""
     policy_kwargs: dict[str, Any] = field(default_factory=dict)
     """Network: net_arch, activation_fn (a name such as ReLU), n_critics, ..."""
     batch_size: int = 256
@@ -57,15 +58,15 @@ class SB3SACHILConfig:
     gradient_steps: int = 1
     """Updates per step."""
     n_steps: int = 1
-    """Rewards that are summed before bootstrapping."""
+    """Number of rewards that are summed before bootstrapping."""
     learning_starts: int = 100
     """Steps of random actions before the first update."""
     train_freq: int = 1
     """Environment steps, over all environments, from one call of SB3's `train` to the next."""
     buffer_size: int = 200_000
-    """Transitions in the online memory."""
+    """Capacity of the memory of online steps, in transitions."""
     offline_fraction: float = 0.5
-    """Share of each batch that comes from demonstrations and corrections."""
+    """Share of each batch that comes from demonstrations and corrections, 0 to 1."""
     device: str = "auto"
     """"cpu", "cuda", or "auto"."""
 
@@ -95,15 +96,15 @@ class SB3SACHILConfig:
 
 
 class SACPolicy(SB3Policy):
-    """Policy of SB3's SAC that can also act in many environments at once."""
+    """Policy of SB3's SAC that can also act in N environments at once."""
 
     def act_all(self, observations: Mapping[str, Array]) -> Array:
-        """Return sampled actions (N, A) for observations name -> (N, ...)."""
+        """Return random actions (N, A) for the observations (N, ...) by name of N environments."""
         return self._drawn(self._input(observations))
 
 
 class SB3SACHIL(Stateful):
-    """Learner that calls SB3's `train` on given batches; it leaves the process-wide random generators as they were."""
+    """Learner that calls SB3's `train` on given batches; it does not change the random generators of the process."""
 
     def __init__(self, spec: EnvironmentSpec, config: SB3SACHILConfig, seed: int) -> None:
         require_continuous(spec, "SB3's SAC")
@@ -129,7 +130,10 @@ class SB3SACHIL(Stateful):
         self._metrics = MetricsWindow()
 
     def update(self, batch: Batch) -> Metrics:
-        """Take `gradient_steps` updates of critics, actor and temperature; raises NonFiniteUpdate for NaN in a batch."""
+        """Take `gradient_steps` updates of critics, actor and temperature; returns metrics, if they are due.
+
+        Raises NonFiniteUpdate for NaN or infinity in the batch, and if a loss is not finite.
+        """
         given = {name: getattr(batch, name) for name in ("actions", "rewards", "masks", "discounts")}
         seen = {f"observations {name}": value for name, value in batch.observations.items()}
         following = {f"next observations {name}": value for name, value in batch.next_observations.items()}
@@ -177,7 +181,7 @@ class SB3SACHIL(Stateful):
 
 
 class Spaces(gymnasium.Env[Any, Any]):
-    """Environment that only holds the spaces that SB3 wants to see at the start; no step is ever taken in it."""
+    """Environment without steps, which gives SB3's constructor the observation and action space that it requires."""
 
     def __init__(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
         self.observation_space, self.action_space = observation, action
@@ -192,7 +196,7 @@ class Spaces(gymnasium.Env[Any, Any]):
 
 
 class _SingleBatch:
-    """Stand-in for SB3's replay buffer: one batch, handed out in equal slices."""
+    """Stand-in for SB3's replay buffer, whose `sample` returns one slice of a given batch after the other."""
 
     def __init__(self, model: sb3.SAC, view: PolicyInput, batch: Batch) -> None:
         self._device, self._start = model.device, 0
@@ -207,7 +211,7 @@ class _SingleBatch:
         }
 
     def sample(self, batch_size: int, env: object = None) -> SimpleNamespace:
-        """Return the next slice of the batch."""
+        """Return the next `batch_size` rows of the batch as tensors."""
         rows = slice(self._start, self._start + batch_size)
         self._start += batch_size
 

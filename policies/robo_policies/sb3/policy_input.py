@@ -1,4 +1,4 @@
-"""Observations of the workbench as Stable-Baselines3's policies read them."""
+"""Convert observations of the workbench to the inputs of Stable-Baselines3's policies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from robo_rl.spec.environment import ArraySpec, Observation, ObservationSpec
 from robo_rl.types import Array
 
 SMALLEST_CAMERA = 36
-"""[px] The strided convolutions of SB3's NatureCNN leave nothing of a smaller image."""
+"""Smallest height and width [pixel] of an image that the strided convolutions of SB3's NatureCNN can read."""
 STATE = "state"
 """Key of the joined vectors in an observation with cameras."""
 
@@ -30,9 +30,9 @@ class PolicyInput:
     def __init__(self, spec: ObservationSpec) -> None:
         visible = [array for array in spec.arrays if array.role != "privileged"]
         self.cameras = [array for array in visible if _is_camera(array)]
-        """Pictures that stay pictures."""
+        """Specs of the images that the policy reads as images."""
         self.vectors = [array for array in visible if not _is_camera(array)]
-        """Arrays that are joined."""
+        """Specs of the arrays that are joined to one vector."""
         if not visible:
             raise InvalidSetting("A policy sees nothing of this environment.", got=list(spec), allowed="a role but privileged")
 
@@ -61,7 +61,7 @@ class PolicyInput:
         return spaces.Box(low, high, dtype=np.float32)
 
     def __call__(self, observation: Observation) -> Input:
-        """Return the input for one observation, or for arrays with a leading axis."""
+        """Return the input for one observation, or for N with a leading axis (N, ...)."""
         if not self.cameras:
             return self._join(observation)
         state = {STATE: self._join(observation)} if self.vectors else {}

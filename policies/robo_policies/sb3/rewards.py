@@ -1,4 +1,4 @@
-"""Rewards of a model for Stable-Baselines3: environments return none, memories get them before learning.
+"""Rewards of a model for Stable-Baselines3: they replace the environment's before SB3 learns from them.
 
 SB3 stores each step through one method of its replay, and computes advantages through one of its rollout memory; these two
 calls insert the rewards, so that SB3's own loops stay as they are.
@@ -26,13 +26,13 @@ from robo_rl.types import Array, StepRewards
 
 LIMIT = "TimeLimit.truncated"
 SEEN = "seen_by_reward"
-"""Key of an environment's own observation in `info`, for the reward alone."""
+"""Key in `info` of the whole observation, which only the reward model reads."""
 
 
 class RewardedEnvironments(VecEnvWrapper):
-    """Environments without rewards at first: the model is shown the outcome of each step.
+    """Wrapper that returns rewards of 0 and passes each step to the reward model, whose rewards come later.
 
-    The environment's own reward ends here; below, the return of its episode has counted it.
+    The environment's own reward counts only in the reported return of an episode.
     """
 
     def __init__(self, environments: VecEnv, rewards: DelayedRewards, instruction: str | None) -> None:
@@ -40,7 +40,7 @@ class RewardedEnvironments(VecEnvWrapper):
         self._rewards, self._instruction = rewards, instruction
 
     def reset(self) -> Any:
-        """Begin episodes; waiting steps and the unfinished rollout are forgotten."""
+        """Begin an episode in each environment; steps that wait for their rewards are dropped."""
         observations = self.venv.reset()
         self._rewards.restart()
         for index in range(self.num_envs):
@@ -53,7 +53,7 @@ class RewardedEnvironments(VecEnvWrapper):
         super().step_async(actions)
 
     def step_wait(self) -> Any:
-        """Return zeros for rewards, to which SB3 adds bootstrapped values at time limits."""
+        """Take a step, and return 0 for all rewards; SB3 adds bootstrapped values at time limits to them."""
         observations, rewards, ended, infos = self.venv.step_wait()
         for index, info in enumerate(infos):
             truncated = bool(ended[index] and info[LIMIT])
@@ -75,7 +75,7 @@ class RewardedEnvironments(VecEnvWrapper):
 
 
 def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
-    """Make an SB3 model learn from these rewards, given for the steps of its RewardedEnvironments."""
+    """Make an SB3 model, whose environments are RewardedEnvironments, learn from the rewards of a model."""
     require_unchanging(rewards)
     if isinstance(model, OffPolicyAlgorithm):
         assert model.replay_buffer is not None
@@ -86,10 +86,10 @@ def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
 
 
 class WaitingRows:
-    """Rows of a replay, one step of each environment, that wait for their rewards.
+    """Holds rows, one step of each environment, until their rewards are known, and then stores them in a replay.
 
-    A row with a missing reward is left out, and the one before it then counts as cut, because SB3 sums the rewards of
-    successive rows if n_steps is more than 1.
+    A row with a missing reward is left out. The row before it is marked as ended by a time limit, because SB3 sums rewards over
+    successive rows if n_steps is above 1.
     """
 
     def __init__(self, model: OffPolicyAlgorithm, replay: ReplayBuffer, rewards: DelayedRewards) -> None:
@@ -98,7 +98,7 @@ class WaitingRows:
         self._rows: list[tuple[Any, ...]] = []
 
     def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[dict[str, Any]]) -> None:
-        """Take a row in; may bring it, and those before it, into the replay. An empty replay waits for none."""
+        """Add a row; once enough rows wait, or if the replay is empty, all of them are rewarded and stored."""
         del reward
         limits = [{LIMIT: info.get(LIMIT, False)} | {name: info[name] for name in READ if name in info} for info in infos]
         self._rows.append((map_arrays(np.array, obs), map_arrays(np.array, next_obs), np.array(action), np.array(done), limits))
@@ -125,14 +125,14 @@ class WaitingRows:
 
 
 class WaitingRollout:
-    """A rollout whose rewards come when it is full, before SB3 computes advantages."""
+    """Inserts the rewards of a model into a full rollout, before SB3 computes advantages."""
 
     def __init__(self, rollout: RolloutBuffer, rewards: DelayedRewards) -> None:
         self._rollout, self._rewards = rollout, rewards
         self._compute = rollout.compute_returns_and_advantage
 
     def compute(self, last_values: torch.Tensor, dones: npt.NDArray[Any]) -> None:
-        """Add the rewards to SB3's bootstrapped values at time limits, then computes advantages and return."""
+        """Add the rewards to SB3's bootstrapped values at time limits, and compute advantages and returns."""
         rollout = self._rollout
         values, valid, ends = _by_row(self._rewards.score(), rollout.n_envs)
         rollout.rewards[:] = np.where(ends, values, rollout.rewards + values)  # no bootstrap at an end
@@ -145,7 +145,7 @@ class WaitingRollout:
             self._fill_gaps(valid)
 
     def _end_before_gaps(self, valid: npt.NDArray[np.bool_], last_values: Array, dones: npt.NDArray[Any]) -> None:
-        """Compute advantages as SB3 does, except that a sum ends with the state's value at a step without a label."""
+        """Compute advantages as SB3 does, except that a step without a reward ends the sum, with the value of its state."""
         rollout = self._rollout
         rollout.advantages[:] = generalized_advantages(
             rollout.rewards,  # with the values at time limits
@@ -159,7 +159,7 @@ class WaitingRollout:
         rollout.returns = rollout.advantages + rollout.values
 
     def _fill_gaps(self, valid: npt.NDArray[np.bool_]) -> None:
-        """Replace the steps without a label by others: SB3 learns from whole rollouts only."""
+        """Replace steps without a reward by copies of other steps, because SB3 learns from whole rollouts only."""
         gaps, others = np.argwhere(~valid), np.argwhere(valid)
         chosen = others[np.arange(len(gaps)) % len(others)]
         for name in ("observations", "actions", "values", "log_probs", "advantages", "returns"):
@@ -169,7 +169,7 @@ class WaitingRollout:
 
 
 def _by_row(rewards: StepRewards, environments: int) -> tuple[Array, Array, Array]:
-    """Return values, validity and ends, (rows, environments) each."""
+    """Return rewards, validity and ends of the steps, each (rows, environments)."""
     labels = rewards.labels
     values, valid, ends = (part.reshape(-1, environments) for part in (labels.values, labels.valid, rewards.ends))
     return values, valid, ends

@@ -15,12 +15,12 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     kind.__name__: kind for kind in (nn.ReLU, nn.Tanh, nn.ELU, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.SELU, nn.Softplus)
 }
 LONGEST_EXPRESSION = 2000
-"""[characters] Far longer than any real one; the parser's memory is bounded by it."""
+"""Largest number of characters of an expression, to bound the memory of the parser."""
 
 
 @dataclass(frozen=True)
 class LinearDecay:
-    """Falls linearly with the progress of training from `initial` to 0."""
+    """Schedule that falls linearly from `initial` to 0 over the training."""
 
     initial: float
 
@@ -30,7 +30,7 @@ class LinearDecay:
 
 
 def schedule(value: float | str) -> float | LinearDecay:
-    """Return a constant, or the linear decay that "lin_3e-4" means."""
+    """Return the number that a setting means, or a LinearDecay for text such as "lin_3e-4"; raises InvalidSetting."""
     text = str(value)
     try:
         return LinearDecay(float(text.removeprefix("lin_"))) if text.startswith("lin_") else float(text)
@@ -39,7 +39,7 @@ def schedule(value: float | str) -> float | LinearDecay:
 
 
 def train_frequency(value: Any) -> int | tuple[int, str]:
-    """Return a number of steps, or (count, "step" | "episode")."""
+    """Return a number of steps, or (count, "step" | "episode"), as SB3 takes it; raises InvalidSetting."""
     pair = tuple(value) if isinstance(value, list | tuple) else (value, "step")
     if len(pair) != 2 or not isinstance(pair[0], int) or pair[1] not in ("step", "episode"):
         raise InvalidSetting("Not a training frequency.", got=repr(value), allowed="steps, or [count, step | episode]")
@@ -58,7 +58,7 @@ def policy_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_expression(text: str) -> Any:
-    """Return the value of "dict(net_arch=[64, 64], activation_fn=nn.ReLU)" and the like; nn.ReLU becomes "ReLU".
+    """Return the value of a Python expression such as "dict(net_arch=[64, 64], activation_fn=nn.ReLU)"; nn.ReLU is "ReLU".
 
     Knows numbers, strings, True, False, None, lists, tuples, dicts, dict(...) and nn.<activation>; raises
     InvalidSetting for anything else.

@@ -1,4 +1,4 @@
-"""Complete state of an SB3 model as tensors, arrays and JSON values; SB3's own zip files hold pickles."""
+"""Save and restore the whole state of an SB3 model as tensors, arrays and JSON values; SB3's own files hold pickles."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ REPLAY_ARRAYS = ("observations", "next_observations", "actions", "rewards", "don
 
 @dataclass(frozen=True)
 class GlobalRandom:
-    """States of the process-wide random generators that SB3 draws from: of torch (CPU and CUDA), numpy and Python.
+    """States of the global random generators from which SB3 draws: torch (CPU and CUDA), numpy and Python.
 
-    SB3 uses numpy's legacy generator, `np.random`, and so its state is the one that is kept.
+    Numpy's is the legacy generator `np.random`, which SB3 uses.
     """
 
     torch_cpu: Tensor
@@ -49,7 +49,7 @@ class GlobalRandom:
 
     @classmethod
     def seeded(cls, seed: int) -> GlobalRandom:
-        """Return the states that seeding would lead to; the generators of the process stay as they are."""
+        """Return the states that seeding would lead to, without changing the generators of the process."""
         cuda = [torch.Generator(f"cuda:{i}") for i in range(torch.cuda.device_count() if _uses_cuda() else 0)]
         return cls(
             torch.Generator().manual_seed(seed).get_state(),
@@ -75,7 +75,7 @@ class GlobalRandom:
 
     @classmethod
     def from_state_dict(cls, state: StateDict) -> GlobalRandom:
-        """Inverse of `state_dict`."""
+        """Return the states that `state_dict` returned."""
         python = state["python"]
         words = tuple(int(word) for word in python["words"])
         cuda = tuple(torch.as_tensor(state["cuda"][str(i)]) for i in range(len(state["cuda"])))
@@ -84,14 +84,14 @@ class GlobalRandom:
 
 
 class PrivateRandom(Stateful):
-    """Process-wide generators of one model, in place only while it acts or learns."""
+    """Random states of one model, which replace the global ones only while the model acts or learns."""
 
     def __init__(self, seed: int) -> None:
         self._state = GlobalRandom.seeded(seed)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let SB3 draw from these generators; those of the process are put back afterwards."""
+        """Replace the global random states by these inside the block; the old ones are restored afterwards."""
         others = GlobalRandom.current()
         self._state.restore()
         try:
@@ -154,7 +154,7 @@ def load_model_state(model: BaseAlgorithm, state: StateDict) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Copies tensors and turns the integer keys of an optimiser into strings, which is all that JSON has."""
+    """Return a copy with tensors on the CPU and all keys as strings, because JSON has no integer keys."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own loop as a `Training` with an observer."""
+"""Stable-Baselines3's own training loop as a `Training` of the workbench, which reports to an observer."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from robo_rl.training.episode_reports import Progress
 from robo_rl.types import StateDict
 
 OBSERVED = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/success_rate"}
-"""Tags of SB3 for means over the first episodes that end in any environment, which are the short ones."""
+"""Tags of SB3 that the workbench replaces: SB3's means favour short episodes, which end first."""
 
 
 class SB3Training(Progress):
-    """An SB3 model, its environments and how far it got.
+    """Training of an SB3 model in its environments.
 
     Resuming is warm: networks, optimisers, replay, normalisation, counters and random generators are restored, but
     every environment starts a new episode, and an on-policy learner a new rollout. Transitions of `step` are stored and their
@@ -35,7 +35,7 @@ class SB3Training(Progress):
     def __init__(self, model: BaseAlgorithm, policy: SB3Policy, *, steps: int, rewards: DelayedRewards | None = None) -> None:
         super().__init__(steps=steps)
         self.rewards = rewards
-        """Rewards of a model, if it does not learn from the environment's; steps that wait for theirs are lost in a resume."""
+        """Rewards of a model, or None for the environment's. Steps that wait for their rewards are lost in a resume."""
         self._model = model
         self._policy = policy
         # SB3 draws from the process-wide generators; kept here, so that nothing drawn between building and running counts.
@@ -54,7 +54,7 @@ class SB3Training(Progress):
 
     @property
     def model(self) -> BaseAlgorithm:
-        """The SB3 model, for everything that SB3 can do and the workbench does not name."""
+        """The SB3 model itself, for functions of SB3 that the workbench does not offer."""
         return self._model
 
     def run(self, observer: TrainingObserver) -> None:
@@ -80,7 +80,7 @@ class SB3Training(Progress):
             self._random = GlobalRandom.current()
 
     def state_dict(self) -> StateDict:
-        """Return the state without SB3's zip file, whose half is pickled Python."""
+        """Return the whole state as tensors, arrays and JSON values, without pickles."""
         current = GlobalRandom.current() if self._is_running else self._random
         training = self.counters() | {"random": current.state_dict()}
         state = {"model": model_state(self._model), "training": training}
@@ -102,7 +102,7 @@ class SB3Training(Progress):
 
 
 def rollout_size(model: BaseAlgorithm) -> int:
-    """Return the steps of all environments between two updates; 1 if they come after whole episodes."""
+    """Return the number of steps, over all environments, between two updates; 1 if updates come after whole episodes."""
     if isinstance(model, OnPolicyAlgorithm):
         return model.n_steps * model.n_envs
     frequency = getattr(model, "train_freq", None)  # SB3 reads the setting when the model is made
@@ -112,7 +112,7 @@ def rollout_size(model: BaseAlgorithm) -> int:
 
 
 def updates_after_episodes(model: BaseAlgorithm) -> bool:
-    """Return True if a model learns after whole episodes, whose length is unknown."""
+    """Return True if a model learns after whole episodes (`train_freq` in episodes)."""
     frequency = getattr(model, "train_freq", None)
     return isinstance(frequency, TrainFreq) and frequency.unit is TrainFrequencyUnit.EPISODE
 
@@ -130,18 +130,18 @@ def require_rollout(model: BaseAlgorithm, steps: int) -> None:
 
 
 class _MetricsWriter(KVWriter):
-    """Hands the values of SB3's logger to the observer, tags unchanged; means of episodes are the observer's own."""
+    """Passes the values of SB3's logger to the observer, with SB3's tags, except the means over episodes."""
 
     def __init__(self, observer: TrainingObserver) -> None:
         self._observer = observer
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        """Take one dump of the logger."""
+        """Pass the numbers of one dump of the logger to the observer."""
         numbers = {key: float(value) for key, value in key_values.items() if isinstance(value, Real) and key not in OBSERVED}
         self._observer.on_metrics(step, numbers)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class _Reporter(BaseCallback):
@@ -152,7 +152,7 @@ class _Reporter(BaseCallback):
     """
 
     def __init__(self, observer: TrainingObserver, training: SB3Training, cut_at: int | None) -> None:
-        """cut_at: step after which no other is taken, even in the middle of an episode."""
+        """Make the callback; `cut_at` is the last step that is taken, even within an episode, None for no such limit."""
         super().__init__()
         self._observer = observer
         self._training = training

@@ -13,7 +13,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.system.plain_files import parse_yaml
 
 DEFAULT = "default"
-"""Section for environments without their own."""
+"""Section of the file for environments without a section of their own."""
 IGNORED = (
     "env_wrapper",
     "vec_env_wrapper",
@@ -29,7 +29,7 @@ IGNORED = (
     "optimize_memory_usage",
     "stats_window_size",
 )
-"""Keys of the zoo that mean nothing here; they are returned, so that a person sees them."""
+"""Keys of the zoo without a meaning here; they are reported to the user."""
 CHOSEN_BY_OBSERVATION = ("MlpPolicy", "MultiInputPolicy")
 _VERSION = re.compile(r"-v(\d+)$")
 NORMALIZATION = {"norm_obs": "observations", "norm_reward": "rewards"}
@@ -39,7 +39,7 @@ NOISE = {"noise_type": "type", "noise_std": "std"}
 
 @dataclass(frozen=True)
 class ZooSettings:
-    """One section of a zoo file in our terms."""
+    """One section of a zoo file, translated to settings of a learner."""
 
     learner: dict[str, Any]
     """Fields of the learner's config."""
@@ -79,7 +79,7 @@ def read_zoo(text: str, algorithm: str, environment: str) -> ZooSettings:
 
 
 def _with(settings: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with others, those of a group side by side."""
+    """Return `settings` updated with `more`; groups of settings are merged."""
     groups = {key: {**settings[key], **value} for key, value in more.items() if isinstance(settings.get(key), dict)}
     return {**settings, **more, **groups}
 

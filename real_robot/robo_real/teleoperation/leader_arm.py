@@ -18,8 +18,9 @@ import numpy as np
 from typing_extensions import override
 
 from robo_real.arm import Array
-from robo_real.lerobot.arm_mapping import ArmFile, ArmMapping
-from robo_real.lerobot.device_process import Reading as DeviceReading
+from robo_real.bridged.arm_mapping import ArmMapping
+from robo_real.bridged.device_process import Reading as DeviceReading
+from robo_real.bridged.lerobot_process import LeRobotFile, lerobot_process
 from robo_real.rotations import Quaternion, between
 from robo_real.teleoperation.teleoperator import POLL, MotionSettings, Press, Reading, Teleoperator
 from robo_rl.errors import InvalidSetting, RoboRLError, RobotUnavailable, TeleoperatorUnavailable, require_allowed
@@ -65,8 +66,8 @@ class LeaderArmOptions(MotionSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaderConfig(ArmFile):
-    """Content of the YAML file of `LeaderArmOptions.config`."""
+class LeaderConfig(LeRobotFile):
+    """Content of the YAML file."""
 
     teleoperator: Mapping[str, Any]
     """LeRobot's config of the teleoperator, with its `type`"""
@@ -86,7 +87,7 @@ class LeaderArm(Teleoperator):
             path = self.settings.config
             config: LeaderConfig = settings_as(LeaderConfig, read_yaml(path), source=str(path))
             self._mapping = ArmMapping(config, path)
-            self._process = self._mapping.process(self.settings.python, "teleoperator", config.teleoperator)
+            self._process = lerobot_process(self.settings.python, "teleoperator", config.teleoperator, config, path.parent)
             self._name = f"leader arm {config.teleoperator.get('type')}"
         self._poses: deque[tuple[float, Array, Quaternion]] = deque()
         self._is_open: bool | None = None  # None before the first reading

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.audit.evidence import LOITERING, WRONG_TEXT, ClipScores, Evidence, held_from
-from robo_rl.rewards.audit.figures import (
+from robo_rl.evaluation.figures import (
     Figure,
     by_episode,
     close_pair_accuracy,
@@ -21,6 +20,7 @@ from robo_rl.rewards.audit.figures import (
     step_correlation,
     unknown,
 )
+from robo_rl.rewards.audit.evidence import LOITERING, WRONG_TEXT, ClipScores, Evidence, held_from
 from robo_rl.rewards.score_statistics import area_under_curve, value_order_correlation
 from robo_rl.types import Array
 

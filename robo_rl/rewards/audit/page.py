@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from robo_rl.evaluation.figures import Figure
 from robo_rl.report import template
 from robo_rl.report.charts import COLORS, Across, Series, bar_chart, line_chart
-from robo_rl.rewards.audit.figures import Figure
 from robo_rl.rewards.audit.result import POINTS, Audit, Curve
 from robo_rl.rewards.audit.verdict import USELESS
 from robo_rl.runs.run import write_text

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.evaluation.figures import Figure, resampled
+from robo_rl.evaluation.verdicts import Verdict
 from robo_rl.rewards.audit.evidence import HIDDEN_REWARDS, ClipScores, Evidence
-from robo_rl.rewards.audit.figures import Figure, resampled
 from robo_rl.rewards.audit.measures import (
     ControlFigures,
     agreement,
@@ -20,7 +21,7 @@ from robo_rl.rewards.audit.measures import (
     last,
     scale,
 )
-from robo_rl.rewards.audit.verdict import Verdict, verdict
+from robo_rl.rewards.audit.verdict import verdict
 from robo_rl.rewards.score_statistics import Bin, by_rank, expected_calibration_error, reliability, roc_curve
 
 SCHEMA = "robo_rl.audit/1"

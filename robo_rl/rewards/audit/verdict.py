@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from robo_rl.evaluation.figures import Figure
+from robo_rl.evaluation.verdicts import Finding, Grade, Verdict, graded
 from robo_rl.rewards.audit.evidence import BLANK_PICTURES, HIDDEN_REWARDS, REVERSED, SHUFFLED_TIME, Evidence, agreeing
-from robo_rl.rewards.audit.figures import Figure
 from robo_rl.rewards.audit.measures import ControlFigures, originals
 
-Grade = Literal["good", "middling", "bad", "not known", "note"]
 ENOUGH = 10
 """Episodes below which there is no verdict."""
 AGREES, USELESS, COINS = 0.9, 0.55, 0.5
@@ -29,35 +27,6 @@ FEW_GAPS, MANY_GAPS = 0.05, 0.5
 """Shares of missing labels."""
 UNSTEADY = 0.1
 """Deviation between two labels of the same clip, in deviations of all labels, above which labels are unsteady."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Finding of one rule."""
-
-    rule: str
-    """the rule, with its thresholds"""
-    outcome: Grade
-    text: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Verdict on a reward: train on it or not."""
-
-    color: Literal["good", "middling", "bad", ""]
-    headline: str
-    findings: Sequence[Finding]
-
-    @property
-    def reasons(self) -> list[str]:
-        """Reasons against it, the worst first, or for it if there are none; then remarks."""
-        texts = {
-            outcome: [each.text for each in self.findings if each.outcome == outcome]
-            for outcome in ("bad", "not known", "middling", "note")
-        }
-        against = texts["bad"] or texts["middling"] + texts["not known"]
-        return (against or [each.text for each in self.findings if each.outcome == "good"]) + texts["note"]
 
 
 def verdict(
@@ -121,19 +90,6 @@ def _varies(deviation: Figure) -> Finding | None:
     if deviation.interval.estimate <= 1e-9:
         return Finding(rule, "bad", "It says the same of everything.")
     return Finding(rule, "good", f"The labels have a standard deviation of {deviation.interval.estimate:.3g}.")
-
-
-def graded(figure: Figure, good: float, useless: float) -> Grade:
-    """Return the grade of a figure between a useless and a good value, its interval considered.
-
-    "good" at or above `good` and above `useless`; "bad" if it may be useless and is clearly below `good`; "not known"
-    if it may be either; "middling" in between.
-    """
-    if not figure.is_measured or (figure.low <= useless and figure.high >= good):
-        return "not known"
-    if figure.low <= useless:
-        return "bad"
-    return "good" if figure.interval.estimate >= good else "middling"
 
 
 def _best(figures: Sequence[Figure]) -> Figure:

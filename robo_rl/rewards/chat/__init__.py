@@ -1,1 +1,1 @@
-"""Talk to a language model: conversations, samples, a log of every call, replay, budget, and packs of replies made by hand."""
+"""Chat models: conversations, samples, a log of every call, replay, a budget, and packs of replies made by hand."""

@@ -1,4 +1,4 @@
-"""A judge that guesses: it tries out a pipeline or an audit before a real model costs money."""
+"""A judge that answers at random, to test a pipeline or an audit before a real model is paid for."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from robo_rl.rewards.identity import hash_of
 
 @dataclass(frozen=True)
 class Chance:
-    """A judge that answers at random, in the form that the question asks for.
+    """Judge that answers at random, in the form that the question requires.
 
     The same question and seed always get the same answer.
     """
 
     missing: float = 0.0
-    """Share of the questions that it refuses."""
+    """Share of the questions that the judge refuses, 0 to 1."""
     seed: int = 0
-    """Seed of the guesses."""
+    """Seed of the answers."""
     terms: Terms = field(default_factory=Terms)
     """Budget and cache; one character of an answer counts as one token."""
 
@@ -38,7 +38,7 @@ class Chance:
         return "chance", hash_of(f"{self.missing} {self.seed}".encode())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield (number of the question, guess), in the order of the questions."""
+        """Yield (number of the question, random answer), in the order of the questions."""
         for number, question in enumerate(questions):
             chance = np.random.default_rng([self.seed, int(question.hash, 16)])
             if chance.random() < self.missing:
@@ -50,7 +50,7 @@ class Chance:
 
 
 def _guess(schema: Mapping[str, Any], whole: Mapping[str, Any], chance: np.random.Generator) -> Any:
-    """Return a random value that a JSON schema allows; whole: the outermost schema, with the definitions in "$defs"."""
+    """Return a random value that a JSON schema allows; whole: outermost schema, with the definitions in "$defs"."""
     if "$ref" in schema:
         return _guess(whole["$defs"][schema["$ref"].rsplit("/", 1)[-1]], whole, chance)
     choices = [True, False] if schema.get("type") == "boolean" else schema.get("enum", [])

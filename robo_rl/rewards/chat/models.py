@@ -1,6 +1,6 @@
-"""Chat models, which answer questions about words and pictures: entry points `robo_rl.judges`; and the terms of asking them.
+"""Protocols of chat models, which answer questions in words and pictures (entry points `robo_rl.judges`), and their terms.
 
-A model only carries questions and replies: `robo_rl.rewards.chat.client` keeps answers, reads them strictly, logs them and
+A model only transports questions and replies: `robo_rl.rewards.chat.client` stores answers, reads them strictly, logs them and
 counts their cost.
 """
 
@@ -20,24 +20,26 @@ from robo_rl.settings import settings_as
 
 @dataclass(frozen=True)
 class Terms:
-    """Budget and cache of answers, the same for every judge."""
+    """Budget, prices and store of answers, with the same settings for every judge."""
 
     cache: str = ""
-    """Folder of the answers; empty for $ROBO_RL_CACHE/answers, or ~/.cache/robo_rl/answers if that is not set."""
+    """Folder of the stored answers; empty for $ROBO_RL_CACHE/answers, or ~/.cache/robo_rl/answers if that variable is not
+    set."""
     prompt_price: float = 0.0
-    """Price of a million tokens of questions, in any currency; see the price list of the model."""
+    """Price of a million tokens of questions, in any currency."""
     completion_price: float = 0.0
-    """Price of a million tokens of answers."""
+    """Price of a million tokens of answers, in the same currency."""
     most_tokens: int = 0
     """Total number of tokens after which no question is sent; 0 for no limit."""
     most_cost: float = 0.0
     """Total cost after which no question is sent; 0 for no limit."""
     unanswered: int = 5
-    """Questions in a row without any answer after which labelling stops; the same command resumes it."""
+    """Questions in a row without an answer after which labelling stops, 1 or more; the same command continues it."""
     useless: int = 20
-    """Answers in a row of no use (cut, garbage, refused) after which no more are asked for; they are kept."""
+    """Unusable answers in a row (cut, garbage, refused) after which no further question is sent, 1 or more; the answers are
+    stored."""
     mixed_models: bool = False
-    """Go on if another model answers than before, by its own name."""
+    """True to continue if another model answers than before, by its own name."""
 
     def __post_init__(self) -> None:
         prices = {"prompt_price": self.prompt_price, "completion_price": self.completion_price}
@@ -63,43 +65,43 @@ class Terms:
         return ", ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return the cost of tokens."""
+        """Return the cost of these numbers of tokens."""
         return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
 class ChatModel(Protocol):
-    """Answers questions. Its settings are its fields; nothing is loaded or opened before the first question."""
+    """Answers questions. The fields of the class are its settings; nothing is loaded or opened before the first question."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Its name and a hash of all that its answers follow from; not of its terms."""
+        """Name, and hash of everything that the answers depend on; terms do not count."""
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield each question's number with its answer as it comes in, in any order.
+        """Yield (number of the question, answer) as the answers arrive, in any order.
 
-        Draws a question only when it sends it, so that the caller can stop. Raises JudgeError only if no later question can
-        be answered either.
+        A question is drawn from `questions` only when it is sent, so that the caller can stop. Raises JudgeError only if no
+        later question can be answered either.
         """
 
 
 @runtime_checkable
 class Paid(ChatModel, Protocol):
-    """A model whose answers are kept, and may cost something."""
+    """Chat model whose answers are stored, and may cost something."""
 
     @property
     def terms(self) -> Terms:
-        """Its budget and store."""
+        """Budget and store of answers."""
 
 
 @runtime_checkable
 class Reporting(Protocol):
-    """A model with words of its own for readers of results."""
+    """Chat model that adds a line to reports."""
 
     def report(self) -> str:
-        """Return a line on where its answers come from."""
+        """Return a line on the origin of the answers."""
 
 
 def chat_model(name: str, settings: Mapping[str, Any]) -> Paid:
-    """Return a chat model by its name; raise UnknownName, and InvalidSetting naming the setting."""
+    """Return a chat model by its name; raises UnknownName, or InvalidSetting with the wrong setting."""
     found: Paid = settings_as(load("judges", name), settings, source=f"the judge {name}")
     return found

@@ -1,6 +1,6 @@
-"""Construction of a language model: a server, a file that names one, a pack of replies, or the log of an earlier run.
+"""Construction of a language model: a server, a file that describes one, a pack of replies, or the log of an earlier run.
 
-Replies of a judge, such as the endpoint of a server, are kept in the cache of all runs, within the budget of this one.
+Replies of a judge, such as the endpoint of a server, are kept in the store of all runs, within the budget of this run.
 """
 
 from __future__ import annotations
@@ -22,18 +22,26 @@ from robo_rl.system.plain_files import read_yaml
 
 PACK = "pack:"
 ENDPOINT = {"max_tokens": 4096, "timeout_s": 300.0, "deadline_s": 900.0}
-"""Settings of an endpoint that writes programs, which are longer than verdicts; the user's settings override them."""
+"""Settings of an endpoint that writes programs, which are longer than judgements; settings of the user override them."""
 
 
 def language_model(
     llm: str, settings: Mapping[str, Any] | None = None, *, log: Path | None = None, replay: Path | None = None
 ) -> ModelClient:
-    """Return a language model; nothing is sent before the first request.
+    """Return a client of a language model; nothing is sent yet.
 
-    llm: the name of a judge such as `endpoint` with its settings, a YAML file with `judge` and `settings`, or
-    `pack:NAME_OR_FILE`; ignored if `replay` names a log that answers all requests. log: of this run, created or resumed.
-    Raises UnknownName, InvalidSetting, JudgeError for a log that cannot be used, and JudgeUnavailable for a missing key if no
-    answer is known yet.
+    Args:
+        llm: Name of a judge, such as `endpoint`, with `settings`; a YAML file with `judge` and `settings`; or
+            `pack:NAME_OR_FILE`. Ignored with `replay`.
+        settings: Settings of the judge.
+        log: Log of this run, created or resumed; None to keep it in memory.
+        replay: Log that answers all requests; None to ask the model.
+
+    Raises:
+        UnknownName: There is no such model or pack.
+        InvalidSetting: A setting is wrong.
+        JudgeError: The log cannot be used.
+        JudgeUnavailable: The key is missing, and no answer is stored yet.
     """
     if replay is not None:
         source = LoggedModel(replay)
@@ -63,13 +71,13 @@ def language_model(
 
 
 def require_task(llm: str, task: str) -> None:
-    """Raise InvalidSetting if `llm` is a pack of replies for another environment than `task`, UnknownName for no pack."""
+    """Raise InvalidSetting if `llm` is a pack for another environment than `task`, UnknownName for an unknown pack."""
     if llm.startswith(PACK):
         read_pack(llm.removeprefix(PACK)).require(task)
 
 
 def _named(llm: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Return name and settings of a judge, read from a file if one is named."""
+    """Return name and settings of a judge, read from a file if `llm` names one."""
     if not llm.endswith((".yaml", ".yml")):
         return llm, settings
     found = read_yaml(Path(llm))

@@ -1,4 +1,4 @@
-"""Packs: replies made by hand or by rule, never by a model, to try every method without a model."""
+"""Packs of replies made by hand or by rule, never by a model, to try methods without a model."""
 
 from __future__ import annotations
 
@@ -24,54 +24,54 @@ class _Strict(pydantic.BaseModel):
 
 
 class PackReply(_Strict):
-    """A reply with a status."""
+    """Reply with a status."""
 
     text: str = ""
-    """The words."""
+    """Text of the reply."""
     status: Status = "ok"
-    """Status: "cut", "refused", "unreachable", ... for faults."""
+    """Status, such as "cut", "refused" or "unreachable" to imitate a fault."""
 
 
 class Match(_Strict):
-    """Replies to prompts with certain words in the last message."""
+    """Replies to prompts whose last message contains certain words."""
 
     when: str
-    """Words of the last message; "" for every prompt that no earlier rule takes."""
+    """Words that the last message contains; "" for every prompt that no earlier rule matches."""
     samples: list[Words | PackReply]
-    """The replies, one for each sample."""
+    """Replies, one for each sample."""
 
 
 class Pack(_Strict):
-    """Replies by purpose: one list for each prompt of that purpose in their order, or rules that look at the prompt."""
+    """Replies by purpose: a list for each prompt of a purpose in order, or rules that look at the prompt."""
 
     pack: Literal[1]
-    """Version of this form."""
+    """Version of the format."""
     made: Literal["by hand", "by rule"]
     """Origin of the replies; never a model."""
     author: Words
-    """Author, and the knowledge used."""
+    """Author, and the knowledge that was used."""
     about: Words
-    """Content of the replies."""
+    """Description of the replies."""
     method: Words
-    """Method whose prompts they answer, such as text2reward."""
+    """Method whose prompts the replies answer, such as text2reward."""
     task: Words
     """Environment, such as robo/ArmPush-v0."""
     replies: dict[str, list[list[Words | PackReply]] | list[Match]]
-    """By purpose."""
+    """Purpose -> replies."""
 
 
 @dataclass(frozen=True)
 class PackModel:
-    """Answers out of a pack."""
+    """Chat model that answers from a pack."""
 
     name: str
-    """Name in the request."""
+    """Name of the pack, as requested."""
     pack: Pack
     """The replies."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Its name, which states that no model answered, and a hash of the whole pack."""
+        """Name, which says that no model answered, and a hash of the whole pack."""
         whole = json.dumps(self.pack.model_dump(), sort_keys=True).encode()
         return f"pack {self.name} (made {self.pack.made})", hash_of(whole)
 
@@ -86,7 +86,7 @@ class PackModel:
             )
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield the replies; raise OutOfReplies if a prompt has none, UnknownName for an unknown purpose."""
+        """Yield the replies; raises OutOfReplies for a prompt without replies, UnknownName for an unknown purpose."""
         for number, question in enumerate(questions):
             samples, sample = self._samples(question), question.sample or 0
             reply = samples[sample] if sample < len(samples) else None
@@ -97,7 +97,7 @@ class PackModel:
             yield number, Answer(status, {}, text, f"made {self.pack.made}", origin="pack")
 
     def report(self) -> str:
-        """Return a line on the source for readers of results."""
+        """Return a line on the origin of the replies."""
         return f"{self.identity[0]}: replies made {self.pack.made}, not by a model ({self.pack.author})"
 
     def _samples(self, question: Question) -> Sequence[str | PackReply]:
@@ -124,7 +124,7 @@ class PackModel:
 
 
 def pack_files() -> dict[str, Path]:
-    """Return name -> file of the packs of the workbench and of the papers, sorted."""
+    """Return name -> file of the packs of the workbench and of papers, sorted by name."""
     found = {path.stem: path for path in (Path(__file__).parent / "packs").glob("*.yaml")}
     for paper in papers().values():
         found = {**paper.packs, **found}
@@ -132,7 +132,7 @@ def pack_files() -> dict[str, Path]:
 
 
 def read_pack(name: str) -> PackModel:
-    """Return a pack by its name, or from a YAML or JSON file; raise UnknownName, or InvalidSetting with the problem."""
+    """Return a pack by its name, or from a YAML or JSON file; raises UnknownName, or InvalidSetting with the problem."""
     is_path = name.endswith((".yaml", ".yml", ".json"))
     if not is_path and name not in pack_files():
         raise UnknownName("pack", name, pack_files(), fix="or name a file: pack:FILE.yaml")

@@ -1,6 +1,6 @@
-"""Questions to a chat model, and its answers: words and pictures in, one JSON object or free words out.
+"""Questions to a chat model and its answers: words and pictures in, one JSON object or free words out.
 
-Numbers are never searched in prose. Any other reply than the one that was asked for counts as missing, not as zero.
+Numbers are never searched in prose. A reply without the requested form counts as missing, not as zero.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.identity import hash_of
 
 FINGERPRINT = ", system_fingerprint "
-"""Between a model's name and the fingerprint of its system, which changes with its weights or its configuration."""
+"""Separates a model's name from the fingerprint of its system, which changes with its weights or configuration."""
 Picture = npt.NDArray[np.uint8]
-"""(H, W, 3) RGB"""
+"""(H, W, 3) uint8 RGB."""
 Status = Literal["ok", "garbage", "cut", "refused", "unreachable", "too many requests", "not accepted", "out of replies"]
 Role = Literal["system", "user", "assistant"]
 Turn = tuple[Literal["user", "assistant"], str]
 """Role and text."""
 Origin = Literal["server", "cache", "log", "pack"]
-"""Origin of an answer; only those of a server are paid for."""
+"""Origin of an answer; only answers from a server are paid for."""
 
 
 class Form(pydantic.BaseModel):
-    """Form of an answer: one JSON object with all these fields and no others, numbers finite, nothing converted."""
+    """Base of forms of answers: one JSON object with exactly these fields; numbers must be finite, and nothing is converted."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation."""
+    """One message of a conversation."""
 
     role: Role
     text: str
@@ -48,24 +48,24 @@ class Message:
 
 @dataclass(frozen=True)
 class Question:
-    """A conversation that waits for the assistant, and the form of the answer."""
+    """Conversation that waits for the assistant's answer, and the form of that answer."""
 
     parts: Sequence[str | Picture]
-    """Words and pictures of the user's last turn, in the order in which they are shown."""
+    """Words and pictures of the user's last message, in the order in which they are shown."""
     form: type[Form] | None = None
-    """None for free words, which are then returned under "text"."""
+    """Form of the answer; None for free words, which are then returned as {"text": words}."""
     system: str = ""
     """System prompt."""
     turns: Sequence[Turn] = ()
-    """Earlier turns, beginning with "user" and ending with "assistant"; the parts follow them."""
+    """Earlier messages, starting with "user" and ending with "assistant"; `parts` follow them."""
     temperature: float | None = None
-    """Temperature of sampling; None for the model's own. At 0 there is only one answer, the likeliest."""
+    """Temperature of sampling, 0 to 2; None for the model's own. At 0 there is only one answer, the likeliest."""
     sample: int | None = None
-    """Number of the answer among several to the same words, from 0; None for a single one."""
+    """Number of the answer among several samples, from 0; None for a single answer."""
     purpose: str = field(default="judge", compare=False)
-    """Purpose, such as "write" or "difference": a log counts by it, and a pack answers by it."""
+    """Purpose, such as "write" or "difference", by which a log counts and a pack answers."""
     round: int = field(default=0, compare=False)
-    """Number of other questions of this purpose before this one in the run."""
+    """Number of other questions of this purpose that came before in the run."""
 
     def __post_init__(self) -> None:
         if not self.purpose or not 0 <= (self.temperature or 0) <= 2:
@@ -77,7 +77,10 @@ class Question:
 
     @classmethod
     def of(cls, messages: Iterable[Message], form: type[Form] | None = None, **facts: Any) -> Question:
-        """Return the question of messages: one system message or none, then user and assistant in turn, the user last."""
+        """Return the question in messages: an optional system message, then user and assistant in turn, the user last.
+
+        Raises InvalidSetting for another order. facts: further fields of the question.
+        """
         said = [*messages]
         spoken = said[1:] if said and said[0].role == "system" else said
         turns: Any = [(each.role, each.text) for each in spoken[:-1]]
@@ -91,23 +94,23 @@ class Question:
 
     @property
     def words(self) -> str:
-        """The words of the user's last turn."""
+        """Words of the user's last message."""
         return "\n\n".join(part for part in self.parts if isinstance(part, str))
 
     @property
     def messages(self) -> Sequence[Message]:
-        """All turns, without the pictures."""
+        """All messages, without pictures."""
         system = [Message("system", self.system)] if self.system else []
         return [*system, *(Message(role, text) for role, text in self.turns), Message("user", self.words)]
 
     def then(self, answer: str, words: str, **changes: Any) -> Question:
-        """Return the conversation that goes on with the assistant's answer and the user's next words."""
+        """Return the conversation continued with the assistant's answer and the user's next words; changes: other fields."""
         turns: Sequence[Turn] = [*self.turns, ("user", self.words), ("assistant", answer)]
         return replace(self, parts=(words,), turns=turns, **changes)
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON schema of an answer; empty for free words."""
+        """JSON schema of the answer; empty for free words."""
         return {} if self.form is None else _schema_of(self.form)
 
     @cached_property
@@ -128,49 +131,49 @@ class Question:
 
 
 def prompt(user: str, *, purpose: str, system: str = "", form: type[Form] | None = None, temperature: float = 1.0) -> Question:
-    """Return the question of one user message after an optional system message."""
+    """Return a question with one user message after an optional system message."""
     return Question((user,), form, system, temperature=temperature, purpose=purpose)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer of a model. A missing one has a status and no content; it is not zero."""
+    """Answer of a model. A missing answer has another status than "ok" and no content; it is not zero."""
 
     status: Status
-    """Anything but "ok" is a missing answer."""
+    """"ok", or the reason why the answer is missing."""
     content: Mapping[str, Any] = field(default_factory=dict)
-    """Valid by the form, for free words {"text": text}; empty unless the status is "ok". A model leaves it empty: `read`
-    fills it from the words."""
+    """Fields of the form, or {"text": text} for free words; empty unless the status is "ok". A model leaves it empty; `read`
+    fills it from `text`."""
     text: str = ""
-    """The model's own words; without an answer, the problem."""
+    """Text that the model returned; without an answer, the problem."""
     model: str = ""
-    """Name of the model that answered, as the server reports it, and after FINGERPRINT its fingerprint if it reports one."""
+    """Name of the model that answered, as the server reports it, with FINGERPRINT and its fingerprint if there is one."""
     prompt_tokens: int = 0
     """Tokens of the question, pictures included; 0 if the server does not count."""
     completion_tokens: int = 0
     """Tokens of the answer; 0 if the server does not count."""
     cost: float = field(default=0.0, compare=False)
-    """Cost of this answer when it was first given, in the currency of the prices."""
+    """Cost of the answer when it was first given, in the currency of the prices."""
     request: str = field(default="", compare=False)
-    """Hash of the question without its sample; with `sample` the key of its record in a log."""
+    """Hash of the question without its sample; together with `sample` the key of the record in a log."""
     sample: int = field(default=0, compare=False)
-    """Its number among the answers to this question."""
+    """Number of the sample."""
     attempts: int = field(default=0, compare=False)
-    """Requests that it took; 0 if nothing was sent."""
+    """Number of requests sent; 0 if nothing was sent."""
     seconds: float = field(default=0.0, compare=False)
-    """[s] until it was there, waits included."""
+    """Time until the answer arrived, waiting included [s]."""
     origin: Origin = field(default="server", compare=False)
-    """Origin in this run."""
+    """Origin of the answer in this run."""
 
 
 def form_in_words(question: Question) -> str:
-    """Return the instruction on the form of the answer; empty for free words."""
+    """Return the instruction on the form of the answer; "" for free words."""
     schema = json.dumps(question.schema, separators=(",", ":"))
     return f"Answer with one JSON object of this schema and with nothing else:\n{schema}" if question.form else ""
 
 
 def choices_of(question: Question) -> Sequence[str]:
-    """Return all possible answers if there is one field with a few values; else none."""
+    """Return all possible answers as JSON if the form has a single field with few values; else an empty list."""
     properties = question.schema.get("properties", {})
     if len(properties) != 1:
         return ()
@@ -183,7 +186,7 @@ def choices_of(question: Question) -> Sequence[str]:
 
 @cache
 def _schema_of(form: type[Form]) -> Mapping[str, Any]:
-    """Return a form's schema; cached, because it takes most of the time of a question with a kept answer."""
+    """Return the schema of a form; cached, since it takes most of the time of a question with a stored answer."""
     return form.model_json_schema()
 
 
@@ -194,26 +197,26 @@ def _pieces(part: str | Picture) -> list[bytes]:
 
 
 SHOWN = 2000
-"""Characters of a wrong answer that the model sees again beside pictures."""
+"""Largest number of characters of a wrong answer that are shown to the model again beside pictures."""
 SHOWN_IN_TURN = 8000
-"""Characters of a wrong answer that the model sees again as its own turn."""
+"""Largest number of characters of a wrong answer that are shown to the model again as its own message."""
 REPAIR = " repair"
-"""Suffix of the purpose of a repair."""
+"""Suffix of the purpose of a question that asks for a correction."""
 FENCE = "```"
-"""Around the whole answer, as many models write JSON."""
+"""Marks that many models put around JSON."""
 THOUGHT = "</think>"
-"""End of the thoughts that some models put before the answer; servers may leave out the opening tag."""
+"""End of the reasoning that some models put before the answer; servers may leave out the opening tag."""
 REFUSAL = re.compile(
     r"\s*(?:i['’]?m sorry|i am sorry|sorry,|i can(?:['’]t|not)|i(?:['’]m| am) (?:unable|not able)|as an ai\b|i won['’]t)",
     re.IGNORECASE,
 )
-"""Beginnings of answers that decline, in English."""
+"""Beginnings of answers in English that refuse."""
 
 
 def read(question: Question, answer: Answer) -> Answer:
-    """Return the answer without thoughts, and with its content, or with the status "refused" or "garbage".
+    """Return the answer without reasoning, with its content, or with the status "refused" or "garbage".
 
-    Others than "ok" keep their status. Free words that decline and show no code are a refusal.
+    A status other than "ok" is kept. Free words count as a refusal if they begin as one and contain no code.
     """
     answer = replace(answer, text=without_thoughts(answer.text))
     if answer.status != "ok":
@@ -231,13 +234,13 @@ def read(question: Question, answer: Answer) -> Answer:
 
 
 def without_thoughts(words: str) -> str:
-    """Return the words after a model's thoughts. Plain string code, as below: an answer is foreign text of any kind."""
+    """Return the words after a model's reasoning."""
     _, end, answer = words.partition(THOUGHT)
     return answer.lstrip() if end else words
 
 
 def without_fence(words: str) -> str:
-    """Return the words between the fences around all of them: ```json, ```JSON or ```, with or without line breaks."""
+    """Return the words inside the fences ```json, ```JSON or ``` that enclose the whole text; else the text unchanged."""
     inner = words.strip()
     if len(inner) < 2 * len(FENCE) or not (inner.startswith(FENCE) and inner.endswith(FENCE)):
         return words
@@ -246,7 +249,7 @@ def without_fence(words: str) -> str:
 
 
 def contents(form: type[Form], words: str) -> Mapping[str, Any]:
-    """Return the fields of an answer; raise ValueError with the problem."""
+    """Return the fields of an answer; raises ValueError with the problem if the form is not kept."""
     words = without_fence(words)
     try:
         json.loads(words, object_pairs_hook=_unique)  # pydantic would take the last of two fields of one name
@@ -259,19 +262,19 @@ def contents(form: type[Form], words: str) -> Mapping[str, Any]:
 
 
 def restated(question: Question, answer: Answer, problem: str) -> Question:
-    """Return the question, pictures included, with the model's wrong answer and the request for a valid one behind it."""
+    """Return the question, including pictures, followed by the model's wrong answer and the request for a valid one."""
     words = f"You answered before:\n{answer.text[:SHOWN]}\nThis cannot be used: {problem}."
     return replace(question, parts=[*question.parts, f"{words} Answer again, with the JSON object alone."])
 
 
 def corrected(question: Question, answer: Answer, problem: str) -> Question:
-    """Return the conversation that goes on with the wrong answer and the request for a valid one."""
+    """Return the conversation continued with the wrong answer and the request for a valid one."""
     words = f"This cannot be used: {problem}. Answer again, with the JSON object alone."
     return question.then(answer.text[:SHOWN_IN_TURN], words, purpose=question.purpose + REPAIR)
 
 
 def broken_by(form: type[Form], words: str) -> str:
-    """Return the problem of an answer; empty for a valid one."""
+    """Return the problem with an answer; "" if its form is kept."""
     try:
         contents(form, words)
     except ValueError as error:
@@ -287,7 +290,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def data_url(picture: Picture, longest_side: int = 0) -> str:
-    """Return a picture as a data URL of PNG, which loses nothing; (H, W, 3) RGB, resized only if `longest_side` is set."""
+    """Return a picture (H, W, 3) RGB as a data URL of a PNG.
+
+    longest_side: length to which the longer side is resized [pixel]; 0 for no change.
+    """
     import cv2  # late: commands that only list or explain judges stay fast
 
     height, width = picture.shape[:2]

@@ -1,4 +1,4 @@
-"""The log of a run in the place of a model: it answers all questions of the same run, and sends nothing."""
+"""Chat model that answers from the log of a run: it answers all questions of the same run, and sends nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from robo_rl.rewards.chat.question import Answer, Question
 from robo_rl.rewards.identity import hash_of
 
 SHOWN = 120
-"""Characters shown of a line that differs."""
+"""Largest number of characters of a differing line in an error."""
 
 
 class LoggedModel:
-    """Answers from a log; a request that is not in it is an error with the difference to the nearest one."""
+    """Chat model that answers from a log; for an unknown request it raises an error with the difference to the nearest one."""
 
     def __init__(self, path: Path) -> None:
-        """Read a log; raise JudgeError if it cannot be read, is empty, or has two models' replies to one request."""
+        """Read a log; raises JudgeError if it cannot be read, is empty, or has replies of two models to one request."""
         self._path = path
         self._records, self._torn = read_log(path)
         if not self._records:
@@ -31,7 +31,7 @@ class LoggedModel:
             self._take(record)
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield the logged answers; raise NotInLog, and BudgetReached if the run of the log came to its end."""
+        """Yield the logged answers; raises NotInLog, and BudgetReached where the logged run ended."""
         for number, question in enumerate(questions):
             record = self._found.get((question.request, question.sample or 0))
             if record is None:
@@ -41,12 +41,12 @@ class LoggedModel:
             yield number, replace(answer_in(record), origin="log")
 
     def report(self) -> str:
-        """Return the model of the log, its file and number of replies."""
+        """Return a line with the model of the log, its file and number of replies."""
         torn = f"; its last line was torn ({self._torn} bytes) and is left out" if self._torn else ""
         return f"{self.identity[0]}, replayed from {self._path}: {len(self._records)} replies{torn}"
 
     def _take(self, record: Record) -> None:
-        """Keep the last record of a reply; raise JudgeError if two models have given it."""
+        """Keep the last record of a reply; raises JudgeError if two models have replied to the same request."""
         key = record["request"], record["sample"]
         before = self._found.get(key, record)
         if before["settings"] != record["settings"] and before["status"] == "ok":
@@ -78,7 +78,7 @@ class LoggedModel:
 
 
 def _identity(records: Sequence[Record]) -> tuple[str, str]:
-    """Return the model of a log; all of them for a run that was resumed with other settings."""
+    """Return the identity of the model in a log; a combination of all models if the run was resumed with other settings."""
     found = sorted({(record["llm"], record["settings"]) for record in records})
     if len(found) == 1:
         return found[0]
@@ -86,14 +86,14 @@ def _identity(records: Sequence[Record]) -> tuple[str, str]:
 
 
 def _likeness(prompt: Question, record: Record) -> tuple[bool, int]:
-    """Return True for equal numbers of messages, and the number of characters before the first difference."""
+    """Return a sort key: True for equal numbers of messages, and the number of characters before the first difference."""
     said, logged = ([message.text for message in prompt.messages], [message["text"] for message in record["messages"]])
     same = takewhile(lambda pair: pair[0] == pair[1], zip("\n".join(said), "\n".join(logged), strict=False))
     return len(said) == len(logged), sum(1 for _ in same)
 
 
 def _difference(prompt: Question, record: Record) -> str:
-    """Return the first difference between a prompt and a logged one."""
+    """Return in words the first difference between a question and a logged one."""
     if prompt.temperature != record["temperature"]:
         return f"temperature {prompt.temperature}, in the log {record['temperature']}"
     if dict(prompt.schema) != record["schema"]:

@@ -1,4 +1,4 @@
-"""The budget of one run: a question is not sent if its answer could pass it."""
+"""Budget of one run: a question is sent only if its answer cannot exceed the budget."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from robo_rl.rewards.chat.models import Paid
 from robo_rl.rewards.chat.question import Answer, Question
 
 MARGIN = 1.25
-"""Safety factor on the largest number of tokens per byte so far, for the next question."""
+"""Safety factor for the next question on the largest number of tokens per byte so far."""
 FRAME = 32
-"""Tokens that a server may put around a message."""
+"""Tokens that a server may add around a message."""
 
 
 class RunBudget:
-    """Counts the cost of the calls of a run, and reserves the largest cost of the next one.
+    """Counts the cost of the calls of a run, and reserves the largest possible cost of the next one.
 
-    Until the server has counted once, a question has one token a byte: no tokenizer takes more.
+    Until the server has reported a number of tokens, a question counts as one token per byte, which no tokenizer exceeds.
     """
 
     def __init__(self, model: Paid, records: Sequence[Record]) -> None:
-        """Take the limits from the model's terms, and the cost so far from the run's log."""
+        """Read the limits from the model's terms, and the cost so far from the run's log."""
         self._model, self._terms = model, model.terms
         before = spent(records)
         self._tokens, self._cost = int(before["llm/tokens"]), before["llm/cost"]
@@ -33,7 +33,7 @@ class RunBudget:
         self._reserved: dict[str, tuple[int, int]] = {}
 
     def may_ask(self, question: Question) -> bool:
-        """Return True, and reserve the cost, if the budget has it for an answer of any length."""
+        """Return True, and reserve the cost, if the budget suffices for the longest possible answer."""
         if not self._terms.is_limited:
             return True
         most = self._longest_question(question), _longest_answer(self._model, question)
@@ -45,18 +45,18 @@ class RunBudget:
         return True
 
     def heard(self, question: Question, answer: Answer) -> None:
-        """Replace the reserved cost of an answer by its real one."""
+        """Replace the reserved cost of an answer by its actual cost."""
         self._reserved.pop(question.hash, None)
         prompts, answers = answer.prompt_tokens, answer.completion_tokens
         self._tokens, self._cost = self._tokens + prompts + answers, self._cost + self._terms.cost(prompts, answers)
         self._share = max(self._share or 0.0, prompts / _bytes(question)) if prompts else self._share
 
     def release(self) -> None:
-        """Release the reserved cost of questions that are no longer under way."""
+        """Release the reserved cost of questions that are no longer being answered."""
         self._reserved.clear()
 
     def reached(self, missing: int) -> BudgetReached:
-        """Return the error of a spent budget."""
+        """Return the error for a spent budget; missing: number of questions that are not sent."""
         return BudgetReached(
             f"The next call could pass the budget of this run; {missing} of the replies at hand are not asked for.",
             got=f"{self._tokens} tokens, cost {self._cost:.4g}",
@@ -70,7 +70,7 @@ class RunBudget:
 
 
 def _longest_answer(model: Any, question: Question) -> int:
-    """Return the largest number of tokens of an answer."""
+    """Return the largest number of tokens of an answer; raises InvalidSetting if the model has no limit."""
     limits = model.request(question) if hasattr(model, "request") else {"max_tokens": getattr(model, "max_tokens", None)}
     most = limits.get("max_completion_tokens") or limits.get("max_tokens")
     if not isinstance(most, int):

@@ -1,6 +1,6 @@
-"""Answers of judges on disk: each is durable before the next question, so that nothing is paid for twice.
+"""Store of answers on disk: each answer is durable before the next question, so that nothing is paid for twice.
 
-FOLDER/answers.sqlite, in write-ahead mode: one row for each question and judge, with the SHA-256 of its contents.
+FOLDER/answers.sqlite, in write-ahead mode, has one row for each question and judge, with the SHA-256 of its contents.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ CREATE TABLE IF NOT EXISTS spent (judge TEXT NOT NULL, model TEXT NOT NULL, prom
 
 
 class AnswerStore:
-    """Answers of judges; several processes may share one. To be used within `with cache.opened() as answers`."""
+    """Store of answers of judges, which several processes may share; used as `with store.opened() as answers`."""
 
     def __init__(self, folder: str = "") -> None:
-        """folder: empty for the default one. No file is created before `opened`."""
+        """Store the folder; "" for the default one. No file is created before `opened`."""
         self.path = (Path(folder) if folder else user_cache() / "answers") / "answers.sqlite"
         self._database = Database(self.path, REMEDY, schema=_TABLES, error=JudgeError)
 
     @contextmanager
     def opened(self) -> Iterator[Answers]:
-        """Yield the answers; every error of the file becomes a JudgeError that names it."""
+        """Yield the open store; errors of the file become JudgeErrors that name it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -46,13 +46,13 @@ class AnswerStore:
 
 
 class Answers:
-    """An open cache."""
+    """Open store of answers."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def read(self, keys: Iterable[str]) -> dict[str, Answer]:
-        """Return the stored answers by key; an answer that was changed on disk is dropped."""
+        """Return key -> stored answer; an answer that was changed on disk is deleted."""
         found = {}
         for key in keys:
             row = self._connection.execute("SELECT * FROM answers WHERE key = ?", (key,)).fetchone()
@@ -67,7 +67,7 @@ class Answers:
         return found
 
     def add(self, key: str, judge: str, answer: Answer) -> None:
-        """Store an answer durably and add up its cost."""
+        """Store an answer durably, and add its tokens to the sums."""
         raw = answer.text.encode(errors="replace").decode()  # half a surrogate cannot be stored
         tokens = answer.prompt_tokens, answer.completion_tokens
         row = key, judge, answer.status, raw, answer.model, *tokens
@@ -81,7 +81,7 @@ class Answers:
             )
 
     def spent(self, judge: str) -> Mapping[str, tuple[int, int]]:
-        """Return tokens of questions and of answers by the model that answered for this judge."""
+        """Return name of the answering model -> (tokens of questions, tokens of answers) for a judge."""
         rows = self._connection.execute("SELECT model, prompt_tokens, completion_tokens FROM spent WHERE judge = ?", (judge,))
         return {model: (prompt, completion) for model, prompt, completion in rows}
 

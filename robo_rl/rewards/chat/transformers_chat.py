@@ -1,4 +1,4 @@
-"""The judge `transformers-chat`: a vision-language model of the library transformers, run here."""
+"""The judge `transformers-chat`: a vision-language model of the library transformers in this process."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from robo_rl.rewards.images.local_models import hub_folder, identity_of, loaded,
 
 KIND = "vision-language model"
 FORMAT = 1
-"""Version of the conversation's layout, part of the identity."""
+"""Version of the conversation's layout, which is part of the identity."""
 FIX = "some processors, such as Qwen-VL's, need torchvision for the very version of torch; most do without it"
 
 
 @dataclass(frozen=True)
 class TransformersChat:
-    """A vision-language model in a folder or from huggingface.co, such as LLaVA or Qwen-VL, run here (extra `hf`).
+    """Vision-language model in a folder or from huggingface.co, such as LLaVA or Qwen-VL, in this process (extra `hf`).
 
-    A question with a few possible answers, unless it asks for samples, is answered by scoring each of them and taking the
-    likeliest one.
+    A question with few possible answers, if it is not sampled, is answered by computing the likelihood of each and taking the
+    likeliest.
     """
 
     model: str = ""
-    """A folder that `save_pretrained` wrote, or a name on huggingface.co, which is downloaded once."""
+    """Folder that `save_pretrained` wrote, or name on huggingface.co, which is downloaded once."""
     revision: str = "main"
     """Branch, tag or commit, for a name on huggingface.co."""
     device: str = "cpu"
-    """Device by torch's name: cpu, cuda, cuda:1, mps. Not part of the identity."""
+    """Device by torch's name: cpu, cuda, cuda:1, mps. It is not part of the identity."""
     dtype: str = "float32"
-    """Type of weights and numbers: float32, bfloat16, float16."""
+    """Type of the weights and activations: float32, bfloat16, float16."""
     max_tokens: int = 512
-    """Most tokens of an answer in words; a longer one is cut, and then missing."""
+    """Largest number of tokens of a free answer, 1 or more; a longer one is cut and counts as missing."""
     terms: Terms = field(default_factory=Terms)
-    """Cache, and a budget of tokens."""
+    """Store of answers, and a budget of tokens."""
 
     def __post_init__(self) -> None:
         kinds = ("float32", "bfloat16", "float16")
@@ -49,12 +49,12 @@ class TransformersChat:
 
     @cached_property
     def identity(self) -> tuple[str, str]:
-        """Kind of the model, and a hash of its files and the settings that its answers follow from."""
+        """Kind of the model, and a hash of its files and of the settings that its answers depend on."""
         kind, files = identity_of(self._folder)
         return f"transformers-chat {kind}", hash_of(f"{FORMAT} {files} {self.dtype} {self.max_tokens}".encode())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield the answers one after the other."""
+        """Yield (number of the question, answer), one after the other."""
         for number, question in enumerate(questions):
             with torch.inference_mode():
                 yield number, self._answer(question)
@@ -76,7 +76,7 @@ class TransformersChat:
         return Answer("ok" if has_ended else "cut", {}, raw, named, asked, len(tokens))
 
     def _inputs(self, question: Question) -> dict[str, torch.Tensor]:
-        """Return the model's inputs: the conversation in its own template, and the pictures."""
+        """Return the inputs of the model: the conversation in its template, and the pictures."""
         processor = self._parts[1]
         parts = [*question.parts, *filter(None, [form_in_words(question)])]
         content = [{"type": "text", "text": part} if isinstance(part, str) else {"type": "image"} for part in parts]

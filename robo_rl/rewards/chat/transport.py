@@ -1,6 +1,6 @@
-"""Requests to a chat-completions server: temporary faults are retried, others are errors.
+"""Requests to a chat-completions server: temporary faults are retried, others raise errors.
 
-The key is in one header of one request: never in a setting, an error, an answer or a file.
+The key is in one header of each request, and never in a setting, an error, an answer or a file.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from robo_rl.rewards.chat.question import Status
 from robo_rl.system.timed_http import NoResponse, ResponseTooLarge, TimedClient
 
 FIRST_WAIT = 0.5
-"""[s] before the second attempt; each later one waits twice as long."""
+"""[s] before the second attempt; the wait doubles with each further attempt."""
 LARGEST = 1 << 20
-"""Bytes of a reply; an answer has a few hundred."""
+"""Largest size of a reply in bytes; an answer has a few hundred."""
 LONGEST_MESSAGE = 300
-"""Characters shown of a server's message."""
+"""Largest number of characters of a server's message in an error."""
 HEADERS = {"accept", "authorization", "content-length", "content-type", "host"}
-"""Headers of a request that are sent; others tell of this machine, or follow from its environment variables."""
+"""Headers that are sent; others would tell about this machine, or come from its environment variables."""
 OURS = {"user-agent": "robo-rl", "accept-encoding": "identity"}
-"""Headers in place of the client's."""
+"""Headers that replace the client's own."""
 BLOCKED = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"}
-"""Error codes of servers that decline a question."""
+"""Error codes of servers that refuse a question."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Timeouts:
 
 
 class NoReply(Exception):
-    """There is no answer to this question; the next one may have one."""
+    """There is no answer to this question; the next question may have one."""
 
     def __init__(self, status: Status, problem: str) -> None:
         super().__init__(problem)
@@ -58,7 +58,7 @@ class NoReply(Exception):
 
 
 class _Passing(Exception):
-    """A temporary fault; wait: seconds until a retry if the server named them."""
+    """A temporary fault; wait: seconds until a retry, if the server named them."""
 
     def __init__(self, status: Status, problem: str, wait: float | None = None) -> None:
         super().__init__(problem)
@@ -67,13 +67,13 @@ class _Passing(Exception):
 
 
 class Pace:
-    """Parts requests by an even time, over all threads."""
+    """Spaces requests evenly in time, over all threads."""
 
     def __init__(self, per_minute: float) -> None:
         self._gap, self._next, self._lock = (60 / per_minute if per_minute else 0.0), 0.0, threading.Lock()
 
     def turn(self) -> float:
-        """Take the next turn and return the seconds until it."""
+        """Reserve the next time slot, and return the seconds until it."""
         with self._lock:
             now = time.monotonic()
             at = max(now, self._next)
@@ -85,13 +85,18 @@ class Pace:
 
 
 class BoundedTransport(httpx2.BaseTransport):
-    """Sends a request of httpx over connections with one timeout for the whole exchange.
+    """Transport of httpx with one timeout for the whole exchange.
 
-    Only the headers of HEADERS are sent, no content is decompressed, and no redirection is followed.
+    It sends only the headers in HEADERS, decompresses nothing, and follows no redirection.
     """
 
     def __init__(self, kept: int, *, through_proxy: bool) -> None:
-        """kept: idle connections. through_proxy: use the proxies of the environment variables if there are any."""
+        """Prepare the transport.
+
+        Args:
+            kept: Largest number of idle connections.
+            through_proxy: True to use the proxies that environment variables name.
+        """
         self._kept, self._through_proxy, self._clients, self._lock = (
             kept,
             through_proxy,
@@ -101,7 +106,10 @@ class BoundedTransport(httpx2.BaseTransport):
 
     @override
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the whole response; raise NoResponse, ResponseTooLarge, or ValueError for a request that cannot be sent."""
+        """Return the complete response.
+
+        Raises NoResponse, ResponseTooLarge, or ValueError for a request that cannot be sent.
+        """
         url, timeout = str(request.url), request.extensions["timeout"]["read"]
         sent = {name: value for name, value in request.headers.items() if name in HEADERS} | OURS
         client = self._client(_proxy_for(url) if self._through_proxy else "")
@@ -117,10 +125,16 @@ class BoundedTransport(httpx2.BaseTransport):
 
 
 class Connections:
-    """OpenAI's client over connections that stay open from one question to the next, for any number of threads."""
+    """OpenAI's client, with connections that stay open between questions, for any number of threads."""
 
     def __init__(self, base_url: str, kept: int, *, through_proxy: bool) -> None:
-        """kept: idle connections, as many as questions are under way at once."""
+        """Prepare the client.
+
+        Args:
+            base_url: Address of the server.
+            kept: Largest number of idle connections, as many as questions are sent at once.
+            through_proxy: True to use the proxies that environment variables name.
+        """
         transport = BoundedTransport(kept, through_proxy=through_proxy)
         client = httpx2.Client(transport=transport, follow_redirects=False, trust_env=False)
         self.client = openai.OpenAI(base_url=base_url, api_key="none", max_retries=0, http_client=client)
@@ -130,7 +144,7 @@ class Connections:
 
 
 class Transport:
-    """Posts one request to an address, with retries; `attempts` counts them."""
+    """Sends one request, with retries; `attempts` counts them."""
 
     def __init__(
         self,
@@ -144,7 +158,10 @@ class Transport:
         self._client, self.attempts = connections.client, 0
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the server's JSON object; raise NoReply, or JudgeUnavailable if no other question would fare better."""
+        """Return the JSON object of the reply.
+
+        Raises NoReply, or JudgeUnavailable if later questions would fail in the same way.
+        """
         until = time.monotonic() + self._timeouts.deadline_s
         for attempt in range(self._timeouts.retries + 1):
             self._sleep(self._pace.turn(), until)
@@ -160,13 +177,13 @@ class Transport:
         raise NoReply(status, problem)
 
     def redacted(self, words: str) -> str:
-        """Return words without the key, which a server may send back."""
+        """Return text without the key, which a server may send back."""
         return words.replace(self._key, "[key]") if self._key else words
 
     def _sleep(
         self, seconds: float, until: float, status: Status = "unreachable", problem: str = "the deadline has passed"
     ) -> None:
-        """Wait; raise NoReply at once if the deadline comes before the end."""
+        """Wait; raises NoReply at once if the deadline would pass meanwhile."""
         if time.monotonic() + seconds > until or self._stop.wait(seconds):
             raise NoReply(status, problem)
 
@@ -193,7 +210,10 @@ class Transport:
         return self._judged(response)
 
     def _judged(self, response: httpx2.Response) -> Mapping[str, Any]:
-        """Return the JSON object of a success; raise the error of another status, or of a 200 that holds one."""
+        """Return the JSON object of a successful reply.
+
+        Raise the error for another status, or for an error sent with status 200.
+        """
         found, code, said = _object(response.content), response.status_code, f"HTTP {response.status_code}"
         if code == 200:
             if found is None:
@@ -224,9 +244,9 @@ MEANINGS = {
 
 
 def retry_after(header: str | None, now: float) -> float | None:
-    """Return the seconds of a Retry-After header, given as seconds or as a date; None if it is not usable.
+    """Return the seconds in a Retry-After header, which holds seconds or a date; None if it is unusable.
 
-    now: the wall clock [s], for dates.
+    now: wall-clock time [s since 1970], for dates.
     """
     if header is None:
         return None
@@ -241,7 +261,7 @@ def retry_after(header: str | None, now: float) -> float | None:
 
 
 def _proxy_for(url: str) -> str:
-    """Return the proxy that the environment names for an address, "" for none."""
+    """Return the proxy that environment variables name for an address; "" for none."""
     address, proxies = urlsplit(url), getproxies()
     if proxy_bypass(address.hostname or ""):
         return ""
@@ -257,21 +277,21 @@ def _object(body: bytes) -> dict[str, Any] | None:
 
 
 def _failed(reply: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the part of a reply with an error, as gateways send it with HTTP 200: the whole, or its choice; else None."""
+    """Return the part of a reply that holds an error, as gateways send it with status 200; None if there is none."""
     choices = reply.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     return next((part for part in (reply, choice) if isinstance(part, dict) and part.get("error")), None)
 
 
 def _number_of(failed: Mapping[str, Any]) -> int:
-    """Return HTTP's number of an error in a 200: the one that it names, else 502, which may pass."""
+    """Return the HTTP status of an error that was sent with status 200: the one it names, else 502, a temporary fault."""
     error = failed["error"]
     number = error.get("code") if isinstance(error, dict) else None
     return number if type(number) is int and 400 <= number < 600 else 502
 
 
 def _error_of(found: Mapping[str, Any] | None, body: bytes) -> tuple[str, str]:
-    """Return message and code of an error in OpenAI's shape, or any other text of the server."""
+    """Return message and code of an error in OpenAI's format; for other replies their text."""
     error = (found or {}).get("error")
     if isinstance(error, dict):
         return str(error.get("message")), str(error.get("code") or error.get("type"))

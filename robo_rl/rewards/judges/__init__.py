@@ -1,1 +1,1 @@
-"""Judges: models that answer questions about pictures, and the rewards made of their answers."""
+"""Judges: models that answer questions about pictures, and rewards computed from their answers."""

@@ -1,4 +1,4 @@
-"""Heads of LRM: questions about one moment of an episode, and the value that each makes of its answer."""
+"""Heads of LRM: questions about one moment of an episode, and the value of each answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYSTEM = (
 
 
 def worded(words: str, instruction: str, **others: str) -> str:
-    """Return words with a task in its place, between the marks there, which it cannot end. others: further places."""
+    """Return `words` with the task, and other texts, in their places; the task cannot close the marks around it."""
     return words.format(instruction=instruction.replace("<", "&lt;"), **others)
 
 
@@ -28,36 +28,40 @@ BINS = [number / 10 for number in range(11)]
 
 
 class Moment(NamedTuple):
-    """Pictures that can be shown of a moment of an episode."""
+    """Pictures that can be shown for one moment of an episode."""
 
     first: Picture
+    """First picture of the episode."""
     before: Picture | None
-    """At the moment of the previous question; None at the first."""
+    """Picture at the moment of the previous question; None at the first question."""
     now: Picture
+    """Picture at this moment."""
 
 
 class Head(ABC):
-    """One way to ask about a moment."""
+    """One kind of question about a moment."""
 
     words: ClassVar[str]
+    """Text of the question."""
     form: ClassVar[type[Form]]
+    """Form of the answer."""
     is_for_pairs: ClassVar[bool] = False
-    """True if it compares with the moment before, so that a single picture cannot be judged."""
+    """True if the question compares with the moment before, so that a single picture cannot be judged."""
 
     @abstractmethod
     def shown(self, moment: Moment) -> Sequence[str | Picture]:
-        """Return the parts below the words; empty if no question is needed or possible."""
+        """Return the parts of the question after its text; empty if no question is needed or possible."""
 
     @abstractmethod
     def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
-        """Return the value in [0, 1] of an answer."""
+        """Return the value of an answer, in [0, 1]."""
 
     def unasked(self, moment: Moment) -> float | None:
-        """Return the value of a moment without question or answer; None for a missing one."""
+        """Return the value of a moment about which nothing is asked; None if the value is missing."""
         return None
 
     def question(self, moment: Moment, instruction: str) -> Question | None:
-        """Return the question, or None if none is needed."""
+        """Return the question about a moment, or None if none is needed."""
         shown = self.shown(moment)
         return Question((worded(self.words, instruction), *shown), self.form, SYSTEM) if shown else None
 
@@ -69,7 +73,7 @@ def _one_of_the_bins(value: float) -> float:
 
 
 class ProgressForm(Form):
-    """Answer: tenths of the task that are done."""
+    """Answer: progress of the task in tenths."""
 
     completion_progress: Annotated[
         float, pydantic.Field(json_schema_extra={"enum": BINS}), pydantic.AfterValidator(_one_of_the_bins)
@@ -77,7 +81,7 @@ class ProgressForm(Form):
 
 
 class ProgressHead(Head):
-    """Answer: progress of the task, in tenths."""
+    """Question about the progress of the task, in tenths; value 0 to 1."""
 
     words = (
         "The task of the robot: <task>{instruction}</task>\n"
@@ -96,13 +100,13 @@ class ProgressHead(Head):
 
 
 class CompletionForm(Form):
-    """Answer: task done or not."""
+    """Answer: whether the task is done."""
 
     task_completed: Literal["yes", "no"]
 
 
 class CompletionHead(Head):
-    """Answer: task done or not."""
+    """Question whether the task is done; value 0 or 1."""
 
     words = (
         "The task of the robot: <task>{instruction}</task>\n"
@@ -120,14 +124,17 @@ class CompletionHead(Head):
 
 
 class ContrastForm(Form):
-    """Answer: the one of two pictures that is closer to the goal."""
+    """Answer: which of two pictures is closer to the goal."""
 
     analysis: str
     more_complete_image: Literal["ImageA", "ImageB"]
 
 
 class ContrastHead(Head):
-    """Comparison of this moment with the one before; the pictures decide which of them is image A."""
+    """Question whether more of the task is done now than at the moment before; value 0 or 1, 0.5 for equal pictures.
+
+    A hash of the pictures decides which of them is shown as image A.
+    """
 
     words = (
         "The task of the robot: <task>{instruction}</task>\n"

@@ -22,7 +22,7 @@ from robo_rl.settings import plain
 
 
 class Choice(Form):
-    """Answer: the picture that is closer to the goal."""
+    """Answer: which picture is closer to the goal."""
 
     better: Literal["image 1", "image 2", "neither"]
 
@@ -43,9 +43,9 @@ class ShownPair(NamedTuple):
     """Two pictures in the order in which they are shown."""
 
     pair: int
-    """Number of the pair in the call of `compare_all`."""
+    """Number of the pair in the arguments of `compare_all`."""
     is_swapped: bool
-    """True if the second segment's picture is shown first."""
+    """True if the picture of the second segment is shown first."""
     one: Picture
     other: Picture
     instruction: str
@@ -60,14 +60,14 @@ class JudgeRater(WithJudge):
     kind: ClassVar[Literal["model"]] = "model"
 
     camera: str = "front"
-    """Camera of the pictures: the observation camera_<name>, or an observation's full name."""
+    """Camera of the pictures: the observation entry camera_NAME, or the full name of an entry."""
     instruction: str = ""
-    """The task; empty for the instruction of the episodes."""
+    """Task in words; empty for the instruction of the episodes."""
     both_orders: bool = True
-    """Ask with either picture first: if the two answers differ, the pair is equal. Otherwise the order follows from the
-    pictures, at half the price."""
+    """True to ask with each picture first; if the answers differ, the pair is equal. False to ask once, in an order that
+    follows from the pictures, at half the cost."""
     together: int = 16
-    """Pairs per call of the judge."""
+    """Pairs per call of the judge, 1 or more."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"together": (self.together >= 1, "1 or more")})
@@ -75,16 +75,16 @@ class JudgeRater(WithJudge):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and a hash of judge, words and settings."""
+        """Name, and hash of judge, prompts and settings."""
         return self.identity_with({name: value for name, value in plain(self).items() if name != "together"})
 
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Return the better segment; "skip" if the judge sees no difference, or does not answer."""
+        """Return which segment is better; "skip" if the judge sees no difference or does not answer."""
         found = self.compare_all([(first, second)])[0]
         return "skip" if found is None else found
 
     def compare_all(self, pairs: Sequence[tuple[Segment, Segment]]) -> list[Preference | None]:
-        """Return the preference for each pair; None for a pair for which the judge could not be reached.
+        """Return the preference for each pair; None if the judge could not be reached for it.
 
         Raises:
             InvalidSetting: The two episodes of a pair have different instructions.
@@ -97,7 +97,7 @@ class JudgeRater(WithJudge):
         return [self._decided(found) for found in choices]
 
     def report(self) -> str:
-        """Return text about the questions asked, their cost, and the influence of the pictures' order on the answers."""
+        """Return text on the questions asked, their cost, and the influence of the pictures' order on the answers."""
         decided, twice = self._tally["first"] + self._tally["second"], self._tally["agree"] + self._tally["differ"]
         first = (
             f"image 1 was better in {self._tally['first'] / decided:.1%} of {decided} answers"
@@ -108,7 +108,7 @@ class JudgeRater(WithJudge):
         return f"{self.asking.report()}\norder of the pictures: {first} (without bias 50%){same}"
 
     def _shown(self, number: int, first: Segment, second: Segment) -> list[ShownPair]:
-        """Return a pair in each order in which it is shown; an empty list if its two pictures are the same."""
+        """Return a pair in each order in which it is shown; empty if its two pictures are equal."""
         one, other = (pictures_of(part.episode.observations, self.camera)[part.stop] for part in (first, second))
         if np.array_equal(one, other):
             return []
@@ -125,7 +125,7 @@ class JudgeRater(WithJudge):
         return [ShownPair(number, turn, *((other, one) if turn else (one, other)), instruction) for turn in orders]
 
     def _choices(self, shown: Sequence[ShownPair]) -> list[str | None]:
-        """Return the choice of each, "" for no answer, None if the judge could not be reached."""
+        """Return the choice for each shown pair, "" without an answer, None if the judge could not be reached."""
         looks = [
             Question((worded(LOOK, each.instruction), "Image 1:", each.one, "Image 2:", each.other), None, SYSTEM)
             for each in shown
@@ -141,7 +141,7 @@ class JudgeRater(WithJudge):
         return [None if reply.status in SILENT else reply.content.get("better", "") for reply in last]
 
     def _decided(self, choices: Sequence[str | None]) -> Preference | None:
-        """Return the preference that follows from the answers in one order, or both; None if one of them is missing."""
+        """Return the preference that follows from one or two answers; None if an answer is missing."""
         if None in choices:
             return None
         if not choices or "" in choices:
@@ -158,4 +158,4 @@ class JudgeRater(WithJudge):
 
 
 TURNED = {"image 1": "image 2", "image 2": "image 1"}
-"""Meaning of a choice if the pictures were swapped."""
+"""Choice if the pictures were swapped -> its meaning."""

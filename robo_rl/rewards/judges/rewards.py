@@ -1,7 +1,7 @@
-"""Rewards that a judge answers: LRM's heads every few steps, the end of a clip (RoboReward), shuffled frames (GVL).
+"""Rewards from answers of a judge: LRM's heads every few steps, the end of a clip (RoboReward), shuffled frames (GVL).
 
-A judge scores some moments of an episode, and its scores hold in between; a question without an answer is missing. A
-general model replaces LRM's fine-tuned heads; docs/rewards/judges.md lists the other differences.
+A judge scores some moments of an episode, and a score holds until the next one. A question without an answer gives a missing
+label. A general model replaces LRM's fine-tuned heads; docs/rewards/judges.md lists the other differences.
 """
 
 from __future__ import annotations
@@ -29,59 +29,62 @@ from robo_rl.rewards.judges.heads import SYSTEM, CompletionHead, ContrastHead, H
 from robo_rl.types import Episode, Labels, Metrics, RewardLabels
 
 Places = npt.NDArray[np.intp]
-"""Numbers of pictures of an episode, rising, the first one of them 0."""
+"""Numbers of pictures of an episode, in rising order, beginning with 0."""
 
 
 class Inquiry(NamedTuple):
-    """Questions about an episode, and the labels that follow from their answers. Keeps no pictures but those that are shown."""
+    """Questions about an episode, and the function that computes labels from the answers.
+
+    It holds only the pictures that are shown.
+    """
 
     questions: Sequence[Question]
     labels: Callable[[Sequence[Answer]], Labels]
-    """From the answers to the questions, in their order."""
+    """Returns the labels for the answers, which are in the order of the questions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithJudge:
-    """Settings of a component that uses a judge."""
+    """Settings of a component that asks a judge."""
 
     name: ClassVar[str]
     keeps_answers: ClassVar[bool] = True
     words: ClassVar[str]
-    """The judge's prompt; another prompt is another reward."""
+    """Prompt of the judge; another prompt makes another reward."""
 
     judge: str = "endpoint"
-    """Name of the judge: "endpoint" for any chat-completions server, "chance" for guesses; see also judge_settings."""
+    """Name of the judge: "endpoint" for any chat-completions server, "chance" for random answers; see also judge_settings."""
     judge_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the judge, such as {model: gpt-4o-2024-11-20, base_url: "https://api.openai.com/v1", key_variable: KEY}."""
+    """Settings of the judge, such as {model: gpt-4o-2024-11-20, base_url: "https://api.openai.com/v1", key_variable: KEY}."""
 
     @cached_property
     def asking(self) -> ModelClient:
-        """The client of the judge."""
+        """Client through which the judge is asked."""
         return ModelClient(chat_model(self.judge, self.judge_settings))
 
     def ask_by(self, asking: ModelClient) -> None:
-        """Use another client, such as one whose store is shared."""
+        """Use another client, such as one whose store of answers is shared."""
         vars(self)["asking"] = asking  # the property's own place
 
     def identity_with(self, settings: Mapping[str, object]) -> tuple[str, str]:
-        """Return a name that holds the judge's, and a hash of judge, words and all other settings."""
+        """Return a name that contains the judge's name, and a hash of judge, prompt and the given settings."""
         own = {name: value for name, value in settings.items() if name not in ("judge", "judge_settings")}
         judge, judge_hash = self.asking.identity
         facts = json.dumps([judge_hash, self.words, own], sort_keys=True)
         return f"{self.name} by {judge}", hash_of(facts.encode())
 
     def spent(self) -> Metrics:
-        """Return numbers of questions, and their cost."""
+        """Return the numbers of questions asked, and their cost."""
         return self.asking.spent()
 
     def report(self) -> str:
-        """Return lines with questions, cost, and missing answers by reason."""
+        """Return lines of text with the questions asked, their cost, and the missing answers by reason."""
         return self.asking.report()
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeJudge(WithJudge, PictureReward):
-    """A reward from scores of some moments of an episode."""
+    """Base of rewards from a judge's scores at some moments of an episode."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,35 +97,41 @@ class EpisodeJudge(WithJudge, PictureReward):
 
     @abstractmethod
     def places(self, count: int) -> Places:
-        """Return the pictures of an episode that are shown to the judge."""
+        """Return the numbers of the pictures that are shown to the judge, of an episode with `count` pictures."""
 
     @abstractmethod
     def inquiry(self, pictures: Pictures, places: Places, instruction: str) -> Inquiry:
-        """Return the questions for the scores at some places; pictures: all (T+1, H, W, 3) of the episode."""
+        """Return the questions for the scores at the places.
+
+        pictures: all pictures (T+1, H, W, 3) of the episode.
+        """
 
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
-        """Return one score for each place; pictures: all (T+1, H, W, 3) of the episode."""
+        """Return one score for each place.
+
+        pictures: all pictures (T+1, H, W, 3) of the episode.
+        """
         asked = self.inquiry(pictures, places, instruction)
         return asked.labels(self.asking.ask(asked.questions))
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Raise InvalidSetting, unless a subclass can judge a picture from itself and the first one."""
+        """Raise InvalidSetting. A subclass overrides this if it can judge a picture from that picture and the first one."""
         raise InvalidSetting(f"{self.name} judges whole episodes, not single pictures.", fix="robo-rl label; or judge-progress")
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return rewards; the score of a moment, also a missing one, holds until the next moment with a question."""
+        """Return the rewards of an episode; the score of a moment, also a missing one, holds until the next question."""
         return next(self.label_all([episode]))
 
     @override
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
-        """Yield rewards; the questions of several episodes are under way together if each has only few."""
+        """Yield the rewards of each episode; if episodes have few questions, those of several episodes are asked together."""
         for together in self._together(map(self._begun, episodes)):
             answers = iter(self.asking.ask([question for inquiry, _ in together for question in inquiry.questions]))
             for inquiry, prompt in together:
                 yield inquiry.labels([*islice(answers, len(inquiry.questions))]).by(self.identity, prompt)
 
     def _begun(self, episode: Episode) -> tuple[Inquiry, str]:
-        """Return the questions of an episode, from which its rewards follow, and the hash of their words."""
+        """Return the questions about an episode, and the hash of the prompt."""
         pictures = pictures_of(episode.observations, self.camera)
         instruction = required(self.instruction or episode.instruction)
         prompt = hash_of(self.words.encode(), instruction.encode())
@@ -133,7 +142,7 @@ class EpisodeJudge(WithJudge, PictureReward):
         return Inquiry(questions, lambda answers: self._paid(scores(answers), places, count, terminated=terminated)), prompt
 
     def _together(self, inquiries: Iterable[tuple[Inquiry, str]]) -> Iterator[list[tuple[Inquiry, str]]]:
-        """Yield the inquiries in groups whose questions keep all connections of the judge busy, twice over."""
+        """Yield groups of inquiries with enough questions to keep all connections of the judge busy."""
         most, group = 2 * int(getattr(self.asking.model, "concurrency", 1)), list[tuple[Inquiry, str]]()
         for each in inquiries:
             group.append(each)
@@ -144,26 +153,26 @@ class EpisodeJudge(WithJudge, PictureReward):
             yield group
 
     def _paid(self, scores: Labels, places: Places, count: int, *, terminated: bool) -> Labels:
-        """Return the rewards of an episode of `count` pictures from its scores at some places."""
+        """Return the rewards of an episode with `count` pictures from its scores at some places."""
         scores = held(scores, places, count)
         after = scores if self.mode != "level" else Labels(scores.values[1:], scores.valid[1:])
         return self.rewards(after, terminated=terminated)
 
 
 def held(scores: Labels, places: Places, count: int) -> Labels:
-    """Return a score for each of `count` pictures: that of the last place up to it, also if this one is missing."""
+    """Return a score for each of `count` pictures: that of the last place at or before it, also if it is missing."""
     last = np.searchsorted(places, np.arange(count), side="right") - 1
     return Labels(scores.values[last], scores.valid[last])
 
 
 def scores_of(values: Sequence[float | None]) -> Labels:
-    """Return scores; None is a missing one."""
+    """Return scores as labels; None is a missing score."""
     valid = np.array([value is not None for value in values], np.bool_)
     return Labels(np.array([value or 0.0 for value in values], np.float32), valid)
 
 
 def required(instruction: str | None) -> str:
-    """Return the instruction; raise InvalidSetting if there is none."""
+    """Return the instruction; raises InvalidSetting if there is none."""
     if not instruction:
         raise InvalidSetting(
             "What shall be done? The episode does not say it.", fix='--reward.settings.instruction "pick up the cube"'
@@ -173,30 +182,31 @@ def required(instruction: str | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class LargeRewardModel(EpisodeJudge):
-    """The mean of the values of its heads, every few steps."""
+    """Base of LRM's rewards: the mean of the values of several heads, every few steps."""
 
     heads: ClassVar[Sequence[Head]]
+    """Questions whose values are averaged."""
 
     every: int = 10
-    """[steps] between two questions; the last picture of an episode is always judged."""
+    """[steps] between two moments that are judged, 1 or more; the last picture of an episode is always judged."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_allowed(self, {"every": (self.every >= 1, "1 or more")})
 
     def places(self, count: int) -> Places:
-        """Return every k-th picture from the first on, and the last."""
+        """Return every `every`-th picture, from the first on, and the last."""
         return np.unique([*range(0, count, self.every), count - 1])
 
     @override
     def inquiry(self, pictures: Pictures, places: Places, instruction: str) -> Inquiry:
-        """Return the questions of all heads; the score is the mean of the heads, missing unless all of them have a value."""
+        """Return the questions of all heads; a score is the mean of their values, missing if one of them is missing."""
         shown = pictures[places]  # a copy that begins with the first picture
         moments = [Moment(shown[0], before, now) for before, now in zip([None, *shown], shown, strict=False)]
         return self._inquiry(moments, instruction)
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Return one score for each picture; raise InvalidSetting if a head compares moments."""
+        """Return one score for each picture; raises InvalidSetting if a head compares moments."""
         if any(head.is_for_pairs for head in self.heads):
             return super().score(pictures, firsts, instruction)
         moments = [Moment(first, None, now) for first, now in zip(firsts, pictures, strict=True)]
@@ -222,7 +232,7 @@ class LargeRewardModel(EpisodeJudge):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeProgress(LargeRewardModel):
-    """Progress of the task in tenths, as a judge sees it (LRM)."""
+    """Progress of the task, 0 to 1 in tenths, in the opinion of a judge (LRM)."""
 
     name: ClassVar[str] = "judge-progress"
     heads: ClassVar[Sequence[Head]] = (ProgressHead(),)
@@ -240,7 +250,7 @@ class JudgeCompletion(LargeRewardModel):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeContrast(LargeRewardModel):
-    """1 if a judge sees more of the task done than a few steps before, 0 if less (LRM, temporal contrastive)."""
+    """1 if a judge sees more of the task done than a few steps before, 0 if less, 0.5 for equal pictures (LRM)."""
 
     name: ClassVar[str] = "judge-contrast"
     heads: ClassVar[Sequence[Head]] = (ContrastHead(),)
@@ -249,7 +259,7 @@ class JudgeContrast(LargeRewardModel):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeTri(LargeRewardModel):
-    """The mean of contrast, progress and completion, each in [0, 1] (LRM)."""
+    """Mean of the judge's contrast, progress and completion, each in [0, 1] (LRM)."""
 
     name: ClassVar[str] = "judge-tri"
     heads: ClassVar[Sequence[Head]] = (ContrastHead(), ProgressHead(), CompletionHead())
@@ -263,10 +273,10 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ClipJudge(EpisodeJudge):
-    """Judges a whole clip with one question."""
+    """Base of rewards that ask one question about a whole clip."""
 
     frames: int
-    """Pictures of the clip, at even distances, the first and the last of the episode among them."""
+    """Pictures of the clip, 2 or more, evenly spaced, including the first and the last of the episode."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -275,25 +285,28 @@ class ClipJudge(EpisodeJudge):
     def _inquiry(
         self, instruction: str, shown: Sequence[str | Picture], form: type[Form], scores: Callable[[Mapping[str, Any]], Labels]
     ) -> Inquiry:
-        """Return the question of the words and the parts below them; scores: of its content, empty for a missing answer."""
+        """Return an inquiry of one question.
+
+        scores: computes the scores from the content of the answer, which is empty if the answer is missing.
+        """
         question = Question((worded(self.words, instruction), *shown), form, SYSTEM)
         return Inquiry([question], lambda answers: scores(answers[0].content))
 
 
 def clip(pictures: Pictures) -> list[str | Picture]:
-    """Return pictures with their numbers."""
+    """Return the pictures, each after a text with its number."""
     return [part for number, picture in enumerate(pictures, 1) for part in (f"Picture {number}:", picture)]
 
 
 class OrdinalForm(Form):
-    """Grade of the task's outcome."""
+    """Answer: grade of the outcome, 1 to 5."""
 
     score: Annotated[int, pydantic.Field(ge=1, le=5)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOrdinal(ClipJudge):
-    """A score from 1 to 5 for the end of the episode, as 0 to 1 at its last step and 0 before (RoboReward)."""
+    """Judge's grade for the end of the episode, scaled from 1..5 to 0..1, in its last step; 0 before (RoboReward)."""
 
     name: ClassVar[str] = "judge-ordinal"
     words: ClassVar[str] = (
@@ -309,17 +322,17 @@ class JudgeOrdinal(ClipJudge):
         require_allowed(self, {"mode": (self.mode == "level", "level: it is no curve")})
 
     def places(self, count: int) -> Places:
-        """Return even distances; two at least, although they be the same."""
+        """Return evenly spaced pictures, at least two, which may be the same."""
         return np.linspace(0, count - 1, min(self.frames, max(count, 2))).round().astype(np.intp)
 
     @override
     def inquiry(self, pictures: Pictures, places: Places, instruction: str) -> Inquiry:
-        """Return the question for one score: that of the clip."""
+        """Return one question about the whole clip."""
         return self._inquiry(instruction, clip(pictures[places]), OrdinalForm, _graded)
 
     @override
     def _paid(self, scores: Labels, places: Places, count: int, *, terminated: bool) -> Labels:
-        """Return 0 for each step but the last, whose value is missing if the answer is."""
+        """Return 0 for each step but the last, whose label is missing if the answer is missing."""
         values, valid = np.zeros(count - 1, np.float32), np.ones(count - 1, np.bool_)
         values[-1], valid[-1] = scores.values[0], scores.valid[0]
         return Labels(values, valid)
@@ -330,7 +343,7 @@ def _graded(content: Mapping[str, Any]) -> Labels:
 
 
 class Frame(Form):
-    """Contents of one picture."""
+    """Answer about one picture: description, and percent of the task that are done."""
 
     description: str
     percent: Annotated[float, pydantic.Field(ge=0, le=100)]
@@ -338,7 +351,7 @@ class Frame(Form):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOrder(ClipJudge):
-    """Progress of pictures that are shown in a wrong order, so that a judge cannot just count upwards (GVL)."""
+    """Progress in pictures that are shown in shuffled order, so that a judge cannot simply count upwards (GVL)."""
 
     name: ClassVar[str] = "judge-order"
     words: ClassVar[str] = (
@@ -350,12 +363,12 @@ class JudgeOrder(ClipJudge):
     frames: int = 15
 
     def places(self, count: int) -> Places:
-        """Return even distances, none twice."""
+        """Return evenly spaced pictures, none of them twice."""
         return np.unique(np.linspace(0, count - 1, min(self.frames, count)).round().astype(np.intp))
 
     @override
     def inquiry(self, pictures: Pictures, places: Places, instruction: str) -> Inquiry:
-        """Return the question for the progress in [0, 1] in the order of time: 0 for the first, which the prompt gives."""
+        """Return one question about the progress in all pictures; the first one has progress 0, as the prompt says."""
         first, *later = pictures[places]
         chance = np.random.default_rng(int(hash_of(pictures[places].tobytes(), instruction.encode()), 16))
         order = chance.permutation(len(later))  # order[i]: index of the later picture that is shown as number i

@@ -1,1 +1,1 @@
-"""Rewards of preferences, and the raters that compare segments."""
+"""Rewards learned from preferences, and raters that compare segments of episodes."""

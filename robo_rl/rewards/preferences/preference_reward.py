@@ -4,7 +4,7 @@ Bradley & Terry 1952; Christiano et al. 2017, arXiv:1706.03741; Wang et al. 2024
 
     P(second is better) = sigmoid( sum_t r(s_t, a_t of second) - sum_t r(s_t, a_t of first) )
 
-Shapes: K members of the ensemble, P pairs, L steps of a segment, B steps, D numbers of a step (observation and action).
+Shapes: K members of the ensemble, P pairs, L steps of a segment, B steps, D elements of a step (observation and action).
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from robo_rl import fitting
+from robo_rl.ensemble import Ensemble
 from robo_rl.errors import InvalidSetting, SpecMismatch, require_allowed
 from robo_rl.protocols.rewards import RewardModel
 from robo_rl.replay.rows import columns_of
-from robo_rl.rewards.ensemble import Ensemble
 from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 FEW = 1000
-"""Comparisons below which a learned reward is known to be poor if a fifth of them are wrong."""
+"""Number of comparisons below which a learned reward is known to be poor if a fifth of the answers are wrong."""
 
 
 @dataclass(frozen=True)
 class BradleyTerryConfig:
-    """Settings of the fit; defaults follow RL-VLM-F as far as it applies."""
+    """Settings of the fit; defaults follow RL-VLM-F as far as possible."""
 
     members: int = 3
-    """Networks with different initial weights; their mean is the reward, their spread its doubt."""
+    """Networks with different initial weights; their mean is the reward, their deviation its uncertainty."""
     hidden: tuple[int, ...] = (128, 128)
-    """Units of the hidden layers."""
+    """Units of each hidden layer."""
     lr: float = 1e-3
     """Learning rate of Adam; the paper has 3e-4 with pictures."""
     batch_size: int = 64
-    """Pairs of one step."""
+    """Pairs of one update."""
     epochs: int = 30
-    """Most passes over the pairs; the weights of the pass with the lowest loss on the held-out pairs are kept."""
+    """Largest number of passes over the pairs; the weights of the pass with the lowest loss on held-out pairs are kept."""
     held_out: float = 0.1
-    """Share of the pairs that is held out, for early stopping and for measuring."""
+    """Share of the pairs that is held out for early stopping and for the report; between 0 and 1."""
     seed: int = 0
     """Seed of the initial weights, the order of pairs, and the choice of held-out pairs."""
 
@@ -60,27 +60,27 @@ class BradleyTerryConfig:
 
 
 class Pairs(NamedTuple):
-    """Pairs of segments, and which one is better."""
+    """P pairs of segments, with labels that say which segment of a pair is better."""
 
     first: Array
-    """(P, L, D) float32"""
+    """(P, L, D) float32, first segment of each pair"""
     second: Array
-    """(P, L, D) float32"""
+    """(P, L, D) float32, second segment of each pair"""
     labels: Array
-    """(P,) float32: 0 if the first is better, 1 if the second is better, 0.5 if they are equal"""
+    """(P,) float32: 0 if the first segment is better, 1 if the second is better, 0.5 if they are equal"""
 
 
 class Fitted(NamedTuple):
-    """A fitted reward, and how well it predicts the labels."""
+    """A fitted reward, and a report of how well it predicts the labels."""
 
     reward: RewardEnsemble
     report: dict[str, float]
-    """Accuracies on decided pairs, "train" and "held_out"; their numbers, "train_decided" and "held_out_decided"; "pairs" in
-    all."""
+    """Accuracy on decided pairs: "train" and "held_out". Numbers of decided pairs: "train_decided" and "held_out_decided".
+    Number of all pairs: "pairs"."""
 
 
 class RewardEnsemble(Ensemble):
-    """Ensemble of K networks, whose rewards are shifted and scaled to mean 0 and deviation 1 over the data."""
+    """Ensemble of K networks; its rewards are scaled to mean 0 and deviation 1 over the data."""
 
     offset: Tensor
     scale: Tensor
@@ -91,31 +91,32 @@ class RewardEnsemble(Ensemble):
         self.register_buffer("scale", torch.ones(()))
 
     def forward(self, steps: Tensor) -> Tensor:
-        """Return (K, B) raw rewards of steps (B, D)."""
+        """Return raw rewards (K, B) of steps (B, D)."""
         return self.outputs(steps)[..., 0]
 
     @torch.no_grad()
     def rewards(self, steps: Array) -> tuple[Array, Array]:
-        """Return the rewards (B,) of steps (B, D), and the deviations (B,) between the members."""
+        """Return the rewards (B,) of steps (B, D), and their standard deviations (B,) over the members."""
         members = ((self(torch.from_numpy(steps)) - self.offset) / self.scale).numpy()
         return members.mean(0), members.std(0)
 
     @torch.no_grad()
     def calibrate(self, steps: Array) -> None:
-        """Set offset and scale, which comparisons leave open, so that the rewards of steps (B, D) have mean 0, deviation 1."""
+        """Set offset and scale so that the rewards of steps (B, D) have mean 0 and deviation 1.
+
+        Comparisons do not determine them.
+        """
         raw = self(torch.from_numpy(steps)).mean(0)
         self.offset.copy_(raw.mean())
         self.scale.copy_(raw.std().clamp_min(1e-6))
 
 
 def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
-    """Fit an ensemble to comparisons.
-
-    Pairs and steps with a number that is not finite are left out.
+    """Fit an ensemble to comparisons; pairs and steps with a number that is not finite are left out.
 
     Args:
         pairs: The comparisons.
-        steps: (B, D) steps of the whole dataset, which set mean and deviation of the inputs, offset and scale of the rewards.
+        steps: (B, D) steps of the whole dataset, from which the scales of inputs and rewards are computed.
         config: Settings of the fit.
 
     Raises:
@@ -174,14 +175,14 @@ def _sums(reward: RewardEnsemble, segments: Tensor) -> Tensor:
 
 @torch.no_grad()
 def accuracy(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> float:
-    """Return the share of the decided pairs (label not 0.5) that the mean of the members orders right; NaN without any."""
+    """Return the share of decided pairs (label not 0.5) that the ensemble orders as labelled; NaN without decided pairs."""
     decided = labels != 0.5
     found = logits_of(reward, first, second).mean(0) > 0
     return float((found == (labels > 0.5))[decided].float().mean())
 
 
 def require_vectors(spec: EnvironmentSpec) -> None:
-    """Raise InvalidSetting unless there are float observations and continuous actions."""
+    """Raise InvalidSetting unless the environment has float observations and continuous actions."""
     if not columns_of(spec) or spec.action.is_discrete:
         raise InvalidSetting(
             f"A reward of this kind reads vectors and continuous actions, and {spec.name} lacks one of them.",
@@ -190,7 +191,7 @@ def require_vectors(spec: EnvironmentSpec) -> None:
 
 
 def inputs_of(spec: EnvironmentSpec, episode: Episode) -> Array:
-    """Return (T, D) float32: for each step all float observations side by side, in the order of the spec, then the action."""
+    """Return (T, D) float32: for each step the float observations before it, in the order of the spec, then the action."""
     sizes = {name: columns.stop - columns.start for name, columns in columns_of(spec).items()}
     parts = [episode.observations[name][:-1].reshape(len(episode), size) for name, size in sizes.items()]
     return np.concatenate([*parts, episode.actions], axis=1, dtype=np.float32)
@@ -202,11 +203,11 @@ def save(
     """Write a fitted reward durably into a new folder.
 
     Args:
-        folder: The folder, which must not exist yet.
+        folder: The folder, which must be empty or not exist.
         reward: The fitted networks.
         config: Settings of the fit.
         spec: Spec of the environment of the training data.
-        facts: What is known of the training data, such as the identities of its episodes; plain values.
+        facts: Plain values about the training data, such as the identities of its episodes.
     """
     state = {"arrays": dict(reward.state_dict()), "config": asdict(config), "spec": spec.to_json(), "facts": dict(facts)}
     save_fitted(folder, "reward", state)
@@ -214,7 +215,7 @@ def save(
 
 @dataclass(frozen=True)
 class PreferenceReward(RewardModel):
-    """Reward of observation and action that `robo-rl reward fit preference` fitted to comparisons."""
+    """Reward of observation and action that `robo-rl reward fit preference` learned from comparisons."""
 
     folder: str = ""
     """Folder that `robo-rl reward fit` wrote."""
@@ -229,11 +230,11 @@ class PreferenceReward(RewardModel):
 
     @property
     def fitted_to(self) -> frozenset[str]:
-        """Identities of the episodes whose segments were compared; empty if they are not known."""
+        """Identities of the episodes whose segments were compared; empty if they are unknown."""
         return frozenset(self._saved["facts"].get("identities", ()))
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return rewards, of deviation 1 over the data of the fit, with the agreement of the members as confidence.
+        """Return the rewards, with deviation 1 over the data of the fit; confidence is 1 / (1 + deviation over the members).
 
         Raises SpecMismatch for an episode of another environment.
         """

@@ -1,4 +1,4 @@
-"""Raters: which of two segments is better."""
+"""Raters, which decide which of two segments of episodes is better."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from robo_rl.rewards.identity import NamedSettings
 from robo_rl.types import Episode
 
 Preference = float | Literal["skip"]
-"""0 first is better, 1 second is better, 0.5 equal, "skip" cannot tell"""
+"""0 if the first segment is better, 1 if the second is better, 0.5 if they are equal, "skip" if the rater cannot tell."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Steps `start` to `stop`, this one excluded, of an episode."""
+    """Steps of an episode, from `start` to before `stop`."""
 
     episode: Episode
     start: int
@@ -28,31 +28,31 @@ class Segment:
 
 
 class Rater(Protocol):
-    """Compares segments. Its settings are its fields."""
+    """Compares segments. The fields of the class are its settings."""
 
     @property
     def kind(self) -> Literal["human", "model", "oracle"]:
-        """Kind of the judge."""
+        """Kind of rater: a person, a model, or a rule that reads recorded values."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Its name and a hash of all that its answers follow from."""
+        """Name, and hash of everything that the answers depend on."""
 
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Return which is better."""
+        """Return which segment is better, as a Preference."""
 
 
 @dataclass(frozen=True)
 class OracleRater(NamedSettings):
-    """Prefers the segment with the larger recorded reward, with a set error rate."""
+    """Rater that prefers the segment with the larger sum of recorded rewards, with a set error rate."""
 
     name: ClassVar[str] = "oracle"
     kind: ClassVar[Literal["oracle"]] = "oracle"
 
     mistakes: float = 0.0
-    """Share of decided answers that are turned round."""
+    """Share of decided answers that are reversed, 0 to 1."""
     margin: float = 0.0
-    """Difference of the sums of rewards up to which two segments are equal."""
+    """Largest difference of the sums of rewards at which two segments count as equal; 0 or more."""
     seed: int = 0
     """Seed of the mistakes."""
 
@@ -79,11 +79,12 @@ _MEASURE = re.compile(r"(-?)(return|length|terminated|success|(mean|peak|last) (
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a segment, of which more is better, or less."""
+    """A number computed from a segment, by which segments are compared."""
 
     text: str
-    """[-]NAME[~DIFFERENCE]: return, length, terminated, success, or "mean", "peak" or "last" and an entry, such as
-    "-peak tool_force~2" or "last object_position[2]"; a smaller difference than DIFFERENCE is none. With - less is better."""
+    """[-]NAME[~DIFFERENCE]. NAME is return, length, terminated, success, or "mean", "peak" or "last" and an observation entry,
+    such as "-peak tool_force~2" or "last object_position[2]". With - less is better. A difference up to DIFFERENCE counts as
+    none."""
 
     def __post_init__(self) -> None:
         if not _MEASURE.fullmatch(self.text):
@@ -93,13 +94,13 @@ class Measure:
             raise InvalidSetting("A measure is not known.", got=self.text, allowed=allowed)
 
     def of(self, segment: Segment) -> float:
-        """Return the measure of a segment, the larger the better; raises UnknownName for an entry that it lacks."""
+        """Return the value for a segment, negated if less is better; raises UnknownName for an unknown entry."""
         sign, name, kind, entry, _, index, _, _ = self._parts
         return (-1.0 if sign else 1.0) * self._value(segment, name, kind, entry, index)
 
     @property
     def margin(self) -> float:
-        """Difference up to which two segments are equal."""
+        """Largest difference at which two segments count as equal."""
         return float(self._parts[-1] or 0.0)
 
     @cached_property
@@ -130,23 +131,25 @@ class Measure:
 
 @dataclass(frozen=True)
 class MeasuresRater(NamedSettings):
-    """Compares by an order of measures, such as success, then time, then force, or by their majority."""
+    """Rater that compares two segments by several measures, such as success, then time, then force."""
 
     name: ClassVar[str] = "measures"
     kind: ClassVar[Literal["oracle"]] = "oracle"
 
     measures: tuple[str, ...] = ("terminated", "-length")
-    """[-]NAME[~DIFFERENCE] with NAME return, length, terminated, success, or mean, peak or last and an entry, such as
-    "-peak tool_force~2" or "last object_position[2]". With - less is better; a difference up to DIFFERENCE is none."""
+    """List of [-]NAME[~DIFFERENCE]. NAME is return, length, terminated, success, or mean, peak or last and an observation
+    entry, such as "-peak tool_force~2" or "last object_position[2]". With - less is better. A difference up to DIFFERENCE
+    counts as none."""
     rule: Literal["first", "majority"] = "first"
-    """first: the first measure in which they differ decides; majority: most of the measures, which may go round in circles."""
+    """first: the first measure that differs decides; majority: the segment that is better in more measures, which may be
+    intransitive."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"measures": (bool(self.measures), "one or more")})
         _ = self._measures
 
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Return 0, 0.5 or 1; "skip" if a measure is not finite."""
+        """Return 0, 0.5 (no difference, or a tie) or 1; "skip" if a measure is not finite."""
         signs = []
         for measure in self._measures:
             difference = measure.of(second) - measure.of(first)

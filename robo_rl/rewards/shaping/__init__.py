@@ -1,1 +1,1 @@
-"""Shaping: stages after a reward, and several rewards as one."""
+"""Reward shaping: stages that transform a reward, and pipelines of several rewards."""

@@ -1,8 +1,8 @@
-"""Several rewards as one: each is shaped and weighted, their sum is shaped again, and every value on the way is logged.
+"""Several rewards as one: each is shaped and weighted, their sum is shaped again, and every intermediate value is logged.
 
     reward of a step = weight * last stage( ... first stage( sum over sources of weight * stages of the source(its reward) ) )
 
-The environment's own reward is logged as `of_environment`; it counts only if it is named as a source.
+The environment's own reward is always logged as `of_environment`; it counts only if it is named as a source.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ from robo_rl.types import Episode, Labels, Metrics
 
 Stages = tuple[tuple[str, Stage], ...]
 OWN = "environment"
-"""Name of the environment's own reward as a source."""
+"""Name of the source that is the environment's own reward."""
 
 
 @dataclass(frozen=True)
 class RewardSource:
-    """A reward of the sum."""
+    """One of the rewards that a pipeline sums up."""
 
     name: str
+    """Name in the log."""
     model: RewardModel | None
-    """None for the environment's own."""
+    """Reward model; None for the environment's own reward."""
     weight: float
+    """Factor after the stages."""
     stages: Stages
+    """Stages of this source, in order, with their names in the log."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +54,17 @@ class SourceSettings:
     """A source as a recipe writes it."""
 
     reward: str = ""
-    """A reward model (`robo-rl reward list`)."""
+    """Name of a reward model (`robo-rl reward list`)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the reward model."""
     environment: bool = False
-    """The environment's own reward instead of a model's."""
+    """True for the environment's own reward instead of a model."""
     weight: float = 1.0
-    """Factor after the stages."""
+    """Factor of the reward after the stages."""
     stages: tuple[Any, ...] = ()
-    """Stages of this source alone, in their order."""
+    """Stages of this source only, in order."""
     name: str = ""
-    """Name in the log; empty for that of the reward."""
+    """Name in the log; empty for the name of the reward."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"weight": (bool(np.isfinite(self.weight)), "a finite number")})
@@ -78,12 +81,13 @@ class StageSettings:
     """A stage as a recipe writes it."""
 
     stage: str
-    """A name of robo_rl.rewards.shaping.stages.STAGES."""
+    """Name of a stage, a key of robo_rl.rewards.shaping.stages.STAGES."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the stage."""
 
 
 def read_sources(settings: Sequence[Any]) -> tuple[RewardSource, ...]:
-    """Return the sources; raise UnknownName or InvalidSetting naming the key."""
+    """Return the sources from their settings; raises UnknownName or InvalidSetting with the key that is wrong."""
     sources: list[RewardSource] = []
     for number, each in enumerate(settings):
         key = f"sources[{number}]"
@@ -96,7 +100,10 @@ def read_sources(settings: Sequence[Any]) -> tuple[RewardSource, ...]:
 
 
 def read_stages(settings: Sequence[Any], key: str) -> Stages:
-    """Return the stages with their names; raise UnknownName or InvalidSetting naming the key."""
+    """Return the stages with their names in the log; raises UnknownName or InvalidSetting with the key that is wrong.
+
+    key: key of the list in messages.
+    """
     stages = []
     for number, each in enumerate(settings):
         source = f"{key}: stages[{number}]"
@@ -122,21 +129,22 @@ def _model(settings: SourceSettings, key: str) -> RewardModel | None:
 
 
 BESIDE = "of_environment"
-"""Term of the environment's own reward, also if it does not count."""
+"""Name in the log of the environment's own reward, also if it does not count."""
 Terms = dict[str, npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class RewardPipeline(StepReward, UsesPrograms):
-    """Several rewards, each shaped and weighted, their sum shaped again."""
+    """Sum of several rewards, each shaped and weighted; the sum is shaped again."""
 
     name: ClassVar[str] = "pipeline"
     sources: tuple[Mapping[str, Any], ...]
-    """Each {reward: NAME, settings: {...}, weight: 1, stages: [...], name: ...}, or {environment: true, ...} for its own."""
+    """List of {reward: NAME, settings: {...}, weight: 1, stages: [...], name: ...}, or {environment: true, ...} for the
+    environment's own reward."""
     stages: tuple[Mapping[str, Any], ...] = ()
-    """Stages of the sum, in their order; each {stage: NAME, settings: {...}}."""
+    """Stages of the sum, in order; a list of {stage: NAME, settings: {...}}."""
     every: int = 256
-    """Steps per call while a policy acts; without influence on the rewards."""
+    """Steps per call while a policy acts; does not influence the rewards."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"every": (self.every >= 1, "1 or more")})
@@ -146,7 +154,7 @@ class RewardPipeline(StepReward, UsesPrograms):
 
     @cached_property
     def parts(self) -> tuple[RewardSource, ...]:
-        """The sources, made from their settings; raises InvalidSetting or UnknownName naming the key."""
+        """The sources, built from their settings; raises InvalidSetting or UnknownName with the key that is wrong."""
         return read_sources(self.sources)
 
     @cached_property
@@ -162,11 +170,11 @@ class RewardPipeline(StepReward, UsesPrograms):
 
     @property
     def repeats_itself(self) -> bool:
-        """True if all sources do."""
+        """True if every source gives the same rewards for the same steps."""
         return all(model.repeats_itself for _, model in self._models())
 
     def score_episode(self, episode: Episode) -> StepScores:
-        """Return the reward of every step of a recorded episode, also of sources that label whole episodes."""
+        """Return the rewards of all steps of a recorded episode; sources may label whole episodes."""
         labels = [None if part.model is None else part.model.label(episode) for part in self.parts]
         place = Place.recorded(episode)
         for stage, at in self._stages(place):
@@ -174,7 +182,7 @@ class RewardPipeline(StepReward, UsesPrograms):
         return self._mixed(Steps.of(episode), place, [None if each is None else StepScores(each, {}) for each in labels])
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the shaped sum of the sources' rewards, with every value on the way to it."""
+        """Return the shaped sum of the rewards of all sources, with every intermediate value as a term."""
         given: dict[str, StepScores] = {}
         for name, model in self._models():
             found = model.score_steps(steps, place.within(name))
@@ -193,7 +201,10 @@ class RewardPipeline(StepReward, UsesPrograms):
         return StepScores(mixed.labels, {**returns, **terms, **mixed.terms}, ends)
 
     def _mixed(self, steps: Steps, place: Place, given: Sequence[StepScores | None]) -> StepScores:
-        """Return the shaped sum of rewards, of which None is the environment's own, with every value on the way to it."""
+        """Return the shaped sum of rewards, with every intermediate value as a term.
+
+        given: scores of each source; None for the environment's own reward.
+        """
         total, terms = Labels(np.zeros(len(steps)), np.ones(len(steps), np.bool_)), {BESIDE: steps.rewards}
         own = Labels.finite(steps.rewards, dtype=np.float64)
         for part, each in zip(self.parts, given, strict=True):
@@ -206,7 +217,7 @@ class RewardPipeline(StepReward, UsesPrograms):
     # needs of sources and stages
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting for a source that labels whole episodes, or a source or stage that cannot work there."""
+        """Raise InvalidSetting if a source or stage cannot be used in this place, or a source labels only whole episodes."""
         for stage, at in self._stages(place):
             stage.require(at)
         for name, model in self._models():
@@ -229,7 +240,7 @@ class RewardPipeline(StepReward, UsesPrograms):
         return [*dict.fromkeys((*of_models, *of_stages))]
 
     def is_due(self, waiting: StepQueue) -> bool:
-        """Return True once enough wait for one call of the pipeline, or of a source."""
+        """Return True once enough steps wait for a call of the pipeline, or for a call of one of its sources."""
         return len(waiting) >= self.every or any(model.is_due(waiting) for _, model in self._models())
 
     @override
@@ -237,11 +248,11 @@ class RewardPipeline(StepReward, UsesPrograms):
         return [entry for _, model in self._models() for entry in model.hidden()]
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return the discount."""
+        """Return the discount, if it is known."""
         return {} if place.discount is None else {"discount": place.discount}
 
     def metrics(self, place: Place) -> Metrics:
-        """Return the sources' metrics, by their names."""
+        """Return the metrics of all sources, with the names of the sources as prefix."""
         found, missing = {}, place.memory.get("missing", {})
         for name, model in self._models():
             found[f"reward/{name}/missing"] = missing.get(name, 0) / max(place.memory.get("steps", 0), 1)
@@ -259,7 +270,7 @@ class RewardPipeline(StepReward, UsesPrograms):
                 stage.runner.view(at.view, at.name)
 
     def programs(self, place: Place) -> Sequence[UsedProgram]:
-        """Return the programs of sources and potentials; none of them alone is the reward."""
+        """Return the programs of sources and potentials, marked as parts of the reward only."""
         used: list[UsedProgram] = []
         for name, model in self._models():
             if isinstance(model, UsesPrograms):
@@ -270,7 +281,10 @@ class RewardPipeline(StepReward, UsesPrograms):
         return [program._replace(is_reward=False) for program in used]
 
     def _models(self) -> Iterator[tuple[str, StepReward]]:
-        """Yield the sources that are models, by name; raises InvalidSetting for one that labels whole episodes."""
+        """Yield name and model of each source that has one.
+
+        Raises InvalidSetting for a model that labels only whole episodes.
+        """
         for part in self.parts:
             if part.model is not None and not isinstance(part.model, StepReward):
                 raise InvalidSetting(
@@ -289,7 +303,7 @@ class RewardPipeline(StepReward, UsesPrograms):
 
 
 def _through(stages: Stages, steps: Steps, labels: Labels, place: Place, prefix: str, terms: Terms) -> Labels:
-    """Return the labels after the stages, and write those after each stage into `terms`."""
+    """Return the labels after all stages, and write those after each stage into `terms`."""
     for name, stage in stages:
         found = stage.apply(steps, labels, place.within(f"{prefix}{name}"))
         labels = Labels.finite(found.values, found.valid, dtype=np.float64)

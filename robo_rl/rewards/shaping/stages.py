@@ -1,4 +1,4 @@
-"""Stages between a reward and the policy that learns from it: potentials, bounds, differences, sigmoids, scales."""
+"""Stages that transform a reward before a policy learns from it: potentials, bounds, differences, sigmoids, scales."""
 
 from __future__ import annotations
 
@@ -24,22 +24,31 @@ from robo_rl.types import Array, Labels
 
 @dataclass(frozen=True)
 class Stage(ABC):
-    """A stage between a reward and the policy: a frozen dataclass of settings. Its state is in the place's memory."""
+    """Base of stages, which transform the rewards of steps: a frozen dataclass of settings.
+
+    A stage keeps its state in the memory of the place (`Place.memory`), which is saved with the run.
+    """
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Plain values that the rewards follow from: the settings."""
+        """Plain values that the rewards depend on: the settings."""
         return asdict(self)
 
     @abstractmethod
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return the rewards of steps after this stage, float64; the value of a missing one is 0, before and after."""
+        """Return the rewards of K steps after this stage, float64; the value of a missing reward is 0 before and after it.
+
+        Args:
+            steps: The K steps.
+            labels: Their rewards before the stage.
+            place: Context of the reward, with the stage's memory of earlier steps.
+        """
 
     def require(self, place: Place) -> None:  # noqa: B027 - most stages work everywhere
-        """Raise InvalidSetting if it cannot work in that place."""
+        """Raise InvalidSetting if the stage cannot be used in this place."""
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return the entries of an observation that it reads."""
+        """Return the names of the observation entries that the stage reads."""
         return ()
 
 
@@ -47,12 +56,13 @@ class Stage(ABC):
 class Clip(Stage):
     """Pays min(r - at, 0): a good step costs nothing, and no number of good steps adds up to a profit.
 
-    The mechanism Clip of Gao et al. 2024, "On Designing Effective RL Reward at Training Time for LLM Reasoning"
-    (arXiv:2410.15115), with their eta as `at`. Rewards are never above 0: if an episode can be ended early, that may pay.
+    This is the mechanism Clip of Gao et al. 2024, "On Designing Effective RL Reward at Training Time for LLM Reasoning"
+    (arXiv:2410.15115), with their eta as `at`. Rewards are never above 0: if a policy can end an episode early, that may pay
+    for it.
     """
 
     at: float
-    """Reward of a step that is good enough."""
+    """Reward from which a step costs nothing."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"at": (bool(np.isfinite(self.at)), "a finite number")})
@@ -86,14 +96,14 @@ class Bound(Stage):
 
 @dataclass(frozen=True)
 class Delta(Stage):
-    """Pays r(t) - r(t-1), and r(0) in the first step: an episode adds up to the reward of its last step, however long it was.
+    """Pays r(t) - r(t-1), and r(0) in the first step, so that an episode of any length adds up to the reward of its last step.
 
-    After the mechanism Delta of Gao et al. 2024 (arXiv:2410.15115), which bounds the reward of repeated steps. Theirs pays
-    r(t) - r(t+1) and needs the next step; ours looks back, so that it can be paid while a policy acts.
+    After the mechanism Delta of Gao et al. 2024 (arXiv:2410.15115), which limits the reward of repeated steps. Theirs pays r(t)
+    - r(t+1) and needs the next step; this one looks back, so that it can be paid while a policy acts.
     """
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return the differences; the step after a missing one has none."""
+        """Return the differences; the step after a missing reward has none either."""
         values, valid = np.zeros(len(steps)), np.zeros(len(steps), np.bool_)
         before = place.memory.setdefault("before", {})
         for row, index in enumerate(map(str, steps.index.tolist())):
@@ -107,16 +117,18 @@ class Delta(Stage):
 class Tiers(Stage):
     """Pays for each threshold that the reward reaches for the first time in an episode.
 
-    Tiers towards the best region, as in Sweet Spot Learning: an episode that came nearer has never less, and going to and fro
-    earns nothing. With `adapts`, thresholds as tests that are passed: VeRPO, whose weights follow the difficulty.
+    With tiers towards the best region, as in Sweet Spot Learning, an episode that came nearer never gets less, and moving back
+    and forth earns nothing. With `adapts` a threshold is a test that an episode passes, and pays more the fewer episodes pass
+    it (VeRPO).
     """
 
     thresholds: tuple[float, ...] = ()
-    """Rewards from the outer tier to the best, rising; must be set."""
+    """Rewards at which the tiers begin, rising; at least one."""
     weights: tuple[float, ...] = ()
-    """Pay of each tier; 1 in all, alike, by default."""
+    """Pay for each tier, above 0; empty for equal pay that adds up to 1."""
     adapts: float = 0.0
-    """Rate of the running share p of episodes that reach a tier; its pay is then as 1 - p. 0: fixed. In trainings alone."""
+    """Rate of the running share p of episodes that reach a tier, 0 to 1; the pay of the tier is then proportional to 1 - p. 0
+    for a fixed pay. Only for trainings."""
 
     def __post_init__(self) -> None:
         count = len(self.thresholds)
@@ -127,13 +139,13 @@ class Tiers(Stage):
         require_allowed(self, allowed | {"weights": (fits, "as many numbers above 0 as thresholds, or none")})
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting for weights that would follow the order of recorded episodes."""
+        """Raise InvalidSetting if `adapts` is set for recorded episodes, whose labels must not depend on their order."""
         if self.adapts and place.is_recorded:
             fix = "leave adapts out when labelling a dataset"
             raise InvalidSetting("The weights of tiers follow a training.", got=f"adapts {self.adapts}", fix=fix)
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return the pay of new tiers; a missing reward reaches none, and has none."""
+        """Return the pay for newly reached tiers; a missing reward reaches no tier, and stays missing."""
         count = len(self.thresholds)
         first = list[float](self.weights) or [1.0 / count] * count
         values, reached, pay = np.zeros(len(steps)), *(place.memory.setdefault(name, {}) for name in ("tiers", "pay"))
@@ -151,33 +163,36 @@ class Tiers(Stage):
 
 
 def weighed(weights: Sequence[float], rates: Sequence[float]) -> list[float]:
-    """Return weights times one less the share that passed, of the same sum; as they are if nearly all pass all."""
+    """Return weights multiplied by 1 - rate and scaled to the same sum; unchanged if nearly all episodes pass all tests.
+
+    rates: share of episodes that pass each test.
+    """
     wanted = np.asarray(weights) * (1.0 - np.asarray(rates))
     return (wanted * (sum(weights) / wanted.sum())).tolist() if wanted.sum() > 1e-3 * sum(weights) else [*weights]
 
 
 @dataclass(frozen=True)
 class PreferenceAsReward(Stage):
-    """Pays nothing until the episode ends, then mean over references of sigmoid(slope * (score - reference)), less `offset`.
+    """Pays 0 until the episode ends, then the mean over references of sigmoid(slope * (score - reference)), minus `offset`.
 
-    score: the sum of the episode's rewards before this stage. After Fu et al. 2025, "Reward Shaping to Mitigate Reward Hacking
-    in RLHF" (arXiv:2502.18770). A score that runs away earns at most 1 - offset. Never paid per step: T sigmoids would be a
-    wage of about T / 2 for long episodes.
+    The score is the sum of the episode's rewards before this stage. After Fu et al. 2025, "Reward Shaping to Mitigate Reward
+    Hacking in RLHF" (arXiv:2502.18770). A score that grows without limit earns at most 1 - offset. It is not paid per step,
+    because T sigmoids would add up to about T / 2 in long episodes.
     """
 
     references: str
-    """A JSON file {"scores": [...]} of episodes of the policy before training (`robo-rl reward references`), drawn once."""
+    """JSON file {"scores": [...]} with the scores of episodes before training (`robo-rl reward references`)."""
     slope: float = 1.0
-    """k of the paper, per unit of the score."""
+    """k of the paper, per unit of the score; above 0."""
     offset: float = 0.5
-    """Subtracted from the reward; 0 as in the paper, 0.5 pays nothing for an episode as good as the references."""
+    """Value subtracted from the reward, 0 to 1; 0 as in the paper, with 0.5 an episode as good as the references gets 0."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"slope": (0 < self.slope < np.inf, "above 0"), "offset": (0 <= self.offset <= 1, "0 to 1")})
 
     @cached_property
     def scores(self) -> tuple[float, ...]:
-        """The stored scores; raises InvalidSetting for a file that holds none."""
+        """Scores in the file; raises InvalidSetting if it holds none."""
         try:
             found = json.loads(Path(self.references).read_text())["scores"]
             scores = tuple(float(score) for score in found)
@@ -198,7 +213,7 @@ class PreferenceAsReward(Stage):
         return {"scores": list(self.scores), "slope": self.slope, "offset": self.offset}
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return 0 until the episode ends; an episode with a missing reward has none then."""
+        """Return 0 until the episode ends; the last reward is missing if any reward of the episode was missing."""
         values, valid, ended = np.zeros(len(steps)), labels.valid.copy(), steps.ended
         sums = place.memory.setdefault("sums", {})
         for row, index in enumerate(map(str, steps.index.tolist())):
@@ -210,22 +225,24 @@ class PreferenceAsReward(Stage):
         return Labels(values, valid)
 
     def of(self, score: float) -> float:
-        """Return the reward of an episode of that score."""
+        """Return the reward of an episode with this score."""
         return shaped(score, self.scores, self.slope) - self.offset
 
 
 @dataclass(frozen=True)
 class Gate(Stage):
-    """Pays the environment's own reward, and the rewards before this stage only where that has come to more than `above`.
+    """Pays the environment's own reward always, and the reward before this stage only if the own rewards exceed `above`.
 
-    Gated accumulation of rewards (G-RA): terms of progress count once the outcome passes a threshold, so that they cannot be
-    collected instead of it. With `at_end` the sum of an episode is paid or kept at its last step, by its whole outcome.
+    Gated accumulation of rewards (G-RA): terms of progress count only once the outcome passes a threshold, so that a policy
+    cannot collect them instead of the outcome. The gate compares the sum of the environment's own rewards in the episode so
+    far. With `at_end` the sum of the gated rewards is paid in the last step, if the gate is open then.
     """
 
     above: float = 0.0
-    """Sum of the environment's own rewards in the episode beyond which the others count."""
+    """Sum of the environment's own rewards in an episode above which the gate is open."""
     at_end: bool = True
-    """Pay the others at the end of the episode; or else from the step on in which the gate opens."""
+    """True to pay the gated rewards in the last step of the episode; False to pay them in each step from which on the gate is
+    open."""
     outcome: float = 1.0
     """Factor of the environment's own reward."""
 
@@ -233,7 +250,11 @@ class Gate(Stage):
         require_allowed(self, {name: (bool(np.isfinite(getattr(self, name))), "finite") for name in ("above", "outcome")})
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return the gated rewards; with `at_end` an episode with a missing reward has none at its last step."""
+        """Return `outcome` times the environment's own rewards, plus the gated rewards while the gate is open.
+
+        With `at_end` the last reward of an episode is missing if the gate is open and any gated reward of the episode was
+        missing.
+        """
         values, valid, ended = self.outcome * steps.rewards, labels.valid.copy(), steps.ended
         sums = place.memory.setdefault("gate", {})
         for row, index in enumerate(map(str, steps.index.tolist())):
@@ -259,20 +280,22 @@ def shaped(score: float, references: Sequence[float], slope: float = 1.0) -> flo
 
 @dataclass(frozen=True)
 class Potential(Stage):
-    """Adds weight * (discount * phi(after) - phi(before)), phi(after) being 0 if the task ended (terminated, not truncated).
+    """Adds weight * (discount * phi(after) - phi(before)).
 
-    The discounted sum over an episode that ends is then -phi(first) for any policy; at a time limit it is
-    discount^T phi(last) - phi(first), and the learner's bootstrap cancels the first term.
+    Phi(after) is 0 if the task terminated, but not if it was truncated.
+
+    The discounted sum of the added rewards over an episode that terminates is then -phi(first) for any policy. At a time limit
+    it is discount^T phi(last) - phi(first), and the learner's bootstrap value cancels the first term.
     """
 
     program: str
-    """Path of a reward program whose total is phi. It reads the state alone: neither `action` nor a column `previous_...`."""
+    """Path of a reward program whose total is phi. It may read the state only: neither `action` nor a column `previous_...`."""
     weight: float = 1.0
     """Weight of phi."""
     discount: float | None = None
-    """The learner's; needed only for rewards of recorded episodes, before there is a learner."""
+    """Discount of the learner, above 0 to 1; needed only for rewards of recorded episodes, without a learner."""
     limits: Limits = field(default_factory=Limits)
-    """Limits of the program's process and its potentials."""
+    """Limits of the program's process and of its values."""
 
     def __post_init__(self) -> None:
         discount = 1.0 if self.discount is None else self.discount
@@ -292,11 +315,11 @@ class Potential(Stage):
 
     @cached_property
     def runner(self) -> ProgramRunner:
-        """The program and its worker."""
+        """The program with its worker process."""
         return ProgramRunner(self.program, self.limits)
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting for a program that reads more than the state, and for another discount than the learner's."""
+        """Raise InvalidSetting for a program that reads more than the state, or a discount other than the learner's."""
         place.discount_for("potential", self.discount)
         states = self._states(place)
         if beyond := [
@@ -315,7 +338,10 @@ class Potential(Stage):
         return self._view(place).entries
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return shaped rewards: each step brings the state before it, so that no reset of an environment can come between."""
+        """Return the shaped rewards.
+
+        Phi(before) comes from the same step as phi(after), so that a reset never lies between the two.
+        """
         view, count = self._view(place), len(steps)
         both: Mapping[str, Array] = {name: np.concatenate((steps.before[name], steps.after[name])) for name in view.entries}
         found = self.runner.run(view.batch_of({}, np.concatenate((steps.actions, steps.actions)), both))
@@ -333,24 +359,26 @@ class Potential(Stage):
 
 @dataclass(frozen=True)
 class Scale(Stage):
-    """Divides by the standard deviation so far of the discounted sum of rewards; takes no mean away, which would move the goal.
+    """Divides rewards by the running standard deviation of their discounted sum.
 
-    After Engstrom et al. 2020 (arXiv:2005.12729), as in Stable-Baselines3's VecNormalize. The scale changes while a policy
-    learns: a replay memory then holds rewards of several scales. For on-policy learners.
+    No mean is subtracted, as that changes the task.
+
+    After Engstrom et al. 2020 (arXiv:2005.12729), as in Stable-Baselines3's VecNormalize. The scale changes during a training,
+    so that a replay memory would hold rewards of several scales: use it with on-policy learners.
     """
 
     least: float = 1e-4
-    """Below it the standard deviation counts as this: a reward that is always the same is not blown up."""
+    """Smallest standard deviation to divide by, so that a constant reward is not magnified."""
     bound: float = 10.0
-    """Largest magnitude of a scaled reward (VecNormalize: 10)."""
+    """Largest absolute value of a scaled reward (VecNormalize: 10)."""
     discount: float | None = None
-    """The learner's; of no use without a learner."""
+    """Discount of the learner; without a learner it has no use."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"least": (self.least > 0, "above 0"), "bound": (self.bound > 0, "above 0")})
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting for recorded episodes, whose labels must not depend on an order."""
+        """Raise InvalidSetting for recorded episodes, whose labels must not depend on their order."""
         if place.is_recorded:
             raise InvalidSetting(
                 "The stage scale follows the rewards of a training, and these episodes are recorded.",
@@ -360,7 +388,7 @@ class Scale(Stage):
         place.discount_for("scale", self.discount)
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return scaled rewards, all by the deviation after the last of them."""
+        """Return the rewards divided by the deviation after the last of these steps."""
         memory, discount = place.memory, place.discount_for("scale", self.discount)
         returns = memory.setdefault("returns", {})
         count, mean, spread = memory.get("moments", (0, 0.0, 0.0))  # spread: sum of squared deviations (Welford 1962)
@@ -386,4 +414,4 @@ STAGES: dict[str, type[Stage]] = {
     "gate": Gate,
     "scale": Scale,
 }
-"""Name in a recipe -> stage."""
+"""Name of a stage in a recipe -> its class."""

@@ -1,4 +1,4 @@
-"""Rewards of single steps: data, places, scorers, and their use while a policy acts."""
+"""Rewards of single steps: their data, their context, scorers, and their use while a policy acts."""
 
 from robo_rl.rewards.step_rewards.place import Place
 from robo_rl.rewards.step_rewards.reward import StepReward

@@ -1,7 +1,7 @@
 """Columns that a reward program may read: named, typed, documented, the same for every simulator and robot.
 
 `x` is the observation entry x after the step, `previous_x` the entry before it, `action` the executed action between the two.
-Reward and success of the environment are never among them.
+Reward and success of the environment are never columns.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ START, HAND = "start", "end_effector"
 OUTCOME_WORDS = re.compile(
     r"(reward\w*|succe(ss|ed)\w*|solv(e|ed|ing)|scor(e|es|ed|ing)|returns?|outcomes?|complet(e|ed|ion)|fail(ed|ures?)?|done|bonus)$"
 )
-"""Words in names of entries that reveal what a reward program is judged by: such entries do not become columns."""
+"""Words in names of entries that reveal reward or success, by which a program is judged; such entries do not become columns."""
 
 Columns = dict[str, npt.NDArray[np.float64]]
-"""Column name -> (N, ...), a row per step."""
+"""Column name -> (N, ...), one row per step."""
 Moment = Literal["after", "before", "between"]
 
 _ROLES = {
@@ -56,44 +56,49 @@ class Column:
 
     name: str
     moment: Moment
-    """When the value holds: "before" or "after" the step; "between" for the action."""
+    """Moment of the value: "before" or "after" the step; "between" for the action."""
     entry: str
-    """The entry of the observation, or "action"."""
+    """Name of the observation entry, or "action"."""
     shape: tuple[int, ...]
     """Shape of one row."""
     unit: str
+    """SI unit, or "unknown"."""
     frame: str | None
+    """Frame of the value; None if there is none."""
     low: Limit
+    """Lowest value, in `unit`."""
     high: Limit
+    """Highest value, in `unit`."""
     role: str
     """Role of the entry, or "action"."""
     meaning: str
-    """What the column means; empty if the source does not say."""
+    """Meaning in words; empty if unknown."""
     dtype: str = "float64"
-    """Always float64, whatever the type of the entry: differences of unsigned integers would wrap round."""
+    """Always float64, since differences of unsigned integers would wrap around."""
 
 
 @dataclass(frozen=True)
 class EnvAbstraction:
-    """The columns of an environment, their description, and their extraction from episodes."""
+    """Columns of an environment, their description in words, and how they are computed from episodes."""
 
     columns: Mapping[str, Column]
-    """Name -> column: after the step, before the step, then the action."""
+    """Name -> column; first the columns after the step, then those before the step, then the action."""
     text: str
-    """The description in prompts; names neither environment nor simulator nor task."""
+    """Description of the columns for prompts; it names neither environment nor simulator nor task."""
 
     @classmethod
     def of(cls, spec: EnvironmentSpec, *, images: bool = False) -> EnvAbstraction:
         """Return the columns of an environment.
 
-        An entry `previous_x` next to an entry `x`, which some sources have, is left out: the name is reserved here.
+        Entries whose names contain words for reward or success (OUTCOME_WORDS) are left out. If the environment has both `x`
+        and `previous_x`, the entry `previous_x` is left out, too, because this name is reserved for `x` before the step.
 
         Args:
-            spec: The environment's spec.
+            spec: Spec of the environment.
             images: True to include pictures.
 
         Raises:
-            InvalidSetting: An entry is called "action".
+            InvalidSetting: An entry has the name "action".
         """
         entries = [array for array in spec.observation.arrays if _is_shown(array, spec, images)]
         if any(array.name == ACTION for array in entries):
@@ -106,20 +111,17 @@ class EnvAbstraction:
         return cls({column.name: column for column in columns}, "\n".join(_description(spec, entries)))
 
     def batch(self, episode: Episode) -> Columns:
-        """Return the columns of the T steps of an episode.
-
-        Raises InvalidObservation if the episode lacks an entry.
-        """
+        """Return the columns of the T steps of an episode; raises InvalidObservation if the episode lacks an entry."""
         before = {name: values[:-1] for name, values in episode.observations.items()}
         after = {name: values[1:] for name, values in episode.observations.items()}
         return self.batch_of(before, episode.actions, after)
 
     def batch_of(self, before: Observation, actions: Array, after: Observation) -> Columns:
-        """Return the columns of N steps, which may come in any order.
+        """Return the columns of N steps, in the given order.
 
         Args:
             before: Entry -> (N, ...) before each step.
-            actions: (N, A), or (N,) choices; clipped to the executed range, [-1, 1].
+            actions: (N, A), clipped to [-1, 1], or (N,) choices.
             after: Entry -> (N, ...) after each step.
 
         Raises:
@@ -143,12 +145,12 @@ class EnvAbstraction:
         return found
 
     def only(self, names: Collection[str]) -> EnvAbstraction:
-        """Return the same view with only the columns among `names`, so that no unused column is copied."""
+        """Return the abstraction with only the columns in `names`, so that no unused column is computed."""
         return replace(self, columns={name: column for name, column in self.columns.items() if name in names})
 
     @property
     def moved(self) -> Mapping[str, str]:
-        """Column -> frame, for columns relative to a hand (robo_rl.environments.relative_frame); empty without a hand."""
+        """Column -> frame, for columns relative to a hand (robo_rl.environments.relative_frame); empty if there are none."""
         frames = {name: column.frame for name, column in self.columns.items()}
         if START not in frames.values():
             return {}
@@ -156,15 +158,15 @@ class EnvAbstraction:
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """The entries of an observation behind the columns."""
+        """Names of the observation entries from which the columns are computed."""
         return tuple(dict.fromkeys(column.entry for column in self.columns.values() if column.moment != "between"))
 
 
 def recorded_spec(episode: Episode) -> EnvironmentSpec:
-    """Return the environment spec that can be told from a recorded episode alone.
+    """Return an environment spec derived from the arrays of a recorded episode.
 
-    It has the names, shapes and types of the arrays. Elements of the action are called action_0, action_1, ...; units, limits
-    and meanings of observations are unknown.
+    It has their names, shapes and types. Elements of the action are called action_0, action_1, ...; units, limits and meanings
+    are unknown.
     """
     arrays = tuple(ArraySpec(name, values.shape[1:], str(values.dtype)) for name, values in episode.observations.items())
     size = episode.actions.shape[-1]

@@ -1,6 +1,6 @@
-"""Captions of steps: words for what happened, and how often it happened in its episode.
+"""Captions of steps: words for what happened, and how often it has happened in the episode.
 
-A captioner knows its simulator; a reward does not, and finds the captioner by an entry point in `robo_rl.captioners`.
+A captioner knows one simulator. A reward finds it by an entry point of `robo_rl.captioners`.
 """
 
 from __future__ import annotations
@@ -20,40 +20,46 @@ LOOK = "look"
 
 
 class Captioner(Protocol):
-    """Describes steps in words; equal words mean equal events. It knows neither success nor reward."""
+    """Describes steps in words; equal captions mean equal events. It reads neither success nor reward."""
 
     def require(self, spec: EnvironmentSpec) -> None:
-        """Raise InvalidSetting for an environment that it cannot describe."""
+        """Raise InvalidSetting for an environment that the captioner cannot describe."""
 
     def look(self, observations: Mapping[str, Array]) -> Array:
         """Return looks (N, ...): the part of N observations, name -> (N, ...), that captions need, as a small new array."""
 
     def captions(self, before: Array, actions: Array, after: Array) -> Sequence[str]:
-        """Return the descriptions of K steps, from looks before and after them and the actions (K, ...)."""
+        """Return the captions of K steps.
+
+        Args:
+            before: (K, ...) looks before the steps.
+            actions: (K, ...) executed actions.
+            after: (K, ...) looks after the steps.
+        """
 
 
 class Described(NamedTuple):
-    """K steps in words, in their order."""
+    """K steps described in words."""
 
     captions: Sequence[str]
-    """(C,) the distinct ones, in the order of their last occurrences."""
+    """(C,) different captions, ordered by their last occurrence."""
     numbers: npt.NDArray[np.int64]
-    """(K,) index of each step's caption"""
+    """(K,) index of the caption of each step in `captions`"""
     occurrences: npt.NDArray[np.int64]
-    """(K,) occurrences of this caption in the episode so far, this one included: 1 for the first."""
+    """(K,) how often the caption has occurred in the episode so far, including this step: 1 for the first time"""
 
 
 def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, int]], *, says_task: bool) -> Described:
-    """Describe steps in words, and count how often each description has occurred in its episode.
+    """Describe steps in words, and count how often each caption has occurred in its episode.
 
     Args:
-        captioner: What describes the steps.
+        captioner: Captioner of the environment.
         steps: K steps of one or more environments.
         counts: Number of the environment, as text -> caption -> occurrences in its running episode; updated in place.
         says_task: True to put the instruction of the episode before each caption.
 
     Returns:
-        The captions of the K steps, and their occurrences.
+        Captions of the K steps, and their occurrences.
     """
     looks = [side[LOOK] if LOOK in side else captioner.look(side) for side in (steps.before, steps.after)]
     captions = captioner.captions(looks[0], steps.actions, looks[1])
@@ -68,7 +74,7 @@ def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, in
 
 
 def _counted(steps: Steps, captions: Sequence[str], counts: dict[str, dict[str, int]]) -> npt.NDArray[np.int64]:
-    """Return (K,): how often the caption of each step has occurred in its episode, this step included."""
+    """Return (K,) occurrences of the caption of each step in its episode so far, including this step."""
     found, running = [], [counts.get(str(index), {}) for index in range(int(steps.index.max(initial=-1)) + 1)]
     for index, caption, begins in zip(steps.index.tolist(), captions, steps.begins.tolist(), strict=True):
         if begins:

@@ -1,7 +1,7 @@
-"""Rewards of steps in a training, instead of the environment's own.
+"""Rewards of a StepScorer in a training, in place of the environment's own.
 
-`OnlineReward` is made from a reward and an environment; `OnlineScoring` batches, delays, counts missing rewards, and is saved.
-Neither reads the environment's own reward or success.
+`OnlineReward` combines a reward and an environment; `OnlineScoring` collects steps, scores them in batches, counts missing
+rewards, and is saved. Neither reads the environment's own reward or success.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECENT = 100  # episodes of each mean, as for the environment's own return (robo
 
 
 class EpisodeSums:
-    """Sums of named values over each episode, and their mean over the last episodes that ended."""
+    """Sums of named values over each episode, and their means over the newest 100 ended episodes."""
 
     def __init__(self) -> None:
         self._running: dict[int, dict[str, float]] = {}
@@ -36,11 +36,11 @@ class EpisodeSums:
 
     @property
     def means(self) -> Metrics:
-        """Name -> mean over the last 100 episodes of the sum over the episode; empty before the first has ended."""
+        """Name -> mean over the newest 100 ended episodes of the sum over an episode; empty before the first has ended."""
         return {name: float(np.mean(sums)) for name, sums in self._recent.items()}
 
     def add(self, steps: Steps, values: Mapping[str, npt.NDArray[np.float64]]) -> None:
-        """Add the values (K,) of steps, by name; NaN is missing and adds nothing."""
+        """Add values of K steps, name -> (K,); NaN means missing and adds nothing."""
         order = np.argsort(steps.index, kind="stable")
         known = {name: np.where(np.isnan(each), 0.0, each)[order] for name, each in values.items()}
         index, ended = steps.index[order], steps.ended[order]
@@ -65,14 +65,14 @@ class EpisodeSums:
             self._recent.setdefault(name, deque(maxlen=RECENT)).append(value)
 
     def state_dict(self) -> StateDict:
-        """Return the running sums and the recent ones."""
+        """Return the sums of running episodes and of the newest ended ones."""
         return {
             "running": {str(index): dict(sums) for index, sums in self._running.items()},
             "recent": {name: list(sums) for name, sums in self._recent.items()},
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the value of `state_dict`."""
         self._running = {int(index): dict(sums) for index, sums in state["running"].items()}
         self._recent = {name: deque(sums, maxlen=RECENT) for name, sums in state["recent"].items()}
 
@@ -81,14 +81,21 @@ MOST_MISSING = 1000  # steps in a row without a label; an endpoint that is down 
 
 
 class OnlineScoring(DelayedRewards):
-    """The rewards of N environments.
+    """Delayed rewards of N environments from a StepScorer.
 
-    Steps are collected until there are `every` of them, and scored in one call. All of its state is saved, so that after a
+    Steps are collected until there are enough for one call (`StepScorer.is_due`). The whole state is saved, so that after a
     resume the same steps are scored in the same calls.
     """
 
     def __init__(self, reward: StepScorer, place: Place, seen: EnvironmentSpec | None = None) -> None:
-        """seen: spec of the environment; of its histories the reward sees the newest observation."""
+        """Start without steps.
+
+        Args:
+            reward: Scorer of steps.
+            place: Context of the reward.
+            seen: Spec of the environment, for entries with a history, of which the reward gets only the newest observation;
+                None for `place.spec`.
+        """
         self._seen = (seen or place.spec).observation
         self._reward, self._place, self.repeats_itself = reward, place, reward.repeats_itself
         self._queue, self._sums = StepQueue(reward.entries(place), reward.keep), EpisodeSums()
@@ -152,7 +159,7 @@ class OnlineScoring(DelayedRewards):
         return StepRewards(labels, ends & labels.valid)
 
     def _after_an_end(self, steps: Steps, ends: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return (K,) True for steps after the task was completed: they are not learnt from."""
+        """Return (K,) True for steps after the task was completed in the reward's view; such steps get no label."""
         found = np.zeros(len(steps), np.bool_)
         if ends.any() or self._over:
             for row, index in enumerate(steps.index.tolist()):
@@ -200,15 +207,16 @@ class OnlineScoring(DelayedRewards):
 
 @dataclass(frozen=True)
 class OnlineReward:
-    """Reward that replaces that of the environment; implements `robo_rl.protocols.rewards.OnlineRewards`."""
+    """Reward that replaces the environment's own in a training; implements `robo_rl.protocols.rewards.OnlineRewards`."""
 
     model: StepScorer
+    """Scorer of steps."""
     spec: EnvironmentSpec
-    """Spec of the environment, including entries for the reward alone."""
+    """Spec of the environment, including entries that only the reward reads."""
     weight: float = 1.0
     """Factor of the rewards."""
     discount: float | None = None
-    """The learner's."""
+    """Discount of the learner; None if it has none."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"weight": (bool(np.isfinite(self.weight)), "a finite number")})
@@ -216,16 +224,16 @@ class OnlineReward:
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """Name, hash, factor, and all other facts that the rewards follow from."""
+        """Name, hash, factor, and all other values that the rewards depend on."""
         name, weights = self.model.identity
         return {"model": name, "weights": weights, "weight": self.weight, **self.model.facts(self.place)}
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Return the spec without the entries for the reward alone."""
+        """Return the spec without the entries that only the reward reads."""
         return without(spec, self.model.hidden())
 
     def running(self, environments: int) -> DelayedRewards:
-        """Return the scoring of that many environments; raise InvalidSetting for too many."""
+        """Return the scoring of `environments` environments; raises InvalidSetting if the reward supports only one."""
         place = self.place
         if environments != 1 and self.model.relabelling(place) is not None:
             raise InvalidSetting(
@@ -237,10 +245,12 @@ class OnlineReward:
         return OnlineScoring(self.model, place, self.spec)
 
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
-        """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut at missing ones.
+        """Yield a recorded episode with these rewards, in parts that end at steps without a label.
 
-        A piece before a gap ends as a truncated episode does: its last step is bootstrapped, and no sum of rewards crosses the
-        gap. Steps after the completion are left out.
+        A part before a gap counts as truncated: its last step is bootstrapped, and no sum of rewards crosses the gap. Steps
+        after the completion of the task are left out.
+
+        spec: spec of the policy; other entries are left out.
         """
         self.model.require_demonstrations()
         return self._pieces(episode, spec)
@@ -273,12 +283,12 @@ class OnlineReward:
 
     @property
     def place(self) -> Place:
-        """A place whose memory is empty."""
+        """Context of the reward, with an empty memory."""
         return Place(self.spec.single, self.discount, self.weight)
 
 
 def without(spec: EnvironmentSpec, hidden: Sequence[str]) -> EnvironmentSpec:
-    """Return a spec without some entries of the observation."""
+    """Return a spec without the observation entries in `hidden`."""
     return replace(
         spec, observation=ObservationSpec(tuple(each for each in spec.observation.arrays if each.name not in hidden))
     )
@@ -289,13 +299,13 @@ def _at(episode: Episode, step: int) -> StateDict:
 
 
 def _stretches(valid: npt.NDArray[np.bool_]) -> Sequence[tuple[int, int]]:
-    """Return the half-open ranges of steps in which all are valid."""
+    """Return the half-open ranges of consecutive valid steps."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], valid.astype(np.int8), [0]))))
     return [*pairwise(edges.tolist())][::2]
 
 
 def _piece(episode: Episode, steps: slice, spec: EnvironmentSpec, *, terminated: bool) -> Episode:
-    """Return some steps of an episode, with the observations of `spec`."""
+    """Return a range of steps of an episode, with the observation entries of `spec`."""
     pictures = slice(steps.start, steps.stop + 1)
     return replace(
         episode,

@@ -1,4 +1,4 @@
-"""Where a reward of steps works: the environment's spec, the learner's discount, and the reward's memory of earlier steps."""
+"""Context in which a reward of steps is used: environment, discount of the learner, and memory of earlier steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Part = TypeVar("Part", bound=Stateful)
 class Memory(dict[str, Any]):
     """Memory of a reward between calls: plain values by name, and parts that save their own state.
 
-    It is saved with a run. A reward must itself forget what belongs to an episode when a step `begins` the next one.
+    It is saved with the run. A reward must forget values of an episode itself when a step begins the next one (`Steps.begins`).
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Memory(dict[str, Any]):
         self._saved: dict[str, StateDict] = {}
 
     def part(self, name: str, make: Callable[[], Part]) -> Part:
-        """Return a part, created on first use and restored from a loaded checkpoint."""
+        """Return a part by name; it is made on first use, and restored if a checkpoint with it was loaded."""
         if name not in self._parts:
             self._parts[name] = made = make()
             if name in self._saved:
@@ -43,7 +43,7 @@ class Memory(dict[str, Any]):
         return {"values": copy.deepcopy(dict(self)), "parts": parts}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned; a part that does not exist yet is restored when it is made."""
+        """Restore the value of `state_dict`; a part that does not exist yet is restored when it is made."""
         self.clear()
         self.update(state["values"])
         self._saved = dict(state["parts"])
@@ -54,35 +54,37 @@ class Memory(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Place:
-    """Context of a reward: what it has to know of the running environment, or recorded episode, whose steps it rewards."""
+    """Context of a reward: the running environment, or the recorded episode, whose steps are rewarded."""
 
     spec: EnvironmentSpec
-    """Spec of the environment, with entries that only the reward reads; of a recording only names and shapes are known."""
+    """Spec of the environment, with entries that only the reward reads; for a recorded episode only names and shapes are
+    known."""
     discount: float | None = None
-    """Discount of the learner; None if there is no learner."""
+    """Discount of the learner; None without a learner."""
     weight: float = 1.0
-    """Factor by which `score_steps` multiplies its rewards."""
+    """Factor of the rewards; `score_steps` applies it only if `StepScorer.is_weighted`."""
     is_recorded: bool = False
     """True if recorded episodes are labelled, one by one and in any order; False if an environment runs."""
     memory: Memory = field(default_factory=Memory, compare=False, repr=False)
+    """Memory of the reward between calls."""
 
     @classmethod
     def recorded(cls, episode: Episode) -> Place:
-        """Return the place of a recorded episode that is to be labelled."""
+        """Return the context for labelling a recorded episode."""
         return cls(recorded_spec(episode), is_recorded=True)
 
     @property
     def name(self) -> str:
-        """Name of the place in error messages."""
+        """Name in error messages."""
         return "the recorded episode" if self.is_recorded else self.spec.name
 
     @cached_property
     def view(self) -> EnvAbstraction:
-        """All columns that a reward program can read, pictures included."""
+        """All columns that a reward program can read, including pictures."""
         return EnvAbstraction.of(self.spec, images=True)
 
     def within(self, name: str) -> Place:
-        """Return the place of a part of a composed reward, such as a stage: a memory of its own by `name`, and weight 1."""
+        """Return the context for a part of a composed reward, such as a stage: with its own memory, and weight 1."""
         return replace(self, memory=self.memory.part(name, Memory), weight=1.0)
 
     def discount_for(self, stage: str, setting: float | None) -> float:
@@ -90,10 +92,10 @@ class Place:
 
         Args:
             stage: Name of the stage in error messages.
-            setting: The stage's own setting; None if it has none.
+            setting: Discount in the settings of the stage; None if it has none.
 
         Raises:
-            InvalidSetting: The setting differs from the learner's discount, or neither of them is known.
+            InvalidSetting: The setting differs from the learner's discount, or neither is known.
         """
         if setting is not None and self.discount is not None and setting != self.discount:
             raise InvalidSetting(

@@ -1,4 +1,4 @@
-"""Rewards of steps: one class that labels recorded episodes and rewards a policy while it acts."""
+"""Rewards of steps: one class that labels recorded episodes, and rewards a policy while it acts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from robo_rl.types import Episode, Labels, RewardLabels
 
 
 class StepReward(StepScorer, RewardModel):
-    """A reward of steps. Its settings are its fields; only `name` and `score_steps` are required."""
+    """Base of rewards of steps: implement `name` and `score_steps`; the fields of the dataclass are the settings."""
 
     def score_episode(self, episode: Episode) -> StepScores:
-        """Return the reward of every step of a recorded episode, and every value on the way to it."""
+        """Return the rewards of all steps of a recorded episode, and all intermediate values."""
         return self.score_steps(Steps.of(episode), Place.recorded(episode))
 
     @override

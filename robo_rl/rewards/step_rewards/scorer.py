@@ -1,6 +1,6 @@
-"""Base of rewards of steps: their scores and their optional properties.
+"""Base of rewards of steps: their scores, and properties that a reward may override.
 
-Batching over environments, delays, missing answers, metrics and resuming are `robo_rl.rewards.step_rewards.online_scoring`'s.
+`robo_rl.rewards.step_rewards.online_scoring` provides batching, delays, missing rewards, metrics and resuming.
 """
 
 from __future__ import annotations
@@ -17,65 +17,73 @@ from robo_rl.types import Array, Metrics
 
 
 class StepScorer(NamedSettings, ABC):
-    """Scorer of steps. Its settings are its fields; `name` and `score_steps` are all that it must have."""
+    """Base of rewards that score single steps.
+
+    A subclass needs only `name` and `score_steps`; its dataclass fields are its settings.
+    """
 
     remedy: ClassVar[str] = "look at the model's answers (robo-rl label shows them on recorded episodes), then resume the run"
-    """Fix in the error after many steps without a reward."""
+    """Remedy in the error that is raised after many steps without a reward."""
     is_weighted: ClassVar[bool] = False
-    """True if `score_steps` has applied the weight."""
+    """True if `score_steps` already multiplies rewards by `Place.weight`."""
 
     @abstractmethod
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the rewards of one step or more, before the weight."""
+        """Return the rewards of K steps, K >= 1, before they are multiplied by `Place.weight`.
+
+        Args:
+            steps: Steps of one or more environments, in order.
+            place: Context of the reward: spec, discount, memory of earlier steps.
+        """
 
     # optional
 
     @property
     def every(self) -> int:
-        """Steps per call while a policy acts."""
+        """Number of steps per call of `score_steps` while a policy acts."""
         return 256
 
     @property
     def repeats_itself(self) -> bool:
-        """False if the same steps may get other rewards the next time: resuming is then warm."""
+        """False if the same steps may get other rewards the next time; a resume is then warm."""
         return True
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting if the steps of an environment cannot be rewarded."""
+        """Raise InvalidSetting if the steps of this environment cannot be rewarded."""
 
     def require_demonstrations(self) -> None:
-        """Raise InvalidSetting if demonstrations cannot be rewarded like steps of the policy."""
+        """Raise InvalidSetting if the reward cannot label demonstrations."""
 
     def start(self, place: Place) -> None:
         """Prepare for the first step of a run."""
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return the entries of an observation that it reads; all but pictures by default."""
+        """Return the names of the observation entries that the reward reads; by default all but pictures."""
         return [array.name for array in place.spec.observation.arrays if array.role != "image"]
 
     def keep(self, observations: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the part of N observations, name -> (N, ...), to store until their steps are scored: copies by default.
+        """Return the part of N observations, name -> (N, ...), to store until their steps are scored; by default copies.
 
-        A reward may store less, under the names that `score_steps` then finds in `Steps.before` and `after`.
+        A reward may store less, under other names; `Steps.before` and `Steps.after` then have these names.
         """
         return copies(observations)
 
     def is_due(self, waiting: StepQueue) -> bool:
-        """Return True once the queue has enough steps for one call."""
+        """Return True once the queue has enough steps for one call of `score_steps`."""
         return len(waiting) >= self.every
 
     def hidden(self) -> Sequence[str]:
-        """Return the entries of an observation for the reward alone."""
+        """Return the names of the observation entries that only the reward reads."""
         return ()
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return further facts that the rewards follow from, beyond `identity`; a run resumes with the same only."""
+        """Return further values that the rewards depend on, beyond `identity`; a run resumes only with the same values."""
         return {}
 
     def metrics(self, place: Place) -> Metrics:
-        """Return scalars by tag beyond the sums of terms and the share of missing rewards, which are always logged."""
+        """Return scalars for the log, besides the sums of terms and the share of missing rewards, which are always logged."""
         return {}
 
     def relabelling(self, place: Place) -> Relabelling | None:
-        """Return the relabelling of batches, or None if rewards do not change."""
+        """Return the object that replaces the rewards in batches, or None if rewards do not change."""
         return None

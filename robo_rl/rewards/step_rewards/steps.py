@@ -14,26 +14,26 @@ from robo_rl.types import Array, Episode, Labels, StateDict
 
 @dataclass(frozen=True)
 class Steps:
-    """K steps of one environment or more; steps of the same environment are in their order."""
+    """K steps of one or more environments; the steps of each environment are in order."""
 
     index: npt.NDArray[np.int64]
     """(K,) number of the environment"""
     number: npt.NDArray[np.int64]
     """(K,) number of the step in its episode, from 1"""
     terminated: npt.NDArray[np.bool_]
-    """(K,)"""
+    """(K,) True if the task ended with the step"""
     truncated: npt.NDArray[np.bool_]
-    """(K,)"""
+    """(K,) True if the episode was cut after the step"""
     rewards: npt.NDArray[np.float64]
-    """(K,) rewards of the environment itself"""
+    """(K,) the environment's own rewards"""
     before: Mapping[str, Array]
     """name -> (K, ...) observations before the steps"""
     actions: Array
     """(K, A) in [-1, 1], or (K,) choices"""
     after: Mapping[str, Array]
-    """name -> (K, ...) observations after the steps; at the end of an episode its last one, never the first of the next"""
+    """name -> (K, ...) observations after the steps; at the end of an episode its last observation"""
     instructions: Sequence[str | None]
-    """(K,) task of the step's episode in words, or None"""
+    """(K,) task of the episode in words, or None"""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -68,7 +68,7 @@ class Steps:
 
     @classmethod
     def joined(cls, parts: Sequence[Steps]) -> Steps:
-        """Return the steps of one part or more as one, in their order."""
+        """Return the steps of all parts, in order; `parts` must not be empty."""
         if len(parts) == 1:
             return parts[0]
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS}
@@ -85,14 +85,14 @@ _ARRAYS = ("index", "number", "terminated", "truncated", "rewards", "actions")
 
 @dataclass(frozen=True)
 class StepScores:
-    """Scores of K steps by a reward."""
+    """Rewards that a StepScorer gave to K steps."""
 
     labels: Labels
-    """Rewards before the weight is applied; float64 if they are summed up later."""
+    """Rewards before they are multiplied by the weight; float64 if they are summed up later."""
     terms: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
-    """name -> (K,) intermediate values, for the log; NaN if missing"""
+    """name -> (K,) intermediate values for the log; NaN if missing"""
     ends: npt.NDArray[np.bool_] | None = None
-    """(K,) True if the reward sees the task completed with a step; None if never"""
+    """(K,) True if the reward considers the task completed with the step; None for none"""
 
     @property
     def total(self) -> npt.NDArray[np.float64]:
@@ -106,19 +106,19 @@ class StepScores:
 
 
 def copies(observations: Mapping[str, Array]) -> dict[str, Array]:
-    """Return copies, because environments may write the next observation into the same memory."""
+    """Return copies of the arrays, because environments may write the next observation into the same memory."""
     return {name: np.array(values) for name, values in observations.items()}
 
 
 class StepQueue:
-    """Steps that wait for a score; they are added one by one, or for all environments at once."""
+    """Steps that wait for a score; they are added singly, or for all environments at once."""
 
     def __init__(self, entries: Collection[str], keep: Callable[[Mapping[str, Array]], Mapping[str, Array]] = copies) -> None:
         """Make an empty queue.
 
         Args:
-            entries: Names of the entries of an observation that the reward reads.
-            keep: Function that returns the part of N observations to store (`StepReward.keep`); by default a copy.
+            entries: Names of the observation entries that the reward reads.
+            keep: Returns the part of N observations to store (`StepScorer.keep`); by default copies.
         """
         self._entries, self._keep = tuple(entries), keep
         self._newest: Mapping[str, Array] = {}
@@ -137,11 +137,11 @@ class StepQueue:
         return self._length
 
     def clear(self) -> None:
-        """Forget the steps in the queue."""
+        """Remove all steps from the queue."""
         self._waiting, self._length, self.started = [], 0, 0
 
     def begin(self, index: int, observation: Observation, instruction: str | None = None) -> None:
-        """Start an episode of environment `index`."""
+        """Begin an episode of environment `index` with its first observation."""
         self._last[index] = self._kept(observation)
         self._instructions[index] = instruction
         self._numbers[index] = 0
@@ -150,7 +150,7 @@ class StepQueue:
     def add(
         self, index: int, observation: Observation, *, action: Array, reward: float, terminated: bool, truncated: bool
     ) -> None:
-        """Add a step of environment `index` that led to `observation`."""
+        """Add a step of environment `index`; `observation` is the one after the step."""
         after = self._kept(observation)
         self._put(np.array([index]), self._of(index), after, np.array(action)[None], [reward], [terminated], [truncated])
         self._last[index] = after
@@ -158,19 +158,19 @@ class StepQueue:
     def add_all(
         self, observations: Mapping[str, Array], *, actions: Array, rewards: Array, terminated: Array, truncated: Array
     ) -> None:
-        """Add a step of every environment; arrays (N, ...)."""
+        """Add a step of every environment; the arguments are those of `add` as arrays (N, ...)."""
         after = self._keep({name: observations[name] for name in self._entries})
         self._put(np.arange(len(rewards)), self._before(len(rewards)), after, np.array(actions), rewards, terminated, truncated)
         self._newest, self._last = after, {}
 
     def take(self) -> Steps:
-        """Empty the queue, and return its K steps in the order in which they were added; K may be 0."""
+        """Return the K steps of the queue in the order in which they were added, and empty it; K may be 0."""
         steps = self._joined()
         self.clear()
         return steps
 
     def count(self, counts: Callable[[Steps], npt.NDArray[np.bool_]]) -> int:
-        """Return the number of steps in the queue that `counts` selects."""
+        """Return the number of steps in the queue for which `counts` returns True."""
         return sum(int(counts(steps).sum()) for steps in self._waiting)
 
     def _put(

@@ -1,1 +1,1 @@
-"""Pages of this machine in a browser: their server and the frame of HTML that they share."""
+"""Web pages of this machine: their server, and the HTML frame that they share."""

@@ -1,4 +1,4 @@
-"""Bounded set of a page server's open connections: a newcomer displaces the one that matters least."""
+"""Bounded set of the open connections of a page server: a new connection closes the least important one."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import itertools
 from enum import IntEnum
 
 MOST_CONNECTIONS = 128
-"""Open connections of a server; the process needs its other file descriptors for what it records."""
+"""Largest number of open connections; the process needs its other file descriptors for what it records."""
 PER_TURN = 8
-"""Connections that are accepted in one turn of the server's thread."""
+"""Largest number of connections accepted in one turn of the server's event loop."""
 WAITING = 1024
-"""Connections that wait to be accepted; beyond it the system lets a newcomer try again after a second."""
+"""Largest number of connections that wait to be accepted; the system lets later ones try again after a second."""
 
 
 class Rank(IntEnum):
-    """Importance of a connection; the least is closed first, and among equals the oldest."""
+    """Importance of a connection: the lowest rank is closed first, and within a rank the oldest connection."""
 
     UNKNOWN = 0
-    """No whole request has come."""
+    """No complete request has arrived."""
     IDLE = 1
-    """Its requests are answered, or it is a websocket without a token."""
+    """All its requests are answered, or it is a websocket without a token."""
     ASKING = 2
     """A request is being answered."""
     STOPPING = 3
     """A robot is being stopped."""
     TRUSTED = 4
-    """It has shown the page's token."""
+    """It has sent the token of the page."""
 
 
 class Connections:
-    """Open connections of one server; for its thread alone."""
+    """Open connections of one server, used only in the server's thread."""
 
     def __init__(self, most: int = MOST_CONNECTIONS) -> None:
         self._most = most
@@ -41,7 +41,7 @@ class Connections:
         return len(self._ranks)
 
     def add(self, transport: asyncio.Transport) -> None:
-        """Add a connection; beyond the limit another one is closed at once, without waiting for its reader."""
+        """Add a connection; beyond the limit the least important one is closed at once."""
         while len(self._ranks) >= self._most:
             least = min(self._ranks, key=self._ranks.__getitem__)
             del self._ranks[least]
@@ -54,20 +54,20 @@ class Connections:
             transport.abort()
 
     def remove(self, transport: asyncio.Transport) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         self._ranks.pop(transport, None)
 
     def rank(self, transport: asyncio.Transport, rank: Rank) -> None:
-        """Set the rank of a connection, unless it is gone or trusted."""
+        """Set the rank of a connection, unless it is closed or trusted."""
         if transport in self._ranks and self._ranks[transport][0] not in (rank, Rank.TRUSTED):
             self._ranks[transport] = rank, next(self._count)
 
     def has(self, peer: tuple[str, int]) -> bool:
-        """Return whether a connection is open, given address and port of its other end."""
+        """Return True if a connection from `peer` (address, port) is open."""
         return any((transport.get_extra_info("peername") or ())[:2] == peer for transport in self._ranks)
 
     def trust(self, peer: tuple[str, int]) -> None:
-        """Note that a connection has shown the token; peer: address and port of its other end."""
+        """Rank the connection from `peer` (address, port) as trusted, because it has sent the token."""
         for transport in self._ranks:
             if (transport.get_extra_info("peername") or ())[:2] == peer:
                 self.rank(transport, Rank.TRUSTED)

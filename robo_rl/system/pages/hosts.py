@@ -1,6 +1,6 @@
-"""Address of a server of this machine, and host names that it accepts.
+"""Listening address of a server on this machine, and the host names that it accepts.
 
-A page of another site can point its own name at this machine (DNS rebinding); its requests then carry that name.
+A page of another site can point its own host name at this machine (DNS rebinding); its requests then carry that name.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ LOCAL = ("127.0.0.1", "localhost")
 
 
 def is_own_host(host: str, address: str) -> bool:
-    """Return whether a Host header means this machine.
+    """Return True if a Host header names this machine.
 
-    address: listened at. One that other machines reach may also be named by any number, or by this machine's name.
+    address: address that the server listens at. If other machines can reach it, any IP address and this machine's name are
+    accepted, too.
     """
     name = re.sub(r":[0-9]{1,5}$", "", host).lower()
     if name in LOCAL or name == address.lower():
@@ -35,7 +36,10 @@ def is_own_host(host: str, address: str) -> bool:
 
 
 def listener_at(address: str, port: int) -> socket.socket:
-    """Return a socket that listens; port: 0 for any free one. Raises InvalidSetting if the port cannot be had."""
+    """Return a listening socket; raises InvalidSetting if the port is not available.
+
+    port: 0 for any free port.
+    """
     listener = socket.socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

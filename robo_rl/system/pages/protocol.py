@@ -1,4 +1,4 @@
-"""HTTP of this package's servers: uvicorn's, with bounds for connections, for waiting, and for what a request may be."""
+"""HTTP of the servers in this package: uvicorn's, with limits for connections, waiting times and requests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LARGEST_HEAD = 1 << 14
 DRAINING = 1.0
 """[s] in which the rest of a refused request is discarded, so that the end of the connection does not overtake the answer."""
 MOST_AHEAD = 1 << 16
-"""Bytes of further requests that a client may send before it has the answer to the one under way."""
+"""Bytes of further requests that a client may send before it has the answer to the present one."""
 
 
 class BadRequest(h11.RemoteProtocolError):
-    """Request refused for its head alone, before its body is read."""
+    """Request that is refused because of its head, before its body is read."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words, error_status_hint=status)
@@ -32,28 +32,28 @@ class BadRequest(h11.RemoteProtocolError):
 
 
 def always_asking(path: str) -> Rank:
-    """Return the rank of a connection whose request, to any path, is answered."""
+    """Return Rank.ASKING for a request to any path."""
     return Rank.ASKING
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a server takes of a request."""
+    """Limits and checks of a server for requests."""
 
     check: Callable[[h11.Request], None]
-    """raises BadRequest for a request that is refused for its head"""
+    """Function that raises BadRequest for a request that is refused because of its head"""
     refusal: Callable[[int, str], tuple[Mapping[str, str], bytes]]
-    """headers and body of the answer to a request that is refused for its head, given status and reason"""
+    """Function (status, reason) -> (headers, body) of the answer to such a request"""
     reading: float
-    """[s] for a head, from its first byte on; for a request to begin uvicorn's timeout_keep_alive counts"""
+    """[s] for a head, from its first byte on; uvicorn's timeout_keep_alive limits the wait for a request"""
     writing: float | None = None
-    """[s] for the client to take an answer; None for any time"""
+    """[s] for the client to take an answer; None for no limit"""
     rank: Callable[[str], Rank] = always_asking
-    """rank of a connection while a request to a path is answered"""
+    """Function path -> rank of the connection while the request is answered"""
 
 
 class Connection(H11Protocol):
-    """One connection: ranked among the open ones, closed if a request does not come whole in time or if none comes."""
+    """One connection of a server, closed if no request arrives in time, or a request is not complete in time."""
 
     def __init__(self, open_ones: Connections, rules: Rules, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -153,7 +153,7 @@ class Connection(H11Protocol):
 
 
 class _Requests(h11.Connection):
-    """Requests of a connection, each of them checked when its head has come."""
+    """Parser of requests that checks each one when its head has arrived."""
 
     def __init__(self, check: Callable[[h11.Request], None], largest_head: int | None) -> None:
         super().__init__(h11.SERVER, largest_head or LARGEST_HEAD)

@@ -43,15 +43,15 @@ from robo_rl.system.pages.protocol import Connection, Rules
 ADDRESS = "127.0.0.1"
 TOKEN_HEADER = "X-Robo-Token"
 LARGEST_HEAD = 1 << 16
-"""Bytes of the headers of a request."""
+"""Largest size of the headers of a request in bytes."""
 LARGEST_BODY = 1 << 16
-"""Bytes of a request: a note of the longest, with every character escaped."""
+"""Largest size of a request in bytes: the longest note, with every character escaped."""
 LARGEST_MESSAGE = 4096
-"""Bytes of a message over a websocket."""
+"""Largest size of a message over a websocket in bytes."""
 IDLE = 60
 """[s] after which a silent connection is closed."""
 ENDS = 1
-"""[s] for open requests when the server is closed."""
+"""[s] for open requests to finish when the server is closed."""
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
     "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -60,7 +60,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
-"""Of every response; a response may have another Cache-Control."""
+"""Headers of every response; a response may have another Cache-Control."""
 STATUS: Mapping[type[RoboRLError], HTTPStatus] = {
     UnknownName: HTTPStatus.NOT_FOUND,
     DatasetNotFound: HTTPStatus.NOT_FOUND,
@@ -71,7 +71,7 @@ KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 class PageServer:
-    """Serves a page in its own thread, from now on until it is closed."""
+    """Server of a page, in its own thread, from construction until `close`."""
 
     def __init__(
         self,
@@ -84,10 +84,20 @@ class PageServer:
         scripts: Sequence[str] = ("page.js",),
         shows_token: bool = True,
     ) -> None:
-        """package: holds page.html, which is the body of the page alone, page.css and the scripts.
+        """Start the server.
 
-        port: 0 for any free one. shows_token: False if the page has the token from its address alone. Raises InvalidSetting
-        if the port cannot be had, MissingExtra for a route of websockets without their package.
+        Args:
+            package: Package with page.html, which is only the body of the page, page.css and the scripts.
+            title: Title of the page.
+            routes: Further routes.
+            port: Port; 0 for any free one.
+            address: Address to listen at.
+            scripts: Names of the scripts.
+            shows_token: False if the page gets the token only from its own address.
+
+        Raises:
+            InvalidSetting: The port is not available.
+            MissingExtra: A route needs the package for websockets.
         """
         self._connections = Connections()
         sockets = _websockets(routes, self._connections)
@@ -138,16 +148,16 @@ class PageServer:
         self.close()
 
     def wait(self) -> None:
-        """Block until it is closed."""
+        """Block until the server is closed."""
         self._thread.join()
 
     def trust(self, link: WebSocket) -> None:
-        """Keep a websocket that has shown the token, whoever else connects; for the routes, in the server's thread."""
+        """Keep a websocket that has sent the token, however many others connect; called by routes, in the server's thread."""
         if link.client is not None:
             self._connections.trust((link.client.host, link.client.port))
 
     def close(self) -> None:
-        """Serve no more; connections are closed."""
+        """Close the server and its connections."""
         self._server.should_exit = True
         self._thread.join()
 

@@ -1,5 +1,5 @@
-"""Acting and learning in two processes: one keeps the rate of a robot, the other learns; either may die.
+"""Acting and learning in two processes: one keeps the control rate of a robot, the other learns; either may die and restart.
 
 acting.ActingTraining ── steps ──▶ a log on disk ──▶ learning.LearningTraining: memory, updates, checkpoints
-                      ◀── parameters, beats ── process.LearnerProcess ◀─ server.LearnerServer
+                      ◀── parameters, heartbeats ── process.LearnerProcess ◀─ server.LearnerServer
 """

@@ -1,4 +1,4 @@
-"""Acting half of a training: keeps the rate, logs every step, acts with the newest parameters."""
+"""Acting process of a training: keeps the control rate, logs every step, acts with the newest parameters of the learner."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from robo_rl.training.step_sources import EnvironmentSteps, Explorer
 from robo_rl.types import Metrics, StateDict, Transition, VectorTransition
 
 MOST_AHEAD = 100
-"""steps that the learner may be behind: 5 s at 20 Hz"""
+"""Steps by which the learner may lag: 5 s at 20 Hz."""
 
 
 @dataclass(frozen=True)
 class LearnerConnection:
-    """Connection of the acting half to a learner in another process."""
+    """Connection of the acting process to the learner in another process."""
 
     log: StepLog
     process: LearnerProcess
@@ -44,10 +44,10 @@ class LearnerConnection:
 
 
 class RemoteLearner:
-    """The learner in another process: steps go to it through the log, its parameters come back."""
+    """Stands for the learner in another process: sends steps through the log, receives parameters."""
 
     def __init__(self, learner: Learner, sampling: Sampling, apart: LearnerConnection) -> None:
-        """learner: copy of the other process's learner, whose policy acts; not updated here."""
+        """Use `learner`, a copy of the other process's learner, for acting only; it is never updated here."""
         self.learner, self.policy, self.process = learner, transferable(learner), apart.process
         self._spec, self._extras = learner.policy.environment_spec, sampling.extras
         self.log, self._most_ahead = apart.log, apart.most_ahead
@@ -58,11 +58,11 @@ class RemoteLearner:
 
     @property
     def metrics(self) -> Metrics:
-        """Empty: the learner's metrics come with its updates."""
+        """Empty: the metrics of the learner come with its updates."""
         return {}
 
     def begin(self, episode: EpisodeUnderWay) -> None:
-        """Write that an episode begins."""
+        """Write the start of an episode to the log."""
         assert isinstance(episode, Rollout)
         self.log.begin(episode.observation, seed=episode.seed, instruction=episode.instruction)
 
@@ -70,7 +70,7 @@ class RemoteLearner:
         """Do nothing: the log marks the start of the next episode."""
 
     def add(self, step: Transition | VectorTransition) -> None:
-        """Write a step."""
+        """Write a step to the log."""
         assert isinstance(step, Transition)
         self.log.step(replace(step, columns=step_columns(self._spec, self._extras, step)))
 
@@ -80,12 +80,15 @@ class RemoteLearner:
         return {} if not found else found | self._account(step)
 
     def may_act(self, step: int, *, ahead: float = 1.0) -> bool:
-        """Receive from the learner; return whether it runs and lags by at most this share of the allowed lag."""
+        """Read messages of the learner; return True if it runs and its lag is small enough.
+
+        ahead: share of the allowed lag.
+        """
         self.process.poll()
         return self._is_near(step, ahead)
 
     def wait(self, step: int) -> None:
-        """Wait until the learner runs and lags little."""
+        """Wait until the learner runs and lags by at most half of the allowed lag."""
         has_begun, start = self.process.is_ready or self.process.restarts > 0, time.monotonic()
         self.process.wait_until(partial(self._is_near, step, 0.5))
         if has_begun:
@@ -93,7 +96,7 @@ class RemoteLearner:
             self.held += time.monotonic() - start
 
     def renew(self) -> None:
-        """Take newer parameters over, if there are any."""
+        """Load newer parameters into the policy, if there are any."""
         if (found := self.process.parameters()) is not None:
             self.version, parameters = found
             self.policy.load_parameters(parameters)
@@ -113,10 +116,10 @@ class RemoteLearner:
 
 
 class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
-    """Acting half; the learner is in another process (robo_rl.training.actor_learner.learning).
+    """Training loop of the acting process; the learner is in another process (robo_rl.training.actor_learner.learning).
 
-    While there is no learner, or it lags, nothing moves: an environment in real time, which has a method `hold`, holds still
-    and the episode is cut; others wait for the next step anyway.
+    While there is no learner, or it lags too much, nothing moves. An environment in real time, which has a method `hold`, holds
+    still, and its episode is cut; other environments simply wait for the next step.
     """
 
     def __init__(self, source: EnvironmentSteps, step_learner: RemoteLearner, *, steps: int, stopwatch: Stopwatch) -> None:
@@ -128,7 +131,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
 
     @property
     def learner(self) -> Learner:
-        """The learner of the acting policy."""
+        """Copy of the learner, whose policy acts."""
         return self.step_learner.learner
 
     @property
@@ -137,7 +140,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         return self.source.is_in_real_time
 
     def may_begin(self) -> bool:
-        """Listen to the learner; return whether an episode that begins now need not wait for it."""
+        """Read messages of the learner; return True if an episode may begin without waiting for the learner."""
         return self.step_learner.may_act(self.step)
 
     @override
@@ -156,20 +159,23 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
             self.source.hold()
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
-        """Has the learner write a checkpoint, when it gets to that step; the loop does not wait for it."""
+        """Request a checkpoint from the learner when it reaches step `step`, and return at once.
+
+        Raises OSError if the checkpoint before could not be written.
+        """
         problem, self.process.problem = self.process.problem, ""
         if problem:
             raise OSError(problem)
         self.process.ask(save=step, parts=parts)
 
     def close(self) -> None:
-        """End the learner once it has learnt from every step and saved; raises RunError if it cannot."""
+        """Wait until the learner has learned from every step and saved, then end it; raises RunError if it cannot."""
         self.step_learner.log.close()
         self.process.finish(self.step)
         self.step_learner.renew()
 
     def kill(self) -> None:
-        """End the learner at once; steps after its last checkpoint are in the log."""
+        """End the learner at once; the log keeps the steps after its last checkpoint."""
         self.step_learner.log.close()
         self.process.kill()
 
@@ -194,7 +200,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         self.process.ask(parts=self.state_dict())  # a checkpoint that the learner writes by itself has this count, too
 
     def _count_again(self, step: int) -> None:
-        """Add the steps of an earlier process after a step to the supervisor's statistics."""
+        """Add the steps of an earlier process after step `step` to the supervisor's statistics."""
         if (supervisor := self.source.supervisor) is None:
             return
         for record in self.step_learner.log.since(step):
@@ -216,7 +222,10 @@ def acting_training(  # noqa: PLR0913
     recorder: EpisodeRecorder | None = None,
     acts_at_once: bool = False,
 ) -> ActingTraining:
-    """Return the acting half, behind the last step of its log; learner: see RemoteLearner."""
+    """Return the training loop of the acting process, which continues after the last step of its log.
+
+    learner: copy of the other process's learner, see RemoteLearner.
+    """
     log, stopwatch, random_steps = apart.log, Stopwatch(), 0 if acts_at_once else sampling.learning_starts
     explorer = Explorer(learner.policy, seed=seed, random_steps=random_steps, stopwatch=stopwatch, taken=log.steps)
     source = EnvironmentSteps(environment, explorer, seed=seed, supervisor=supervisor, recorder=recorder, episodes=log.episodes)
@@ -224,7 +233,7 @@ def acting_training(  # noqa: PLR0913
 
 
 def transferable(learner: Learner, *, fix: str = "set learner_process to off") -> TransferablePolicy:
-    """Return a learner's policy; raises InvalidSetting if its parameters cannot be sent."""
+    """Return the policy of a learner; raises InvalidSetting if its parameters cannot be sent to another process."""
     if isinstance(learner.policy, TransferablePolicy):
         return learner.policy
     raise InvalidSetting(

@@ -1,4 +1,4 @@
-"""Learning half of a training: steps come from the log of another process, in order."""
+"""Learning process of a training: reads the steps of the acting process from the log, in order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from robo_rl.training.step_sources import StepSink
 from robo_rl.types import Metrics, StateDict, Transition
 
 OWN = ("learner", "replay", "offline", "training")
-"""parts of a checkpoint that are the learner's"""
+"""Parts of a checkpoint that belong to the learning process."""
 IDLE = 0.005  # [s] between two looks at a log without news
 
 
 class LogSteps:
-    """Steps of another process, read from its log; waits for more at its end."""
+    """Source of steps that reads them from the log of another process, and waits for more at its end."""
 
     replays, stride = True, 1
     metrics: ClassVar[Metrics] = {}
@@ -35,7 +35,7 @@ class LogSteps:
         self._wait: Callable[[], None] | None = None
 
     def open(self, steps: StepReader, wait: Callable[[], None]) -> None:
-        """Read from a log; wait: is called while it has nothing new."""
+        """Read from `steps`; `wait` is called while the log has no new record."""
         self.episode, self._wait = steps, wait
 
     def step(self, sink: StepSink) -> Transition:
@@ -50,7 +50,7 @@ class LogSteps:
         return found
 
     def report(self, observer: TrainingObserver) -> bool:
-        """Episodes are the acting process's."""
+        """Return False: the acting process reports the episodes."""
         return False
 
     def state_dict(self) -> StateDict:
@@ -58,13 +58,16 @@ class LogSteps:
         return {}
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
-        """Continue after a step."""
+        """Continue after the saved step."""
         self.taken = state["step"]
         return "exact"
 
 
 class LearningTraining(OnlineTraining[LogSteps]):
-    """Learning half: equals a training in one process from the same steps, bit for bit, also after a kill."""
+    """Training loop of the learning process.
+
+    Bit-identical to a training in one process from the same steps, also after a kill.
+    """
 
     def __init__(self, step_learner: ReplayLearner, *, steps: int) -> None:
         super().__init__(LogSteps(), step_learner, steps=steps)
@@ -72,7 +75,7 @@ class LearningTraining(OnlineTraining[LogSteps]):
         """Parts of a checkpoint that are the acting process's, as it last sent them."""
 
     def learn_from(self, steps: StepReader, server: LearnerServer) -> NoReturn:
-        """Learn; raises Finished once the acting process says that there is nothing more, or has ended."""
+        """Learn from the log; raises Finished once the acting process needs no more updates, or has ended."""
         self.source.open(steps, lambda: server.serve(self.step, self, IDLE))
         server.publish(self.step, self.policy)
         server.serve(self.step, self)  # requests from before the first step
@@ -81,7 +84,7 @@ class LearningTraining(OnlineTraining[LogSteps]):
             server.serve(self.step, self, IDLE)
 
     def load_from(self, parts: dict[str, StateDict], steps: StepReader) -> None:
-        """Restore a checkpoint exactly; `steps` continues after its last step, and has the steps that wait for a reward."""
+        """Restore a checkpoint exactly; `steps` is the log, opened after the last step of the checkpoint."""
         self.source.episode = steps
         self.acting_parts = {name: part for name, part in parts.items() if name not in OWN}
         self.load_state_dict({name: parts[name] for name in OWN})
@@ -95,9 +98,14 @@ def learn(
     *,
     every: int = EVERY,
 ) -> int:
-    """Resume from the newest checkpoint and learns from the log to its end; return the exit status of the process.
+    """Resume from the newest checkpoint, learn from the log to its end, and return the exit status of the process.
 
-    steps_from: returns the log from behind a step on. every: steps between two versions of the parameters.
+    Args:
+        training: Training at step 0.
+        connection: Socket to the acting process.
+        checkpoints: Folder of the checkpoints.
+        steps_from: Opens the log after a given step.
+        every: Steps between two sendings of parameters.
     """
     checkpoint = load_checkpoint(checkpoints) if has_checkpoint(checkpoints) else None
     steps = steps_from(0 if checkpoint is None else checkpoint.step)

@@ -1,4 +1,4 @@
-"""Learner's process, seen from the acting process: started, polled, replaced if it dies or hangs.
+"""The learning process as the acting process sees it: started, polled, replaced if it dies or hangs.
 
 Messages are states packed as safetensors; nothing is pickled.
 """
@@ -21,21 +21,27 @@ from robo_rl.types import Metrics, StateDict
 
 @dataclass(frozen=True)
 class LearnerTimeouts:
-    """Silence after which a learner counts as hung, and deaths after which training ends."""
+    """Limits for the silence of a learner, after which it counts as hung, and for its deaths, after which the training ends."""
 
     beat: float = 20.0
-    """[s] between two messages of a learner that learns or waits; it sends two a second if updates are short."""
+    """[s] between two messages of a learner that learns or waits; usually two messages a second."""
     slow: float = 600.0
-    """[s] for starting, and for writing a checkpoint."""
+    """[s] for the start of the process, and for writing a checkpoint."""
     deaths: int = 5
-    """In a row, without one step learnt in between."""
+    """Deaths in a row, without a step learned in between, that end the training."""
 
 
 class LearnerProcess:
-    """Runs a command that learns; `poll` reads its messages."""
+    """Handle of the process that learns; `poll` reads its messages."""
 
     def __init__(self, command: Sequence[str], log: Path, timeouts: LearnerTimeouts = LearnerTimeouts()) -> None:
-        """command: gets the number of an inherited socket as its last argument. log: takes its output."""
+        """Start the process.
+
+        Args:
+            command: Command line; the number of an inherited socket is appended as its last argument.
+            log: File for its output.
+            timeouts: Limits for silence and deaths.
+        """
         self._command, self._log, self._timeouts = list(command), log, timeouts
         self.step = 0
         """Steps that it has learnt from, by its last message."""
@@ -59,7 +65,7 @@ class LearnerProcess:
     def poll(self, timeout: float = 0.0) -> None:
         """Read all messages, waiting at most `timeout` [s] for the first; replace a learner that has died or hangs.
 
-        Raises RunError if it cannot go on, or dies repeatedly.
+        Raises RunError if the learner reports that it cannot continue, or dies repeatedly.
         """
         with contextlib.suppress(queue.Empty):
             while True:
@@ -74,7 +80,7 @@ class LearnerProcess:
             self._replace("said nothing for too long")
 
     def parameters(self) -> tuple[int, StateDict] | None:
-        """Return the newest parameters and their version, once; None if there are no newer ones."""
+        """Return (version, parameters) if newer ones have arrived since the last call, else None."""
         found, self._parameters = self._parameters, None
         return None if found is None else (self.version, found)
 
@@ -84,21 +90,21 @@ class LearnerProcess:
         return found
 
     def ask(self, **what: Any) -> None:
-        """Request `save` at a step, with `parts`, or `finish` at one; sent again to a replacement."""
+        """Request `save` at a step, with `parts`, or `finish` at a step; a replacement process gets the request again."""
         self._asked |= what
         self._process.send(packed(self._asked))
 
     def wait_until(self, is_done: Callable[[], bool]) -> None:
-        """Poll until something holds; raises RunError if the learner cannot go on."""
+        """Poll until `is_done()`; raises RunError if the learner cannot continue."""
         while not is_done():
             self.poll(0.05)
 
     def kill(self) -> None:
-        """End it at once; steps after its last checkpoint are in the log."""
+        """End the process at once; the log keeps the steps after its last checkpoint."""
         self._process.stop()
 
     def finish(self, step: int) -> None:
-        """Return once it has learnt from all steps, saved, sent its last parameters, and ended."""
+        """Wait until the learner has learned from all `step` steps, saved, sent its last parameters, and ended."""
         self.problem = ""
         self.ask(finish=step)
         self.wait_until(lambda: self._is_over)
@@ -110,7 +116,7 @@ class LearnerProcess:
 
     @property
     def _is_over(self) -> bool:
-        """True if nothing more is to be expected of it."""
+        """True if no further message is expected."""
         finish = self._asked.get("finish")
         return finish is not None and (self.saved >= finish or bool(self.problem))
 
@@ -142,7 +148,7 @@ class LearnerProcess:
             self._asked = {name: value for name, value in self._asked.items() if name == "finish"}
 
     def _replace(self, why: str) -> None:
-        """Start another learner in place of this one."""
+        """Start another process in place of this one."""
         status = self._process.stop()
         self._deaths = 1 if self.step > self._learnt else self._deaths + 1
         self._learnt = max(self.step, self._learnt)

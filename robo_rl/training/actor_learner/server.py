@@ -17,28 +17,38 @@ EVERY = 10  # learning steps between two versions of the parameters: 50 in HIL-S
 
 
 class SavedTraining(Protocol):
-    """Training that a checkpoint is made of."""
+    """Training from which a checkpoint is written."""
 
     acting_parts: dict[str, StateDict]
-    """Parts of a checkpoint that are the acting process's."""
+    """Parts of a checkpoint that belong to the acting process."""
 
     @property
     def policy(self) -> Policy:
-        """The policy that learns."""
+        """The policy being trained."""
 
     def state_dict(self) -> StateDict:
-        """Return the learner's own parts."""
+        """Return the parts of a checkpoint that belong to the learning process."""
 
 
 class Finished(Exception):
-    """The acting process needs this learner no more."""
+    """Raised when the acting process no longer needs this learner."""
 
 
 class LearnerServer:
-    """Observes a training that learns from a log (robo_rl.protocols.components.TrainingObserver)."""
+    """Observer of a training that learns from a log (robo_rl.protocols.components.TrainingObserver).
+
+    Serves the acting process.
+    """
 
     def __init__(self, connection: Connection, checkpoints: Path, forget: Callable[[int], None], *, every: int = EVERY) -> None:
-        """forget: called with the first step that a resume from any kept checkpoint may need."""
+        """Serve on `connection`.
+
+        Args:
+            connection: Socket to the acting process.
+            checkpoints: Folder of the checkpoints.
+            forget: Called with the first step that a resume from a kept checkpoint may need.
+            every: Steps between two sendings of parameters.
+        """
         self._connection, self._checkpoints, self._forget, self._every = connection, checkpoints, forget, every
         self._asked: StateDict = {}
         self._metrics: Metrics = {}
@@ -46,20 +56,20 @@ class LearnerServer:
         self._saved = -1
 
     def on_episode(self, step: int, **outcome: object) -> None:
-        """Episodes are the acting process's."""
+        """Do nothing: the acting process reports the episodes."""
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
         """Keep the learner's metrics for the next message."""
         self._metrics |= metrics
 
     def on_step(self, step: int, training: SavedTraining) -> None:
-        """Serve requests after a step that was learnt from, and publish if that is due."""
+        """Serve requests after a step that was learned from, and send parameters if they are due."""
         self.serve(step, training)
         if step - self._published >= self._every or self._metrics:
             self.publish(step, training.policy)
 
     def serve(self, step: int, training: SavedTraining, timeout: float = 0.0) -> None:
-        """Receive requests, carry out the due ones, send a heartbeat. Raises Finished at the end of the acting process."""
+        """Receive requests, carry out the due ones, send a heartbeat; raises Finished once the acting process has ended."""
         try:
             while self._connection.poll(timeout):
                 self._asked |= unpacked(self._connection.recv_bytes())

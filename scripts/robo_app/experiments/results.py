@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from robo_app.display.markdown_tables import listed, table_lines
+from robo_app.display.markdown_tables import table_lines
 from robo_app.experiments.archive import Archive, require_own
 from robo_app.experiments.records import Circumstances, Figures, Record
 from robo_rl.runs.run import circumstances
@@ -98,7 +98,14 @@ def _cell(values: Sequence[float | Sequence[float] | None]) -> str:
     known = [value for value in means if value is not None]
     if not known:
         return ""
-    return f"**{np.mean(known):.3g}** ({listed(means, '.3g')})" if len(means) > 1 else f"{known[0]:.3g}"
+    if len(means) == 1:
+        return _short(known[0])
+    return f"**{_short(float(np.mean(known)))}** ({', '.join('' if mean is None else _short(mean) for mean in means)})"
+
+
+def _short(value: float) -> str:
+    """Return three significant digits; all digits before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _here() -> Circumstances:

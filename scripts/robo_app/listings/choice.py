@@ -1,10 +1,15 @@
-"""Choice of a method by six questions; it ends in one that a study over seeds has shown to work (docs/training/choosing.md)."""
+"""Choice of a method by six questions, with the level of its evidence (docs/training/choosing.md).
+
+A proven method goes before one that is validated only, where both fit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+
+from robo_rl.evidence import Evidence, evidence_of
 
 Answer = Literal["yes", "no"]
 Reward = Literal["dense", "sparse", "none"]
@@ -26,6 +31,21 @@ class Situation:
     """Will a person correct the policy while it learns?"""
     limits: Answer
     """Are there costs, such as contacts or speed, that must stay below limits?"""
+
+    @property
+    def acts(self) -> bool:
+        """True if it may act in the environment."""
+        return self.data_alone == "no"
+
+    @property
+    def is_corrected(self) -> bool:
+        """True if it acts, a person corrects it, and there are no limits."""
+        return self.acts and self.limits == "no" and self.person == "yes"
+
+    @property
+    def is_alone(self) -> bool:
+        """True if it acts, without a person and without limits."""
+        return self.acts and self.limits == "no" and self.person == "no"
 
 
 QUESTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -51,6 +71,8 @@ class Choice:
     """Commands in their order."""
     page: str
     """Page with its measurements."""
+    evidence: Evidence
+    """How far it was shown to work."""
 
 
 @dataclass(frozen=True)
@@ -70,44 +92,47 @@ class Rule:
 
 RULES = (
     Rule(
-        lambda here: here.limits == "yes" and here.data_alone == "no",
+        lambda here: here.acts and here.limits == "yes",
         "ppo-lagrangian",
         "It keeps costs below their limits while it learns from the reward.",
         needs_data=False,
         page="docs/safety/constrained-learners.md",
     ),
     Rule(
-        lambda here: here.data_alone == "yes" and here.reward != "none",
+        lambda here: not here.acts and here.reward != "none",
         "iql",
         "It learns from the rewards of recorded episodes of any quality, without acting.",
     ),
-    Rule(lambda here: here.data_alone == "yes", "bc", "Without a reward, good episodes are cloned."),
     Rule(
-        lambda here: here.person == "yes" and here.reward == "none",
+        lambda here: here.is_corrected and here.reward == "none",
         "hg-dagger",
         "It clones demonstrations, then the corrections of the person; it needs no reward.",
         more=" --human.kind console",
     ),
     Rule(
-        lambda here: here.person == "yes",
+        lambda here: here.is_corrected and here.reward != "none",
         "hil-serl",
         "It learns from reward, demonstrations and corrections together.",
         more=" --human.kind console",
     ),
-    Rule(lambda here: here.reward == "none", "bc", "Without a reward, demonstrations are cloned."),
     Rule(
-        lambda here: here.demonstrations == "yes" or here.reward == "sparse",
+        lambda here: here.is_alone and (here.reward == "sparse" or (here.reward == "dense" and here.demonstrations == "yes")),
         "rlpd",
         "About 20 demonstrations lead it to the reward; without any, a sparse reward is rarely found.",
     ),
     Rule(
-        lambda here: True,
+        lambda here: here.is_alone and here.reward == "dense",
         "sac",
         "A dense reward teaches it in few steps; for discrete actions or a very fast simulator take ppo.",
         needs_data=False,
     ),
+    Rule(
+        lambda here: here.reward == "none" and (here.is_alone or not here.acts),
+        "bc",
+        "Without a reward, good episodes are cloned.",
+    ),
 )
-"""The first rule that holds counts."""
+"""Methods by situation, in order of fit: of those that hold, the first one of the best level of evidence counts."""
 RECORD = "robo-rl record {environment} --episodes 20 --noise 0.1 --out data/demonstrations"
 SEEING = "robo-rl fit-encoder {environment} --out encoders/mine"
 SEES = " --environment.wrappers.encoded.encoder fitted:encoders/mine"
@@ -115,10 +140,12 @@ SEES = " --environment.wrappers.encoded.encoder fitted:encoders/mine"
 
 def choose(situation: Situation, environment: str) -> Choice:
     """Return the method for a situation; environment: name in the commands."""
-    rule = next(rule for rule in RULES if rule.holds(situation))
+    fitting = [rule for rule in RULES if rule.holds(situation)]
+    rule = min(fitting, key=lambda rule: evidence_of("learners", rule.learner).rank)
     sees = situation.pictures == "yes" and situation.data_alone == "no"
     data = " --dataset data/demonstrations" if rule.needs_data else ""
     train = f"robo-rl train {rule.learner} --environment {{environment}}{data}{rule.more}{SEES if sees else ''}"
     lines = [*([SEEING] if sees else []), *([RECORD] if rule.needs_data else []), train]
     commands = tuple(line.format(environment=environment) for line in lines)
-    return Choice(rule.learner, rule.because, commands, rule.page or f"docs/learners/{rule.learner}.md")
+    page, evidence = rule.page or f"docs/learners/{rule.learner}.md", evidence_of("learners", rule.learner)
+    return Choice(rule.learner, rule.because, commands, page, evidence)

@@ -15,6 +15,7 @@ from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.system.threads import threads_in_use
+from robo_sims.carla.connection import STAND_IN
 
 NODE = "robo_app.recording.node_record:NodeRecorder"
 TIMEOUTS = Timeouts(answer=1800.0)
@@ -51,7 +52,7 @@ def arguments_of_workers(arguments: Mapping[str, Any], count: int, cluster: Clus
     Raises InvalidSetting if the server's address is local to each machine.
     """
     host, ports = arguments.get("host"), arguments.get("port")
-    if host is None:
+    if host in (None, STAND_IN):
         return [dict(arguments)] * count
     if host in LOOPBACK and len(cluster.addresses) > 1:
         raise InvalidSetting(

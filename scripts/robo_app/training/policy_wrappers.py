@@ -1,4 +1,4 @@
-"""Wrappers with another policy, an expert's or a run's: it is corrected, stayed near to, steered by its noise, or opposed."""
+"""Wrappers with another policy, an expert's or a run's: it is corrected, asked for labels, or opposed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import gymnasium
 from typing_extensions import override
 
 from robo_app.training.assembly import policy_of, recipe_of, scripted_expert
+from robo_policies.learners.dagger import NOISE, SHARE, LabelledEnv
 from robo_policies.learners.residual import SCALE, ResidualEnv
 from robo_rl.environments.forces import Forces, OpposedEnv
 from robo_rl.environments.wrapping import EnvironmentWrapper
@@ -39,6 +40,25 @@ class ResidualWrapper(EnvironmentWrapper):
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> ResidualEnv:
         return ResidualEnv(environment, base_for(environment, self.base, self.noise), scale=self.scale)
+
+
+@dataclass(frozen=True)
+class LabelledWrapper(EnvironmentWrapper):
+    """Label every step with an expert's action, and let the expert act in some episodes, while a policy is trained."""
+
+    in_evaluations = False
+
+    expert: str = SCRIPTED
+    """"scripted", the environment's expert, or a run."""
+    share: float = SHARE
+    """Share of the episodes in which the expert acts."""
+    noise: float = NOISE
+    """Standard deviation of the noise on executed actions, in [-1, 1] units; of discrete actions the chance of a random one."""
+
+    @override
+    def wrap(self, environment: gymnasium.Env[Any, Any]) -> LabelledEnv:
+        expert_for = base_for(environment, self.expert, noise=0.0)
+        return LabelledEnv(environment, expert_for, share=self.share, noise=self.noise)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ class Train(Generic[Learner]):
     dry_run: bool = False
     """Print the resolved recipe and stop."""
     carla_host: str = ""
-    """For a recipe that drives: host of a CARLA server, instead of stand-ins. Short for --environment.arguments.host."""
+    """For a recipe that drives: host of a CARLA server, instead of a world in this process; "stand-in" starts a stand-in and
+    drives through the client. Short for --environment.arguments.host."""
     carla_port: tuple[int, ...] = ()
     """Port of that CARLA server, or ports of several, one for each environment that is trained in at once."""
 

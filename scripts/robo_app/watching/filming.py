@@ -24,7 +24,7 @@ from robo_rl.evaluation.video import HOLD, UNTIMED_RATE, Frame, decisions_per_se
 from robo_rl.runs.newest_episode import Kind, NewestEpisode
 from robo_rl.runs.run import Run
 from robo_rl.settings import settings_as
-from robo_rl.types import ActionSource
+from robo_rl.types import AS_PROPOSED
 
 NICE = 10
 LONGEST = 20.0
@@ -135,7 +135,7 @@ def _small(picture: Frame) -> Frame:
 
 def _marked(picture: Frame, newest: NewestEpisode, step: int) -> Frame:
     """Return a picture, with an orange border unless the policy commanded the step."""
-    if not 0 <= step < len(newest.sources) or newest.sources[step] == ActionSource.POLICY:
+    if not 0 <= step < len(newest.sources) or newest.sources[step] in AS_PROPOSED:
         return picture
     marked = picture.copy()
     for part in (marked[:BORDER], marked[-BORDER:], marked[:, :BORDER], marked[:, -BORDER:]):

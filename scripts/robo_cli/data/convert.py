@@ -12,10 +12,10 @@ from robo_app.arguments.free_settings import EnvironmentArguments
 from robo_app.display.display import display
 from robo_app.recording.environment_of_data import environment_of_data
 from robo_datasets.atomic_write import require_free
-from robo_datasets.conversion import export, import_dataset, losses, recognized, with_exact_pictures
+from robo_datasets.conversion import export, import_dataset, losses, recognized, with_exact_pictures, with_mapping, writable
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.formats.adjustments import NONE, Adjustments
-from robo_datasets.formats.recording import Format
+from robo_datasets.formats.recording import DetectedReader, Format
 from robo_datasets.formats.side_file import NAME, side_path
 from robo_datasets.remarks import remarks_for
 from robo_rl.entry_points import load
@@ -25,7 +25,8 @@ EXAMPLES = """robo-rl data convert data/pick --to minari --out ~/.minari/dataset
 robo-rl data convert data/pick --to robomimic --out pick.hdf5
 robo-rl data convert pick.hdf5 --out data/again
 robo-rl data convert halfcheetah_medium-v2.hdf5 --from d4rl --environment gymnasium/HalfCheetah-v5 --clip --out data/medium
-robo-rl data convert so101 --out data/so101 --action-ranges gripper 100 0 --turns images_top 180"""
+robo-rl data convert so101 --out data/so101 --action-ranges gripper 100 0 --turns images_top 180
+robo-rl data convert bags/monday --mapping bag.yaml --out data/monday"""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Convert:
     """minari, robomimic, d4rl, lerobot, or one that another package brings."""
     from_: Annotated[str | None, tyro.conf.arg(name="from", metavar="FORMAT")] = None
     """Format of SOURCE; detected by default."""
+    mapping: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """YAML file that says which topics of a bag (rosbag) or features (rlds) are observations and actions."""
     bare: bool = False
     """Keep nothing next to the export: data without a place in the format is lost."""
     environment: Annotated[str | None, tyro.conf.arg(metavar="ENV")] = None
@@ -57,7 +60,7 @@ def convert(arguments: Convert) -> int:
         what = "Data are adjusted when they come in, not when they go out."
         raise InvalidSetting(what, got=f"--to {arguments.to}", fix="leave the options of imports out")
     if is_ours and arguments.to is not None:
-        return _export(arguments, load("formats", arguments.to))
+        return _export(arguments, writable(load("formats", arguments.to)))
     if is_ours or arguments.to is not None:
         raise InvalidSetting(
             f"{arguments.source} is {'a' if is_ours else 'no'} dataset of robo_rl.",
@@ -65,7 +68,8 @@ def convert(arguments: Convert) -> int:
             allowed="--to for such a dataset, --from for anything else",
             fix="robo-rl data convert --help",
         )
-    return _import(arguments, recognized(arguments.source) if arguments.from_ is None else load("formats", arguments.from_))
+    form = recognized(arguments.source) if arguments.from_ is None else load("formats", arguments.from_)
+    return _import(arguments, with_mapping(form, arguments.mapping))
 
 
 def _export(arguments: Convert, form: Format) -> int:
@@ -86,7 +90,7 @@ def _export(arguments: Convert, form: Format) -> int:
     return 0
 
 
-def _import(arguments: Convert, form: Format) -> int:
+def _import(arguments: Convert, form: DetectedReader) -> int:
     if not arguments.source.exists():
         raise DatasetNotFound(f"{arguments.source} does not exist.", fix="name a file or a folder")
     known = environment_of_data(arguments.environment, arguments.arguments)

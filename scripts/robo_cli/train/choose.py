@@ -36,7 +36,7 @@ class Choose:
 
 
 def run(arguments: Choose) -> int:
-    """Print the method, the reason, the commands and the page."""
+    """Print the method, the reason, its evidence, the commands and the page."""
     given = {name: str(getattr(arguments, name)) for name in QUESTIONS}
     if not any(given.values()):
         if not sys.stdin.isatty():
@@ -46,7 +46,8 @@ def run(arguments: Choose) -> int:
     answers = {name: value or usual[name] for name, value in given.items()}
     choice = choose(Situation(**answers), arguments.environment)  # type: ignore[arg-type]  # tyro and _asked check them
     lines = "\n".join(f"  {line}" for line in choice.commands)
-    print(f"{choice.learner}\n{choice.because}\n\n{lines}\n\nmeasured in {choice.page}; others: robo-rl learners")
+    known = f"{choice.evidence}\n" + ("" if choice.evidence.rank == 0 else "No method is proven for this situation.\n")
+    print(f"{choice.learner}\n{choice.because}\n{known}\n{lines}\n\nmeasured in {choice.page}; others: robo-rl learners")
     return 0
 
 

@@ -15,6 +15,7 @@ EXAMPLES = """robo-rl resume latest
 robo-rl resume runs/20260101-120000-arm-pick-rlpd-0
 robo-rl resume latest --steps 30000     (a finished run of 15,000 steps is trained 15,000 steps longer)
 robo-rl resume latest --dataset /elsewhere/pick     (the dataset was moved)
+robo-rl resume latest --callbacks my_package.logging:Wandb     (named anew: a run does not store them)
 robo-rl resume latest --then online --online-steps 5000     (a finished run of a learner from recorded data)"""
 
 
@@ -38,6 +39,8 @@ class Resume:
     """New location of the run's collectors: auto, HOST:PORT, or "here" for processes of this machine."""
     robot: str = ""
     """New address of the run's robot, if it has moved."""
+    callbacks: tuple[str, ...] = ()
+    """Classes of yours that hear of metrics and evaluations, package.module:Class (docs/training/callbacks.md)."""
 
 
 def run(arguments: Resume) -> int:
@@ -51,5 +54,6 @@ def run(arguments: Resume) -> int:
         robot=arguments.robot,
         runs=arguments.runs,
         progress=True,
+        callbacks=arguments.callbacks,
     )
     return int(bool(trained.description.get(NO_UPDATE)))

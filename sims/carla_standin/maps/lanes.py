@@ -14,6 +14,8 @@ from carla_standin.maps.roads import Lane, Link, Road, RoadMap
 
 SPACING = 1.0
 """[m] Approximate distance between the points of a lane."""
+CELL = 8.0
+"""[m] Side of the cells in which points are looked up."""
 Ints = npt.NDArray[np.intp]
 
 
@@ -60,6 +62,8 @@ class Lanes:
         self.aims = np.column_stack([self.points[:, :2], np.cos(headings), np.sin(headings)])
         """Aims of points: x, y and the cosine and sine of the heading."""
         self.ends = np.array([way.closes or not way.successors for way in self.ways])
+        self._around: dict[tuple[int, int], Ints] = {}
+        """Cell -> points in it and beside it."""
 
     def _way(self, road_map: RoadMap, road: Road, lane: Lane) -> Way:
         points, length = lane_points(road, lane.id)
@@ -111,7 +115,7 @@ class Lanes:
     def poses(self, way: Ints, s: Floats) -> Floats:
         """Return x, y, heading (..., 3) at distances along ways, between the points by straight lines."""
         place = s / self.step[way]
-        index = np.clip(place.astype(np.intp), 0, self.last[way])
+        index = np.minimum(np.maximum(place.astype(np.intp), 0), self.last[way])
         part = (place - index)[..., None]
         first = self.start[way] + index
         before = self.points[first]
@@ -119,18 +123,36 @@ class Lanes:
 
     def nearest(self, x: float, y: float, heading: float | None = None) -> tuple[int, float, float]:
         """Return the nearest way with about this heading [rad], the distance along it and the distance from it."""
-        squares = (self.points[:, 0] - x) ** 2 + (self.points[:, 1] - y) ** 2
-        if heading is not None:
-            squares = np.where(np.cos(self.points[:, 2] - heading) > 0.5, squares, np.inf)
-        point = int(np.argmin(squares))
+        around = self.around(x, y)
+        point, square = self._nearest_point(around, x, y, heading) if len(around) else (0, math.inf)
+        if square > CELL * CELL:  # a nearer one may lie farther out
+            point, square = self._nearest_point(np.arange(len(self.points)), x, y, heading)
         way = int(self.way_of_point[point])
         px, py, direction = self.points[point]
         along = (x - px) * math.cos(direction) + (y - py) * math.sin(direction)
-        s = float(np.clip((point - self.start[way]) * self.step[way] + along, 0, self.length[way]))
-        if not math.isfinite(squares[point]):
+        s = min(max(float((point - self.start[way]) * self.step[way] + along), 0.0), float(self.length[way]))
+        if not math.isfinite(square):
             return way, s, math.inf
         there = self.poses(np.array([way]), np.array([s]))[0]
         return way, s, math.hypot(x - there[0], y - there[1])
+
+    def around(self, x: float, y: float) -> Ints:
+        """Return the points in the cell of a place and in those beside it: all that are within `CELL` of it."""
+        cell = math.floor(x / CELL), math.floor(y / CELL)
+        found = self._around.get(cell)
+        if found is None:
+            offset = self.points[:, :2] - (np.array(cell) + 0.5) * CELL
+            found = self._around[cell] = np.flatnonzero((np.abs(offset) <= 1.5 * CELL).all(1))
+        return found
+
+    def _nearest_point(self, among: Ints, x: float, y: float, heading: float | None) -> tuple[int, float]:
+        """Return the nearest of some points with about this heading [rad], and the square of its distance."""
+        points = self.points[among]
+        squares = (points[:, 0] - x) ** 2 + (points[:, 1] - y) ** 2
+        if heading is not None:
+            squares = np.where(np.cos(points[:, 2] - heading) > 0.5, squares, np.inf)
+        best = int(np.argmin(squares))
+        return int(among[best]), float(squares[best])
 
 
 def _enters(road_map: RoadMap, connecting: int, contact: str, road: Road, link: Link) -> bool:

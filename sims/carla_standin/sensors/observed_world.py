@@ -8,17 +8,17 @@ from carla_standin.actors import Bodies
 from carla_standin.attachments import Attachments
 from carla_standin.clock import Clock
 from carla_standin.collisions import Hit
+from carla_standin.local_streams import Outlet
 from carla_standin.maps.town import Town
 from carla_standin.sensors.scene import Scene
 from carla_standin.settings import Settings
-from carla_standin.streams import Streams
 
 
 class ObservedWorld(Protocol):
     """Part of `carla_standin.world.World` that sensors need."""
 
     clock: Clock
-    streams: Streams
+    streams: Outlet
     settings: Settings
     town: Town
     bodies: Bodies

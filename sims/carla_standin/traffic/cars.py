@@ -9,23 +9,22 @@ import numpy as np
 import numpy.typing as npt
 
 from carla_standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of, span_of
+from carla_standin.approach import stopping_way
 from carla_standin.errors import Refused
 from carla_standin.layouts import TrafficLightState
 from carla_standin.lights import Lights
 from carla_standin.maps.town import Town
 from carla_standin.traffic import following, lane_changes
 from carla_standin.traffic.following import DRIVER
-from carla_standin.traffic.junctions import Candidate
-from carla_standin.traffic.leader_detection import FAR, LATERAL, LeaderDetector
-from carla_standin.traffic.users import NOBODY, users_of
+from carla_standin.traffic.junctions import LONGEST_WAIT, Candidate
+from carla_standin.traffic.leader_detection import DEGREE, FAR, LATERAL, LeaderDetector
+from carla_standin.traffic.users import NOBODY, Standing, users_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
 NEAREST_LANE = 3.0
 """[m] from a lane within which a car may start."""
-SOON = 2.1
-"""[s] ahead in which a client's car is taken to go straight on, wherever it goes."""
 WHIM = 0.02
 """[1/s] Rate of random lane changes."""
 GREEN, YELLOW, OFF = int(TrafficLightState.GREEN), int(TrafficLightState.YELLOW), int(TrafficLightState.OFF)
@@ -82,6 +81,8 @@ class Cars:
         self.waited = np.zeros(0)
         """[s] Wait before the junction, red lights excluded"""
         self.admitted = np.zeros(0, bool)
+        self.standing, self.now = Standing(), 0.0
+        """Clients' cars that stand before junctions, and the time [s] of the step."""
         self.turn = 0
         """Number of the car that looks for a better lane in this step."""
         self.seen: Floats | None = None
@@ -135,7 +136,10 @@ class Cars:
         self.placed, self.span = len(self), span_of(rows_of(self.actors))
         solid = [actor for actor in bodies if actor.is_obstacle]
         self.detector.reindex(self.actors, solid)
-        self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors])
+        users = [actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors]
+        self.users, self.standing = rows_of(users), Standing()
+        self.user_half = np.array([actor.box.extent[0] for actor in users])
+        """[m] Half lengths of clients' cars."""
 
     # a step
 
@@ -143,6 +147,7 @@ class Cars:
         """Move all cars."""
         if not self.actors:
             return
+        self.now += dt
         self.look(bodies)
         self.seen = None
         self._change_lanes(dt)
@@ -250,14 +255,21 @@ class Cars:
             return
         inside = [(way, self._extra(number, way)) for number, way in self._taken(stretch)]
         users = bodies.motion[self.users]
-        theirs = users_of(self.lanes, users, self.lights.open_ways()) if len(users) else NOBODY
+        theirs = users_of(self.lanes, users, self.lights.open_ways(), self.standing, self.now) if len(users) else NOBODY
         inside += [(way, 0.0) for way in theirs.inside]
-        sweeps = users[:, :2], SOON * users[:, VX : VY + 1]
+        sweeps = self._sweeps(users)
         self.admitted[self.junctions.admitted(candidates, inside, sweeps, theirs.coming)] = True
+
+    def _sweeps(self, users: Floats) -> tuple[Floats, Floats]:
+        """Return start (n, 2) and way (n, 2) [m] of clients' cars: from the rear to where the front stops, straight on."""
+        yaw = users[:, YAW] * DEGREE
+        body = self.user_half[:, None] * np.column_stack([np.cos(yaw), np.sin(yaw)])
+        return users[:, :2] - body, 2.0 * body + stopping_way(users[:, VX : VY + 1])
 
     def _light_is_open(self, stretch: Stretch, cannot_stop: Flags) -> Flags:
         colour = self.lights.colours[stretch.light]
-        is_open = (colour == GREEN) | (colour >= OFF) | ((colour == YELLOW) & cannot_stop)
+        # Who turns to the left across a queue gets through while it is yellow, or not at all.
+        is_open = (colour == GREEN) | (colour >= OFF) | ((colour == YELLOW) & (cannot_stop | (self.waited >= LONGEST_WAIT)))
         return np.asarray(stretch.is_dark | is_open | (self.admitted & cannot_stop))
 
     def _taken(self, stretch: Stretch) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from carla_standin.approach import nearest_of_motion
+from carla_standin.approach import closest_approach
 from carla_standin.maps.curves import Floats
 from carla_standin.maps.grid import STOP, YIELD
 from carla_standin.maps.lanes import Lanes
@@ -25,7 +25,7 @@ BEND = 0.3
 """[rad] from which a way turns."""
 CAR = 2.5
 """[m] Distance that ways keep from a client's car."""
-LONGEST_WAIT = 15.0
+LONGEST_WAIT = 4.0
 """[s] Wait after which a car gets priority: a stream of cars with priority would block it for minutes."""
 
 
@@ -55,6 +55,8 @@ class Junctions:
         count = len(lanes.ways)
         self.paths = [self._path(number) for number in range(count)]
         """Points (n, 3) of a way to the end of its junction: a road of several lane sections is one way."""
+        self.rounds = [_round(path) for path in self.paths]
+        """Middle and radius [m] of a circle around the points of a way."""
         self.gaps = np.full((count, count), np.inf)
         """[m] Smallest distance between the middles of two ways; infinite if they split, follow each other or lie in two
         junctions."""
@@ -152,13 +154,26 @@ class Junctions:
 
     def _is_reached(self, way: int, sweeps: tuple[Floats, Floats]) -> bool:
         start, step = sweeps
-        return bool(len(start)) and bool((nearest_of_motion(self.paths[way][:, :2], start, step) < CAR).any())
+        x, y, radius = self.rounds[way]
+        away = np.hypot(start[:, 0] - x, start[:, 1] - y) - np.hypot(step[:, 0], step[:, 1])
+        near = away < radius + CAR
+        if not near.any():
+            return False
+        points = self.paths[way][:, :2]
+        return bool((closest_approach(points, np.zeros_like(points), start[near], step[near])[0] < CAR).any())
 
 
 def _signed(road_map: RoadMap, signals: SignalWays, kind: str) -> set[int]:
     """Return the ways with a sign of a kind at their end."""
     found = [signal.id for road in road_map.roads for signal in road.signals if signal.type == kind]
     return {way for number in found for way in signals.of(number)}
+
+
+def _round(points: Floats) -> tuple[float, float, float]:
+    """Return middle and radius of a circle around points."""
+    low, high = points[:, :2].min(0), points[:, :2].max(0)
+    x, y = ((low + high) / 2).tolist()
+    return x, y, float(np.hypot(points[:, 0] - x, points[:, 1] - y).max())
 
 
 def curvature(points: Floats) -> float:

@@ -77,7 +77,9 @@ class LeaderDetector:
         # Most samples are far from the body: only those near enough for a touch are tested exactly.
         pair, place = (dx * dx + dy * dy < self.reach[car, other][:, None]).nonzero()
         if len(pair):
-            begins = np.flatnonzero(np.append(-1, pair[:-1]) != pair)  # of each pair's samples
+            is_first = np.ones(len(pair), bool)  # of each pair's samples
+            np.not_equal(pair[1:], pair[:-1], out=is_first[1:])
+            begins = is_first.nonzero()[0]
             chosen = pair[begins]
             mine, theirs = car[chosen], other[chosen]
             aim, way = (cosine[other], sine[other]), (way_cosine[pair, place], way_sine[pair, place])

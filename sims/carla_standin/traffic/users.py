@@ -20,7 +20,10 @@ ON_WAY = 1.0
 SAME = 0.8
 """Cosine between the headings of a car and its way."""
 MOVES = 0.5
-"""[m/s] A slower car waits, and others need not wait for it."""
+"""[m/s] A slower car stands."""
+AT_LINE, PATIENCE = 8.0, 3.0
+"""[m] from its middle to a junction within which a car that stands is about to enter, and [s] for which others think so: it
+starts as soon as its light is green, as they do, and may wait for somebody else, or be parked."""
 AHEAD = 5.0
 """[s] to the junction from which others let a car go first: a turn to the left from standing takes four."""
 UNKNOWN = -1
@@ -40,29 +43,59 @@ class Users:
 NOBODY = Users([], [])
 
 
-def users_of(lanes: Lanes, motion: Floats, is_open: npt.NDArray[np.bool_]) -> Users:
-    """Return the clients' cars (n, 15) that count at junctions; is_open: ways whose light is not red."""
+class Standing:
+    """Since when [s] clients' cars have stood before a junction without a red light."""
+
+    def __init__(self) -> None:
+        self.since: dict[int, float] = {}
+        """By number of the car."""
+
+    def waits(self, number: int, now: float) -> bool:
+        """Return True if others let a car go first that stands, at a time [s]."""
+        return now - self.since.setdefault(number, now) < PATIENCE
+
+    def forget(self, number: int) -> None:
+        """Note that a car moves, or may not go on."""
+        self.since.pop(number, None)
+
+
+def users_of(
+    lanes: Lanes, motion: Floats, is_open: npt.NDArray[np.bool_], standing: Standing | None = None, now: float = 0.0
+) -> Users:
+    """Return the clients' cars (n, 15) that count at junctions.
+
+    is_open: ways whose light is not red. standing: cars that stood before, updated; without it all have just stopped.
+    now: time [s].
+    """
+    standing = standing or Standing()
     inside: list[int] = []
     coming: list[Candidate] = []
-    for x, y, yaw, vx, vy in motion[:, [X, Y, YAW, VX, VY]].tolist():
+    for number, (x, y, yaw, vx, vy) in enumerate(motion[:, [X, Y, YAW, VX, VY]].tolist()):
         heading = math.radians(yaw)
         pace = vx * math.cos(heading) + vy * math.sin(heading)
-        if pace < MOVES:
-            continue
-        if found := _ways_at(lanes, x, y, heading):
+        moves = pace >= MOVES
+        if moves and (found := _ways_at(lanes, x, y, heading)):
+            standing.forget(number)
             inside += found
             continue
         way, s, away = lanes.nearest(x, y, heading)
+        ahead: list[Candidate] = []
         if away < NEAREST_LANE and not lanes.crossing[way]:
-            coming += _entered(lanes, way, float(lanes.length[way]) - s, pace * AHEAD, is_open)
+            ahead = _entered(lanes, way, float(lanes.length[way]) - s, pace * AHEAD if moves else AT_LINE, is_open)
+        if moves or not ahead:
+            standing.forget(number)
+        if ahead and (moves or standing.waits(number, now)):
+            coming += ahead
     return Users(inside, coming)
 
 
 def _ways_at(lanes: Lanes, x: float, y: float, heading: float) -> list[int]:
     """Return the ways through junctions below a place."""
-    near = (np.abs(lanes.points[:, 0] - x) < ON_WAY) & (np.abs(lanes.points[:, 1] - y) < ON_WAY)
-    near &= np.cos(lanes.points[:, 2] - heading) > SAME
-    return [way for way in np.unique(lanes.way_of_point[near]).tolist() if lanes.crossing[way]]
+    around = lanes.around(x, y)
+    points = lanes.points[around]
+    near = (np.abs(points[:, 0] - x) < ON_WAY) & (np.abs(points[:, 1] - y) < ON_WAY)
+    near &= np.cos(points[:, 2] - heading) > SAME
+    return sorted({way for way in lanes.way_of_point[around[near]].tolist() if lanes.crossing[way]})
 
 
 def _entered(lanes: Lanes, way: int, left: float, reach: float, is_open: npt.NDArray[np.bool_]) -> list[Candidate]:

@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from robo_rl.environments.mirror import Mirror
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.types import DIVERGED, METADATA
 from robo_sims.arm.control import CLOSED, CONTROLS
 from robo_sims.arm.costs import ArmCosts
 from robo_sims.arm.expert import ScriptedPolicy
 from robo_sims.arm.inverse_kinematics import solve
 from robo_sims.arm.mirror import arm_mirror
+from robo_sims.arm.observed_state import pose_as_observed
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, Arm, ArmPhysics, Array, load_model
 from robo_sims.arm.pose_sampling import START, START_YAW
 from robo_sims.arm.randomization import Randomization, Randomizer, patterns
@@ -209,6 +210,16 @@ class ArmEnv(gymnasium.Env[Any, Any]):
     def draw(self, datas: Sequence[mujoco.MjData]) -> npt.NDArray[np.uint8]:
         """Return pictures of the scene (N, 480, 640, 3) in states of its model."""
         return self._overview.draw(datas, "overview")
+
+    def draw_observation(self, observation: Observation) -> npt.NDArray[np.uint8]:
+        """Return a picture of the scene (480, 640, 3) as an observation has it, such as an imagined one.
+
+        Raises RenderingUnavailable for a task whose bodies do not follow from its observations.
+        """
+        physics = ArmPhysics(self._task.bodies, self.model)
+        pose_as_observed(physics, observation)
+        picture: npt.NDArray[np.uint8] = self.draw([physics.data])[0]
+        return picture
 
     def close(self) -> None:
         """Free the OpenGL contexts."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import mujoco
 import numpy as np
@@ -140,16 +140,8 @@ class RealtimeArm:
     def _step(self) -> Array:
         physics, clip = self._physics, self.clip
         away = np.clip(self._position - physics.gripper_position, -clip[:3], clip[:3])
-        return displacement(physics, physics.gripper_position + away, self._near(clip[3:]))
-
-    def _near(self, clip: Array) -> Array:
-        """Return the target orientation, limited to the controller's maximum lead."""
-        here, turn, found = self._physics.gripper_quaternion, np.empty(3), np.empty(4)
-        mujoco.mju_subQuat(turn, self._quaternion, here)  # in the hand's frame
-        turn = np.clip(turn, -clip, clip)
-        found[:] = here
-        mujoco.mju_quatIntegrate(found, turn, 1.0)
-        return found
+        near = limit_lead(physics.gripper_quaternion, self._quaternion, clip[3:])
+        return displacement(physics, physics.gripper_position + away, near)
 
     def _force(self, jacobian: Array) -> Array:
         """Return the external wrench on the hand (6,) [N, N m]: J^T F = contact torques of the joints."""
@@ -158,10 +150,29 @@ class RealtimeArm:
         return force
 
 
+def limit_lead(here: Array, target: Array, clip: Array) -> Array:
+    """Return a target orientation (w, x, y, z), limited to a lead (3,) [rad] about the hand's axes before its present one."""
+    turn, found = np.empty(3), here.copy()
+    mujoco.mju_subQuat(turn, target, here)  # in the hand's frame
+    mujoco.mju_quatIntegrate(found, np.clip(turn, -clip, clip), 1.0)
+    return found
+
+
+class Drawable(Protocol):
+    """Arm whose state can be drawn."""
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """MuJoCo model."""
+
+    def copy_state(self, data: mujoco.MjData) -> None:
+        """Copy the whole state to another MjData of the same model."""
+
+
 class RealtimeCameras:
     """Draws the cameras of a RealtimeArm from copies of its state."""
 
-    def __init__(self, arm: RealtimeArm, cameras: CameraObservations) -> None:
+    def __init__(self, arm: Drawable, cameras: CameraObservations) -> None:
         self._cameras, self._data = cameras, mujoco.MjData(arm.model)
         self._arm = arm
 

@@ -32,67 +32,79 @@ Mask = npt.NDArray[np.bool_]
 
 
 class BatchStep(NamedTuple):
-    """Results of one control step in every simulation; rows of starting episodes are undefined."""
+    """Results of one control step in all N simulations; rows of environments that began an episode are undefined."""
 
     vectors: Array
-    """(N, D) float32, new: the concatenated arrays of the observation, in the order of the spec."""
+    """Observations (N, D) float32, a new array: the arrays of the spec, concatenated in its order."""
     rewards: Array
-    """(N,) float64"""
+    """Rewards (N,) float64."""
     terminated: Mask
-    """(N,)"""
+    """True for tasks that ended (N,)."""
     diverged: Mask | None = None
-    """(N,), or None if no simulation diverged."""
+    """True for diverged simulations (N,); None if there are none."""
     success: Mask | None = None
-    """(N,), or None if the task has no success criterion."""
+    """True for success in this step (N,); None if the task has no success criterion."""
     reward_terms: Mapping[str, Array] = MappingProxyType({})
-    """name -> (N,) float64"""
+    """Name of a term -> its values (N,) float64."""
     costs: Mapping[str, Array] = MappingProxyType({})
-    """name -> (N,) float64 constraint costs"""
+    """Name of a constraint cost -> its values (N,) float64."""
 
 
 class SimulationBatch(Protocol):
-    """Simulations of one task; vectors and rewards are bit-identical to the single environment's."""
+    """N simulations of one task, which a BatchedEnvironment makes a vector environment.
+
+    Observations and rewards are bit-identical to those of the single environment.
+    """
 
     spec: EnvironmentSpec
     num_envs: int
     reset_info: Mapping[str, bool] = MappingProxyType({})
-    """Info of a reset."""
+    """Entries of `info` at a reset."""
     instructions: Array | None = None
-    """(N,) instructions of the current episodes; None if they never change."""
+    """Instructions of the current episodes (N,); None if all episodes have that of the spec."""
     evaluates_divergence: bool = False
-    """True if the info of a diverged step has success and reward terms, as in some single environments."""
+    """True if the `info` of a diverged step also has success and reward terms."""
     datas: Sequence[mujoco.MjData] = ()
-    """MuJoCo data of each environment; empty without MuJoCo."""
+    """MuJoCo data of each environment; empty if MuJoCo is not the simulator."""
 
     @property
     def metrics(self) -> Metrics:
-        """Counts since it was made, by tag, which a training logs."""
+        """Counters for the log of a training, by tag, since the batch was made."""
         return {}
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
-        """Start episodes in some environments, each determined by its seed, and return their vectors (len(seeds), D)."""
+        """Begin episodes in some environments.
+
+        seeds: number of an environment -> seed of its episode, or None to continue its random numbers.
+
+        Returns the first observations (len(seeds), D), in the order of `seeds`.
+        """
 
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Apply physical actions (N, A) for one control period; start episodes instead in the environments of `seeds`.
+        """Simulate one control period; environments in `seeds` begin an episode instead.
 
         A diverged simulation must not affect the others: no floating-point error may be raised.
+
+        Args:
+            control: Actions (N, A) in physical units.
+            seeds: Number of an environment -> seed of its new episode, or None to continue its random numbers.
         """
 
     def render(self) -> Sequence[Array]:
         """Return a rendered picture (H, W, 3) of each environment."""
 
     def state_dict(self) -> StateDict:
-        """Return the state that later steps depend on."""
+        """Return the whole state on which later steps depend."""
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the state of `state_dict`."""
+        """Restore the state returned by `state_dict`."""
 
     def close(self) -> None:
         """Stop the threads and free the simulator."""
 
 
 class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], Stateful):
-    """Vector environment of `num_envs` simulations of one task."""
+    """Vector environment of Gymnasium over a SimulationBatch: action limits, time limit, autoreset, pictures, `infos`."""
 
     def __init__(
         self,
@@ -103,9 +115,18 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         image_size: int = 84,
         render_mode: str | None = None,
     ) -> None:
-        """Add the pictures of `cameras` to the observation, as `camera_<name>`.
+        """Make the vector environment.
 
-        image_size: height and width of the pictures [pixel]. render_mode: None or "rgb_array".
+        Args:
+            batch: The simulations.
+            autoreset_mode: "NextStep", "SameStep" or "Disabled", as in Gymnasium.
+            cameras: Cameras of the MuJoCo model whose pictures are added to the observation as `camera_<name>`.
+            image_size: Height and width of these pictures [pixel].
+            render_mode: None, or "rgb_array" for `render`.
+
+        Raises:
+            InvalidSetting: A mode or size is not allowed.
+            UnknownName: The model has no such camera.
         """
         self._batch = batch
         self._mode = autoreset_mode_of(autoreset_mode)
@@ -139,25 +160,25 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
 
     @property
     def batch(self) -> SimulationBatch:
-        """Simulations, for experiments and tests; never for a policy."""
+        """The simulations, for experiments and tests; a policy must not use them."""
         return self._batch
 
     @property
     def metrics(self) -> Metrics:
-        """Counts of the simulations, by tag, which a training logs."""
+        """Counters of the simulations for the log of a training, by tag."""
         return self._batch.metrics
 
     @property
     def datas(self) -> Sequence[mujoco.MjData]:
-        """MuJoCo data of each environment, for experiments and tests; never for a policy."""
+        """MuJoCo data of each environment, for experiments and tests; a policy must not use them."""
         return self._batch.datas
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Start an episode in every environment, or in those of `options["reset_mask"]`.
+        """Begin an episode in all environments, or in those of the boolean array `options["reset_mask"]` (N,).
 
-        seed: that of the first environment, incremented for the others; or one for each.
+        seed: seed of the first environment, incremented for the others, or a list with one seed for each.
         """
         mask, seeds = _reset_mask(options, self.num_envs), _seeds(seed, self.num_envs)
         self._last[mask] = self._batch.begin({index: seeds[index] for index in np.flatnonzero(mask).tolist()})
@@ -225,7 +246,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
             self.close()
 
     def _starting(self) -> dict[int, int | None]:
-        """Return the environments whose episode starts in this step; they are not simulated."""
+        """Return the environments that begin an episode in this step instead of being simulated."""
         if self._was_reset and not self._any_over:
             return {}
         over = np.flatnonzero(self._over).tolist()
@@ -238,14 +259,17 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         return dict.fromkeys(over)
 
     def _find_diverged(self, step: BatchStep) -> Mask | None:
-        """Return the mask of simulations that diverged or have a non-finite observation or reward; None if there are none."""
+        """Return the mask (N,) of simulations that diverged or have a non-finite observation or reward; None if none has."""
         if _is_finite(step.vectors) and _is_finite(step.rewards):
             return step.diverged
         unsound = ~(np.isfinite(step.vectors).all(axis=1) & np.isfinite(step.rewards))
         return unsound if step.diverged is None else unsound | step.diverged
 
     def _amend(self, step: BatchStep, truncated: Mask, diverged: Mask | None, beginning: Collection[int]) -> Mask:
-        """Set the results of starting and diverged environments; return the mask of those with success and reward terms."""
+        """Overwrite the results of environments that began an episode or diverged.
+
+        Returns the mask (N,) of the environments whose `infos` have success and reward terms.
+        """
         reported = ~self._mask(beginning)
         step.rewards[~reported] = 0.0
         step.terminated[~reported] = False
@@ -260,7 +284,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         return reported
 
     def _infos(self, step: BatchStep, reported: Mask | None) -> dict[str, Any]:
-        """Return success and reward terms of the reported environments, or of all."""
+        """Return instruction, success, reward terms and costs of the environments in the mask `reported`, or of all if None."""
         everyone = self._everyone.copy()
         infos: dict[str, Any] = {}
         self._tell_instructions(infos, everyone)
@@ -272,7 +296,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         return infos if reported is None else select_info(infos, reported)
 
     def _tell_beginning(self, infos: dict[str, Any], mask: Mask) -> None:
-        """Add the reset info of starting episodes."""
+        """Add the info of a reset for the environments in a mask."""
         add_info(infos, self._batch.reset_info, mask)
         self._tell_instructions(infos, mask)
 
@@ -281,7 +305,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
             add_info(infos, {"instruction": self._batch.instructions}, mask)
 
     def _end(self, infos: dict[str, Any], step: BatchStep, truncated: Mask, diverged: Mask | None) -> dict[str, Any]:
-        """Add stop reasons; start new episodes at once in the mode SAME_STEP."""
+        """Add stop reasons for ended episodes; in the mode SAME_STEP also begin their next episodes."""
         add_info(infos, {"stop_reason": "failure"}, step.terminated)
         if step.success is not None:
             add_info(infos, {"stop_reason": "goal"}, step.terminated & step.success)
@@ -309,7 +333,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         return now
 
     def _split(self, vectors: Array) -> Arrays:
-        """Return name -> (N, *shape) with pictures, as copies: the next step may need the present arrays."""
+        """Return observations name -> (N, *shape), pictures included, as copies that later steps do not change."""
         copy = vectors.copy()
         arrays = {name: copy[:, part].reshape(shape).astype(dtype, copy=False) for name, part, shape, dtype in self._parts}
         return arrays | self._pictures.copy()

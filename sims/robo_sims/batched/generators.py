@@ -10,13 +10,13 @@ from gymnasium.utils import seeding
 
 
 class Generators:
-    """One random generator per environment."""
+    """One random generator for each of N environments."""
 
     def __init__(self, count: int) -> None:
         self._generators = [seeding.np_random()[0] for _ in range(count)]
 
     def seeded(self, index: int, seed: int | None) -> np.random.Generator:
-        """Return the generator of an environment, reseeded unless the seed is None."""
+        """Return the generator of environment `index`, after seeding it unless `seed` is None."""
         if seed is not None:
             self._generators[index] = seeding.np_random(seed)[0]
         return self._generators[index]
@@ -26,6 +26,6 @@ class Generators:
         return [generator.bit_generator.state for generator in self._generators]
 
     def restore(self, states: Sequence[Any]) -> None:
-        """Restore the states of `states`."""
+        """Restore the states that `states` returned."""
         for generator, state in zip(self._generators, states, strict=True):
             generator.bit_generator.state = state

@@ -13,7 +13,10 @@ Infos = dict[str, Any]
 
 
 def add_info(infos: Infos, facts: Mapping[str, Any], mask: Mask) -> None:
-    """Add facts, scalar or (N,), for the environments of the mask."""
+    """Add entries to `infos` for the environments of a mask.
+
+    facts: name -> value for all of them, or array (N,). mask: (N,).
+    """
     for name, fact in facts.items():
         values = np.asarray(fact, object if isinstance(fact, str) else None)
         infos[name] = np.where(mask, values, infos.get(name, _nothing(values)))
@@ -21,7 +24,7 @@ def add_info(infos: Infos, facts: Mapping[str, Any], mask: Mask) -> None:
 
 
 def select_info(infos: Infos, mask: Mask) -> Infos:
-    """Return the infos of the environments of the mask; other entries are zero, or None."""
+    """Return the infos of the environments of a mask (N,); the entries of others become 0 or None and are marked as invalid."""
     kept = {}
     for name, value in infos.items():
         valid = infos.get(f"_{name}")

@@ -1,4 +1,4 @@
-"""Camera pictures of all environments, drawn with one OpenGL context."""
+"""Camera pictures of N environments, drawn with one OpenGL context."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ class LatestPictures:
     """Pictures of the latest observation of every environment, redrawn only for environments that moved."""
 
     def __init__(self, cameras: CameraObservations | None = None, datas: Sequence[mujoco.MjData] = ()) -> None:
-        """Create empty pictures; without cameras nothing is drawn."""
+        """Create black pictures.
+
+        cameras: cameras to draw; None: there are no pictures. datas: MuJoCo data of each environment.
+        """
         self._cameras, self._datas = cameras, datas
         shapes = {array.name: (len(datas), *array.shape) for array in (() if cameras is None else cameras.arrays)}
         self._pictures = {name: np.zeros(shape, np.uint8) for name, shape in shapes.items()}
 
     def draw(self, mask: npt.NDArray[np.bool_]) -> None:
-        """Draw the present state of the environments in a mask (N,)."""
+        """Redraw the pictures of the environments in a mask (N,) from their current states."""
         if self._cameras is None or not self._pictures:
             return
         moved = [self._datas[index] for index in np.flatnonzero(mask).tolist()]
@@ -33,11 +36,11 @@ class LatestPictures:
             self._pictures[name][mask] = pictures
 
     def copy(self) -> dict[str, Array]:
-        """Return name -> (N, H, W, 3), as copies; empty without cameras."""
+        """Return copies of all pictures, camera_<name> -> uint8 (N, H, W, 3); empty without cameras."""
         return {name: pictures.copy() for name, pictures in self._pictures.items()}
 
     def restore(self, pictures: Mapping[str, Array]) -> None:
-        """Restore the pictures of `copy`; raises InvalidSetting for other cameras or another size."""
+        """Restore the pictures that `copy` returned; raises InvalidSetting if cameras or sizes differ."""
         mine, others = _shapes(self._pictures), _shapes(pictures)
         if mine != others:
             raise InvalidSetting("The state is of other pictures.", got=others, allowed=mine)

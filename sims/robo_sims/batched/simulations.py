@@ -24,7 +24,7 @@ _BAD_STATE = slice(int(mujoco.mjtWarning.mjWARN_BADQPOS), int(mujoco.mjtWarning.
 
 
 class Gathered:
-    """The same part of every simulation in one array (N, size), copied by a single call."""
+    """Copies the same part of the state of N simulations, such as joint positions, into one array `values` (N, size)."""
 
     def __init__(self, datas: Sequence[mujoco.MjData], select: Select) -> None:
         self._views = [select(data).reshape(-1) for data in datas]
@@ -32,7 +32,7 @@ class Gathered:
         self._flat = self.values.reshape(-1)
 
     def read(self) -> None:
-        """Fill `values` from the present state."""
+        """Fill `values` from the current states."""
         np.concatenate(self._views, out=self._flat)
 
 
@@ -47,14 +47,14 @@ class Simulations:
         advance: Sequence[Call],
         fastest: float = math.inf,
     ) -> None:
-        """Keep the simulations.
+        """Combine simulations.
 
         Args:
-            model: The compiled model that all share.
+            model: Compiled model, shared by all simulations.
             datas: State of each simulation.
             threads: Threads that step the simulations.
             advance: Call that simulates one control period, for each of `datas`.
-            fastest: Speed from which on a simulation counts as diverged, as in DivergenceMonitor.
+            fastest: Largest norm of all velocities [m/s, rad/s]; a faster simulation counts as diverged.
         """
         self.model, self.datas = model, datas
         self._monitors = [DivergenceMonitor(model, data, fastest) for data in self.datas]
@@ -73,22 +73,22 @@ class Simulations:
         ]
 
     def gather(self, select: Select) -> Gathered:
-        """Return an array of one part of every simulation, which is read again after every step."""
+        """Return an array of one part of the state of every simulation; it is updated after every step."""
         self._parts.append(Gathered(self.datas, select))
         return self._parts[-1]
 
     def command(self, control: npt.NDArray[Any], indices: Sequence[int] | None = None) -> None:
-        """Set the controls (n, nu) of every simulation, or of some."""
+        """Set the controls (n, nu) of all simulations, or of those with the given numbers."""
         rows = self._control_rows if indices is None else [self._control_rows[i] for i in indices]
         self._control[slice(None) if indices is None else indices] = control
         for held, row in rows:
             held[:] = row
 
     def step(self, settling: Collection[int] = ()) -> None:
-        """Simulate one control period in every environment but those that have just been reset.
+        """Simulate one control period in all environments, except those that were just reset.
 
-        settling: numbers of the environments that were reset. For them only the quantities that follow from the initial state,
-        such as positions of bodies, are computed (mj_forward); no time passes.
+        settling: numbers of the environments that were just reset. For them mj_forward computes the quantities that follow from
+        the initial state, such as positions of bodies; no time passes.
         """
         calls = self._advance
         if settling:
@@ -97,20 +97,20 @@ class Simulations:
         self.read(settling)
 
     def advance(self, indices: Collection[int]) -> None:
-        """Simulate one control period in some environments."""
+        """Simulate one control period in the environments with the given numbers; others do not change."""
         self._threads.run([self._advance[i] for i in indices])
         self.read(())
 
     def settle(self, indices: Collection[int]) -> None:
-        """Compute what follows from the initial states of these environments, such as positions of bodies (mj_forward)."""
+        """Compute the quantities that follow from the states of some environments, such as positions of bodies (mj_forward)."""
         self._threads.run([self._settle[i] for i in indices])
         self.read(indices)
 
     def diverged(self) -> npt.NDArray[np.bool_] | None:
-        """Return the mask of diverged simulations, or None if there are none.
+        """Return the mask (N,) of diverged simulations, or None if there are none.
 
-        One check of the whole batch comes before each DivergenceMonitor: MuJoCo checks position, velocity and acceleration in
-        every substep and counts a warning if one is huge or not finite.
+        To save time a quick check of the whole batch comes first. It relies on MuJoCo, which checks position, velocity and
+        acceleration in every substep and counts a warning if one is huge or not finite.
         """
         is_slow = self._surely_sound == math.inf or np.abs(self.qvel.values).max() <= self._surely_sound
         if is_slow and not np.count_nonzero(self._warnings.values):
@@ -119,14 +119,14 @@ class Simulations:
         return found if found.any() else None
 
     def state(self) -> Array:
-        """Return (N, size): the full integration state."""
+        """Return the full integration states (N, size) of MuJoCo."""
         states = np.empty((len(self.datas), mujoco.mj_stateSize(self.model, _STATE)))
         for data, state in zip(self.datas, states, strict=True):
             mujoco.mj_getState(self.model, data, state, _STATE)
         return states
 
     def restore(self, states: Array) -> None:
-        """Restore the states that `state` returned, and compute what follows from them (mj_forward)."""
+        """Restore the states (N, size) that `state` returned, and compute the quantities that follow from them (mj_forward)."""
         for data, state in zip(self.datas, states, strict=True):
             mujoco.mj_resetData(self.model, data)
             mujoco.mj_setState(self.model, data, state, _STATE)
@@ -135,7 +135,7 @@ class Simulations:
         self.read(range(len(self.datas)))
 
     def read(self, started: Collection[int]) -> None:
-        """Read the present state; reset the divergence monitors of started episodes."""
+        """Update all gathered arrays, and reset the divergence monitors of environments that began an episode."""
         for part in self._parts:
             part.read()
         for index in started:

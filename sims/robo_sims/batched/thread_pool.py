@@ -1,4 +1,4 @@
-"""Thread pool for lists of MuJoCo calls, which release the GIL while they simulate."""
+"""Thread pool for calls of MuJoCo, which release Python's global lock (GIL) while they simulate."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ Call = Callable[[], object]
 
 
 def choose_threads(threads: int | None, num_envs: int) -> int:
-    """Return the number of threads: by default the cores of this process, at most one per environment."""
+    """Return the number of threads: `threads`, or the cores of this process if None; at most `num_envs`.
+
+    Raises InvalidSetting unless `threads` is None or an integer from 1.
+    """
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise InvalidSetting("threads is out of range.", got=threads, allowed="integer from 1, or None for all cores")
     return min(threads or len(os.sched_getaffinity(0)), num_envs)
 
 
 class ThreadPool:
-    """Pool of `threads` threads: the one that calls `run`, and `threads - 1` helpers, which live until `close`."""
+    """Pool of `threads` threads: the caller of `run` and `threads - 1` helper threads, which run until `close`."""
 
     def __init__(self, threads: int) -> None:
         self._calls: Iterator[Call] = iter(())
@@ -75,7 +78,7 @@ class _Helper:
         self._go.release()
 
     def wait(self) -> None:
-        """Wait until the thread is done; one that has not woken up yet has nothing left to do."""
+        """Wait until the thread is done; if it has not begun yet, no calls are left, and it is not woken."""
         if not self._go.acquire(blocking=False):
             self._done.acquire()
         self._is_out = False

@@ -9,10 +9,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from carla_standin.approach import stopping_way
 from robo_sims.carla.boxes import corners
 from robo_sims.carla.roads import Floats, Pictures, Roads
 from robo_sims.carla.routes import Route
-from robo_sims.carla.scene import GREEN, HALF_LENGTH, HALF_WIDTH, RED, WALKER, YAW, YELLOW, Ego, Scene, X, Y
+from robo_sims.carla.scene import GREEN, HALF_LENGTH, HALF_WIDTH, RED, VX, VY, WALKER, YAW, YELLOW, Ego, Scene, X, Y
 
 CHANNELS = ("road", "line", "route", "vehicle", "walker", "light")
 SCALE = 2.0
@@ -61,6 +62,15 @@ class BirdsEye:
         drawn: Pictures = np.asarray(cv2.merge(list(picture)), np.uint8)  # a third of the time of a transposed copy
         return drawn
 
+    def draw_stopping_ways(self, shown: Pictures, scene: Scene) -> None:
+        """Draw into a coloured picture of the last scene how far each body goes before it can stand."""
+        ego, others = scene.ego, scene.others
+        places = np.concatenate([[[ego.x, ego.y]], others[:, [X, Y]]])
+        ways = stopping_way(np.concatenate([[[ego.vx, ego.vy]], others[:, [VX, VY]]]))
+        ends = np.stack([self._pixels(places), self._pixels(places + ways)], axis=1)
+        lines = list(ends[np.hypot(ways[:, 0], ways[:, 1]) > 1.0])
+        cv2.polylines(shown, lines, False, WAY, 1, cv2.LINE_8, SHIFT)
+
     def _to_ground(self, ego: Ego) -> Floats:
         """Return the matrix (2, 3) from pixels of the picture to pixels of the ground."""
         cosine, sine = math.cos(ego.yaw), math.sin(ego.yaw)
@@ -104,7 +114,7 @@ class BirdsEye:
 COLOURS = np.array([(70, 70, 78), (235, 235, 225), (70, 130, 240), (240, 190, 60), (240, 90, 200), (255, 255, 255)], np.uint8)
 BAR = 24
 """[pixels] height of a text line below a rendered picture."""
-GRASS, OWN, NOSE = (120, 150, 110), (230, 60, 60), (255, 255, 255)
+GRASS, OWN, NOSE, WAY = (120, 150, 110), (230, 60, 60), (255, 255, 255), (255, 120, 0)
 FRONT = 0.25
 """Share of the car's length that is drawn as its front."""
 WIDER = 0.35

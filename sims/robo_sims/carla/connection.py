@@ -14,6 +14,8 @@ from typing import Any
 from robo_rl.errors import MissingExtra, ServerUnavailable
 
 VERSION = "0.9.16"
+STAND_IN = "stand-in"
+"""Host of an environment for a stand-in server of its own, driven through the client."""
 START = "start one with `robo-rl carla-server`, or CARLA's own"
 
 

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from carla_standin.approach import closest_approach
 from robo_rl.spec.environment import EnvironmentSpec, Observation
-from robo_sims.carla.observations import DISTANCES
+from robo_sims.carla.observations import DISTANCES, FAR
 
 WHEELBASE, MOST_STEER = 2.9, math.radians(40.0)
 """[m] wheelbase of the car, and [rad] angle of its front wheels at steer 1."""
@@ -29,20 +30,21 @@ REACH = np.concatenate([[0.0], DISTANCES])
 EGO_HALF = 2.4
 STOP = 4.0
 """[m] before a stop line."""
-SOON = 0.0, 1.0, 2.0
-"""[s] prediction times for other actors."""
+SOON = 2.0
+"""[s] for which others are taken to go straight on."""
 TURN, NEXT = 0.04, 25.0
 """[1/m] curvature of a turn, looked for in the next [m]."""
-ALONG, COMING = 0.5, 0.5
-"""Cosine of the heading above which others drive the same way, and [m/s] above which they move."""
+ALONG, AGAINST, COMING = 0.5, -0.7, 0.5
+"""Cosine of the heading above which others drive the same way, and below which they come from ahead; [m/s] above which they
+move."""
 ASIDE = 2.5
 """[m] lateral distance between two paths without conflict."""
 PACE, MARGIN = 4.0, 1.0
 """[m/s] minimum speed assumed of crossing cars, and [s] margin between them."""
-SHORT = 1.0
+SHORT = 2.5
 """[m] stopping distance before a conflict point; the driver continues once it is past it."""
 WAITING = 100
-"""Steps of waiting before a left turn; then the driver goes."""
+"""Steps of waiting for others to cross; then the driver goes."""
 
 
 class ScriptedDriver:
@@ -80,7 +82,7 @@ class ScriptedDriver:
             self._in_bends(observation),
             self._behind(observation, speed),
             self._at_lights(observation, speed),
-            self._before_oncoming(observation, speed),
+            self._before_crossing(observation, speed),
         )
         return pedal(wanted, speed)
 
@@ -91,43 +93,53 @@ class ScriptedDriver:
         return float(min(observation["speed_limit"][0], now.min()))
 
     def _behind(self, observation: Observation, speed: float) -> float:
-        """Return the speed allowed by obstacles on the route, present and predicted."""
-        line = line_of(observation)
-        allowed = math.inf
-        for there, x, y, cosine, _, vx, vy, half in observation["others"].tolist():
-            for look in SOON if there else ():
-                ahead, aside = x + look * (speed + vx), y + look * vy
-                along, away = project(line, ahead, aside)
-                if ahead > 0 and away < CORRIDOR:
-                    gap = along - half - EGO_HALF - GAP - 0.5 * HEADWAY * speed
-                    theirs = max(speed + vx, 0.0) if cosine > 0.5 else 0.0
-                    allowed = min(allowed, math.sqrt(max(theirs**2 + 2 * BRAKING * gap, 0.0)))
-        return allowed
+        """Return the speed allowed by obstacles on the route: those there, and those that come there within `SOON`."""
+        line, others = line_of(observation), actors(observation)
+        velocity = others[:, 5:7] + (speed, 0.0)
+        theirs = np.where(others[:, 3] > ALONG, np.maximum(velocity[:, 0], 0.0), 0.0)
+        follows = (others[:, 1] < 0.0) & (others[:, 3] > ALONG)  # it keeps its own distance
+        gaps, shares, _ = closest_approach(line[:-1], np.diff(line, axis=0), others[:, 1:3], SOON * velocity)
+        met = (gaps < CORRIDOR) & ~follows
+        first, who = met.argmax(0), np.arange(len(others))
+        along = REACH[first] + shares[first, who] * (REACH[first + 1] - REACH[first])
+        met = met.any(0) & (along > 0.0)
+        gap = along - others[:, 7] - EGO_HALF - GAP - 0.5 * HEADWAY * speed
+        allowed = np.sqrt(np.maximum(theirs**2 + 2 * BRAKING * gap, 0.0))
+        return float(allowed[met].min(initial=math.inf))
 
-    def _before_oncoming(self, observation: Observation, speed: float) -> float:
-        """Return the speed that yields to oncoming traffic at a left turn, until the waiting time is over."""
-        if bends(observation)[DISTANCES[1:-1] < NEXT].min() > -TURN:
-            self._stood = 0
-            return math.inf
-        reach = np.arange(0.0, NEXT, 0.5)
-        line = line_of(observation)
+    def _before_crossing(self, observation: Observation, speed: float) -> float:
+        """Return the speed that gives way to those who come across, until the waiting time is over.
+
+        They come from the sides where no light ahead keeps them back, and from ahead at a turn to the left.
+        """
+        turns_left = bends(observation)[DISTANCES[1:-1] < NEXT].min() < -TURN
+        reach = np.arange(0.0, min(max(NEXT, speed * speed / (2 * BRAKING) + NEXT / 2), DISTANCES[-1]), 0.5)
+        line, light = line_of(observation), float(observation["next_light"][0])
         way = np.stack([np.interp(reach, REACH, line[:, axis]) for axis in (0, 1)], axis=1)
         left = math.inf
-        for there, x, y, cosine, _, vx, vy, half in observation["others"].tolist():
+        for there, x, y, cosine, _, vx, vy, half in actors(observation).tolist():
             velocity = np.array([vx + speed, vy])
-            if there and cosine < ALONG and math.hypot(*velocity) > COMING:
-                met, times = meeting(way, np.array([x, y]), velocity)
-                if not met.any() or reach[met][0] < EGO_HALF - SHORT:  # already in the conflict area: continue
-                    continue
-                begin, end = (reach[met][[0, -1]] + (-EGO_HALF, EGO_HALF)) / max(speed, PACE)
-                if times.min() - half / PACE < end + MARGIN and times.max() + half / PACE > begin - MARGIN:
-                    left = min(left, max(float(reach[met][0]) - EGO_HALF - SHORT, 0.0))
+            if not there or cosine >= ALONG or math.hypot(*velocity) <= COMING or (cosine < AGAINST and not turns_left):
+                continue
+            met, times = meeting(way, np.array([x, y]), velocity)
+            if not met.any() or reach[met][0] < EGO_HALF - SHORT:  # already in the conflict area: continue
+                continue
+            first = float(reach[met][0])
+            if cosine >= AGAINST and light < first:
+                continue
+            begin, end = (reach[met][[0, -1]] + (-EGO_HALF, EGO_HALF)) / max(speed, PACE)
+            if times.min() - half / PACE < end + MARGIN and times.max() + half / PACE > begin - MARGIN:
+                room = max(first - EGO_HALF - SHORT, 0.0)
+                if turns_left or room > speed * speed / (2 * HARDEST):
+                    left = min(left, room)
+        if not turns_left and speed > COMING:
+            self._stood = 0
         self._stood += left < math.inf and speed < 0.1 < self._at_lights(observation, speed)
         return math.inf if self._stood > WAITING else math.sqrt(2 * BRAKING * left)
 
     def _at_lights(self, observation: Observation, speed: float) -> float:
         """Return the speed that stops at a red light, and at a yellow one if the distance suffices."""
-        distance, red, yellow, _ = observation["next_light"].tolist()
+        distance, red, yellow = next_light(observation)
         left = distance - STOP
         if not yellow:
             self._stops = None
@@ -154,6 +166,23 @@ def pedal(wanted: float, speed: float) -> float:
     return acceleration / 5.0 + 0.08 if acceleration > 0 else acceleration / 8.0
 
 
+def actors(observation: Observation) -> npt.NDArray[np.float64]:
+    """Return the rows (k, 8) of the other actors, of either layout, as the entry `others` of `VECTORS` has them."""
+    found = observation["others"] if "others" in observation else np.concatenate([observation["cars"], observation["walkers"]])
+    others: npt.NDArray[np.float64] = found[found[:, 0] > 0, :8].astype(np.float64)
+    return others
+
+
+def next_light(observation: Observation) -> tuple[float, float, float]:
+    """Return the distance [m] to the next stop line, of either layout, and whether its light is red, yellow."""
+    if "next_light" in observation:
+        distance, red, yellow, _ = observation["next_light"].tolist()
+    else:
+        there, distance, red, yellow, _ = observation["lights"][0].tolist()
+        distance = distance if there else FAR
+    return distance, red, yellow
+
+
 def line_of(observation: Observation) -> npt.NDArray[np.float64]:
     """Return the route points (13, 2), the car's middle first."""
     return np.concatenate([np.zeros((1, 2)), observation["route"].astype(np.float64)])
@@ -176,13 +205,3 @@ def meeting(
     ahead, aside = (way - place) @ velocity / pace, (way - place) @ np.array([-velocity[1], velocity[0]]) / pace
     met: npt.NDArray[np.bool_] = (np.abs(aside) < ASIDE) & (ahead > 0)
     return met, ahead[met] / max(pace, PACE)
-
-
-def project(line: npt.NDArray[np.float64], x: float, y: float) -> tuple[float, float]:
-    """Return the distance along the route points and the distance from them [m] of a position."""
-    start, step = line[:-1], np.diff(line, axis=0)
-    share = ((x - start[:, 0]) * step[:, 0] + (y - start[:, 1]) * step[:, 1]) / np.maximum((step**2).sum(1), 1e-6)
-    share = np.clip(share, 0.0, 1.0)
-    away = np.hypot(start[:, 0] + share * step[:, 0] - x, start[:, 1] + share * step[:, 1] - y)
-    nearest = int(np.argmin(away))
-    return float(REACH[nearest] + share[nearest] * (REACH[nearest + 1] - REACH[nearest])), float(away[nearest])

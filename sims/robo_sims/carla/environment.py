@@ -13,14 +13,17 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import MEASURES
-from robo_sims.carla import birdseye, observations, pedestrians, roads, routes, scoring, status_text, traffic
+from robo_sims.carla import birdseye, observations, pedestrians, roads, routes, scoring, sets, status_text, traffic
+from robo_sims.carla.connection import STAND_IN
 from robo_sims.carla.driver import ScriptedDriver
+from robo_sims.carla.frames import Frame
+from robo_sims.carla.local_session import LocalSession
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
 from robo_sims.carla.scenarios import SCENARIOS
-from robo_sims.carla.scene import Scene, SceneReader, lights_on
-from robo_sims.carla.sensors import CollisionSensor, FrontCamera
-from robo_sims.carla.session import ANSWER_TIMEOUT, CarlaSession, as_server_unavailable
-from robo_sims.carla.termination import GOAL, MOVING, SUCCESS_RULE, Termination
+from robo_sims.carla.scene import SIGNS, Scene, SceneReader, lights_on, stops_on
+from robo_sims.carla.sensors import Camera, CollisionSensor, FrontCamera, Hits, NoHits
+from robo_sims.carla.session import ANSWER_TIMEOUT, CarlaSession, Session, WorldView, as_server_unavailable
+from robo_sims.carla.termination import GOAL, MOVING, SUCCESS_RULE, StopSigns, Termination
 
 SESSION_LOST, TIME_LIMIT = "link_lost", "time_limit"
 CAR = "vehicle.tesla.model3"
@@ -30,6 +33,8 @@ LIFT = 0.3
 """[m] above the ground at which the car is spawned."""
 PICTURE = 320
 """[pixels] of a rendered picture."""
+LAYOUTS = {"vectors": (observations.VECTORS, observations.vectors), "sets": (sets.SETS, sets.sets)}
+"""Name of an observation layout -> its arrays, and the function that computes them."""
 SIZES = range(16, 513)
 """[pixels] allowed picture sizes."""
 
@@ -43,7 +48,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     metadata = {  # noqa: RUF012 (Gymnasium's own style)
         "render_modes": ["rgb_array"],
         "render_fps": round(1 / PERIOD),
-        "takes_server": True,  # from a training: no process beside it may draw
+        "takes_server": True,  # from a training, if it has one: no process beside it may draw
         "film_seconds": 90.0,  # a route and its end
     }
     measures = scoring.MEASURES
@@ -59,6 +64,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         traffic: int = 0,
         walkers: int = 0,
         scenario: str = "",
+        layout: str = "vectors",
         birdseye: int = 96,
         birdseye_rgb: int = 0,
         camera: int = 0,
@@ -78,12 +84,15 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         traffic: number of autonomous cars.
         walkers: number of pedestrians who cross the route.
         scenario: one event per route, "pedestrian-crossing" or "blocked-lane"; "" for none.
+        layout: "vectors" (the nearest six others, by distance) or "sets" (cars, walkers, lights and signs as sets, with the
+            distances along and aside of the route now, in 1 s and in 2 s).
         birdseye: rows and columns of the bird's-eye view [pixels]; 0 for none.
         birdseye_rgb: rows and columns of a coloured bird's-eye view with the car, for rewards [pixels]; 0 for none.
         camera: rows and columns of the front camera [pixels]; 0 for none.
         max_steps: time limit [decisions]; default 30 s plus 0.2 s per metre.
-        host, port: CARLA server, or several ports for environments that step at the same time; by default a stand-in is
-            started and stopped with the environment.
+        host, port: CARLA server, or several ports for environments that step at the same time; "stand-in" starts and stops
+            a stand-in with the environment, and drives through the client; by default the stand-in's world is in this
+            process, which is faster and equal to the bit.
         patience: timeout of a server's answer [s].
         maps: folder of OpenDRIVE files, such as CARLA's towns, for an own stand-in: `map` may name one without .xodr.
         render_mode: None or "rgb_array".
@@ -93,14 +102,25 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         _require(
             reward, routes, scenario, route_length, {"traffic": traffic, "walkers": walkers}, (birdseye, birdseye_rgb, camera)
         )
+        if layout not in LAYOUTS:
+            raise UnknownName("observation layout", str(layout), LAYOUTS)
         self.render_mode = render_mode
         ports = (port,) if isinstance(port, int) else tuple(port)
-        if maps and host is not None:
+        if maps and host not in (None, STAND_IN):
             raise InvalidSetting("maps is for an own stand-in.", got=f"maps={maps}, host={host}", fix="leave out one of them")
-        self._session = CarlaSession(map=map, host=host, ports=ports, patience=patience, maps=maps)
+        self.metadata = {**self.metadata, "takes_server": host not in (None, STAND_IN)}
+        if host is None:
+            self._session: Session = LocalSession(map=map, maps=maps)
+        else:
+            self._session = CarlaSession(
+                map=map, host=None if host == STAND_IN else host, ports=ports, patience=patience, maps=maps
+            )
+        self._view: WorldView = self._session
+        """The world that is observed."""
         self._set, self._length, self._traffic = routes, float(route_length), traffic
         self._walkers, self._scenario_name = walkers, scenario
         self._birdseye, self._birdseye_rgb, self._camera_size = birdseye, birdseye_rgb, camera
+        self._vectors, self._compute = LAYOUTS[layout]
         self._reward = REWARDS[reward]()
         self.environment_spec = self._specification(task, max_steps)
         self.observation_space = self.environment_spec.observation.space
@@ -120,7 +140,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         )
 
     def _arrays(self) -> tuple[ArraySpec, ...]:
-        arrays = (*observations.VECTORS, observations.LEFT, *observations.reward_memory(self._reward))
+        arrays = (*self._vectors, observations.LEFT, *observations.reward_memory(self._reward))
         if size := self._birdseye:
             shape = (size, size, len(birdseye.CHANNELS))
             meaning = birdseye.meaning(size)
@@ -136,8 +156,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return arrays
 
     @property
-    def session(self) -> CarlaSession:
-        """Server session, for experiments and tests; never for a policy."""
+    def session(self) -> Session:
+        """Session with the world, for experiments and tests; never for a policy."""
         return self._session
 
     @property
@@ -182,30 +202,71 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         session = self._session
         assert self._roads is not None
         session.begin()
+        self._view = session
         route = routes.draw_route(self._roads, random, self._set, self._length)
-        self._tracker, self._termination = routes.Tracker(route), Termination(self._roads, PERIOD)
         self._vehicle = self._put(route)
-        self._hits = CollisionSensor(session, self._vehicle)
-        self._camera = FrontCamera(session, self._vehicle, self._camera_size) if self._camera_size else None
+        self._hits: Hits = CollisionSensor(session, self._vehicle)
+        self._camera: Camera | None = None
+        if self._camera_size:
+            self._camera = FrontCamera(session, self._vehicle, self._camera_size)
         make = SCENARIOS.get(self._scenario_name)
         self._scenario = None if make is None else make(session, self._roads, route, random)
         others = [] if self._scenario is None else list(self._scenario.actors)
         others += traffic.spawn_traffic(session, route, self._traffic, random)
         others += pedestrians.spawn_pedestrians(session, self._roads, route, self._walkers, random)
-        snapshot = session.tick()
-        lights = lights_on(route, list(session.world.get_actors().filter("traffic.traffic_light*")))
-        self._reader = SceneReader(self._vehicle, others, lights)
-        self._painter = birdseye.BirdsEye(self._roads, route, self._birdseye) if self._birdseye else None
+        return self._enter(route, session.tick(), others), {"success": False}
+
+    def _enter(self, route: routes.Route, frame: Frame, others: list[Any]) -> observations.Arrays:
+        """Begin to observe an episode on a route; return the first observation."""
+        view, known = self._view, self.roads
+        self._tracker, self._termination = routes.Tracker(route), Termination(known, PERIOD)
+        self._termination.signs = StopSigns(stops_on(route, view.signals("traffic.stop")))
+        self._lights = lights_on(route, view.signals("traffic.traffic_light"))
+        self._signs = sorted((line, kind) for kind in SIGNS for line in stops_on(route, view.signals(kind)))
+        self._reader = SceneReader(self._vehicle, others, self._lights, self._signs)
+        self._painter = birdseye.BirdsEye(known, route, self._birdseye) if self._birdseye else None
         coloured = self._birdseye_rgb
-        self._colourist = birdseye.BirdsEye(self._roads, route, coloured) if coloured else None
+        self._colourist = birdseye.BirdsEye(known, route, coloured) if coloured else None
         extent = self._vehicle.bounding_box.extent
         self._size = extent.x, extent.y
         self._steps, self._controls, self._ended = 0, np.zeros(2), ""
-        self._situation = self._look(snapshot, stood=False)
+        self._situation = self._look(frame, stood=False)
         self._termination.ticks = 0
         self._reward.reset(self._situation)
         self._observation = self._observe()
-        return self._observation, {"success": False}
+        return self._observation
+
+    def join(self, guest: WorldView, vehicle: Any, route: routes.Route, camera: Camera | None) -> None:
+        """Prepare to observe a route that another program simulates and ends; `watch` then returns what a policy sees."""
+        self._view, self._vehicle, self._camera, self._scenario = guest, vehicle, camera, None
+        self._roads, self._hits = roads.read(guest.map()), NoHits()
+        self._joined: routes.Route | None = route
+        self._others: list[Any] = []
+
+    def watch(self, frame: Frame, others: list[Any], controls: npt.NDArray[np.float64]) -> observations.Arrays:
+        """Return the observation of a frame on a joined route.
+
+        others: actors that are there, apart from the vehicle. controls: the last action.
+        """
+        if self._joined is not None:
+            route, self._joined, self._others = self._joined, None, others
+            return self._enter(route, frame, others)
+        if [actor.id for actor in others] != [actor.id for actor in self._others]:
+            self._others, self._reader = others, SceneReader(self._vehicle, others, self._lights, self._signs)
+        self._controls, self._steps = controls, self._steps + 1
+        self._situation = self._look(frame, stood=self._situation.scene.ego.speed < MOVING)
+        self._reward.terms(self._situation)
+        return self._observe()
+
+    @property
+    def vehicle(self) -> Any:
+        """The car of the present route."""
+        return self._vehicle
+
+    @property
+    def camera_size(self) -> int:
+        """[pixels] of the front camera, 0 for none."""
+        return self._camera_size
 
     def _close_session(self) -> None:
         """Close the session and drop all client objects.
@@ -229,8 +290,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             )
         return vehicle
 
-    def _look(self, snapshot: Any, *, stood: bool) -> Situation:
-        scene = self._reader.read(snapshot)
+    def _look(self, frame: Frame, *, stood: bool) -> Situation:
+        scene = self._reader.read(frame)
         place = self._tracker.at(scene.ego.x, scene.ego.y)
         completion = self._tracker.completion
         reason = self._termination.reason(scene, place, completion, self._hits.newest(stood=stood))
@@ -259,8 +320,9 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         reason = self._situation.reason
         truncated = reason is None and self._steps == self.environment_spec.max_steps
         info: dict[str, Any] = {"success": reason == GOAL, "reward_terms": terms}
+        termination = self._termination
         info[MEASURES] = scoring.measure(
-            self._situation.completion, self._tracker.farthest, reason, self._termination.oncoming_share
+            self._situation.completion, self._tracker.farthest, reason, termination.oncoming_share, termination.signs.missed
         )
         if reason is not None or truncated:
             info["stop_reason"] = self._ended = reason or TIME_LIMIT
@@ -283,7 +345,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
 
     def _observe(self) -> observations.Arrays:
         situation, tracker = self._situation, self._tracker
-        arrays = observations.vectors(situation, tracker.route, self._controls)
+        arrays = self._compute(situation, tracker.route, self._controls)
         steps = self.environment_spec.max_steps or 1
         shares = 1.0 - situation.completion, 1.0 - self._steps / steps, 1.0 - self._termination.still
         arrays["left"] = np.array(shares, np.float32)
@@ -295,7 +357,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             picture = colourist.draw(situation.scene, situation.place.s, tracker.index)
             arrays[f"camera_{CAMERA}"] = birdseye.coloured(picture, self._size, colourist.scale)
         if self._camera is not None:
-            arrays["camera_front"] = self._camera.picture(situation.scene.frame, self._session.patience)
+            arrays["camera_front"] = self._camera.picture(situation.scene.frame, self._view.patience)
         return arrays
 
     def render(self) -> npt.NDArray[np.uint8] | None:
@@ -306,6 +368,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         painter = birdseye.BirdsEye(self._roads, self._tracker.route, PICTURE, scale)
         picture = painter.draw(self._situation.scene, self._situation.place.s, self._tracker.index)
         shown = birdseye.coloured(picture, self._size, scale)
+        painter.draw_stopping_ways(shown, self._situation.scene)
         return birdseye.captioned(shown, *status_text.lines(self._situation, self._ended))
 
     def close(self) -> None:

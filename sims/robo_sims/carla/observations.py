@@ -1,4 +1,7 @@
-"""Observations of the driving task: specs of the arrays and their computation from a scene."""
+"""Observations of the driving task: specs of the arrays and their computation from a scene.
+
+The layout "vectors" lies here, "sets" in robo_sims.carla.sets; both begin with `MOTION`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ NEAREST, SIGHT = 6, 60.0
 FAR = 100.0
 """[m] distance reported without a light."""
 
-VECTORS = (
+MOTION = (
     ArraySpec("velocity", (2,), unit="m/s", frame="ego", meaning="of the car's middle: forward, to the right"),
     ArraySpec("acceleration", (2,), unit="m/s^2", frame="ego", meaning="forward, to the right"),
     ArraySpec("yaw_rate", (1,), unit="rad/s", frame="ego", meaning="positive to the right"),
@@ -42,6 +45,9 @@ VECTORS = (
         + ", ".join(f"{distance:g}" for distance in DISTANCES)
         + " m ahead along it: forward, to the right of the car's middle",
     ),
+)
+VECTORS = (
+    *MOTION,
     ArraySpec(
         "next_light",
         (4,),
@@ -82,20 +88,26 @@ def reward_memory(reward: Reward) -> tuple[ArraySpec, ...]:
     return (ArraySpec("reward_memory", (len(reward.memory),), low=0.0, high=1.0, role="privileged", meaning=meaning),)
 
 
-def vectors(situation: Situation, route: Route, controls: npt.NDArray[np.float64]) -> Arrays:
-    """Return the arrays of `VECTORS`."""
-    scene, s = situation.scene, situation.place.s
-    ego = scene.ego
+def motion(situation: Situation, route: Route, controls: npt.NDArray[np.float64]) -> Arrays:
+    """Return the arrays of `MOTION`."""
+    ego = situation.scene.ego
     return {
         "velocity": np.array(ego.to_ego(ego.vx, ego.vy), np.float32),
         "acceleration": np.array(ego.to_ego(ego.ax, ego.ay), np.float32),
         "yaw_rate": np.array([ego.turning], np.float32),
         "controls": controls.astype(np.float32),
         "speed_limit": np.array([ego.limit], np.float32),
-        "route": ego.positions_in_ego(route.ahead(s, DISTANCES)).astype(np.float32),
-        "next_light": _next_light(scene, s),
-        "others": _others(ego, scene.others),
+        "route": ego.positions_in_ego(route.ahead(situation.place.s, DISTANCES)).astype(np.float32),
     }
+
+
+def vectors(situation: Situation, route: Route, controls: npt.NDArray[np.float64]) -> Arrays:
+    """Return the arrays of `VECTORS`."""
+    scene, s = situation.scene, situation.place.s
+    others = np.zeros((NEAREST, 8), np.float32)
+    _, rows = nearest(scene.ego, scene.others, NEAREST)
+    others[: len(rows)] = rows
+    return motion(situation, route, controls) | {"next_light": _next_light(scene, s), "others": others}
 
 
 def _next_light(scene: Scene, s: float) -> npt.NDArray[np.float32]:
@@ -105,14 +117,16 @@ def _next_light(scene: Scene, s: float) -> npt.NDArray[np.float32]:
     return np.array([FAR, 0.0, 0.0, 0.0], np.float32)
 
 
-def _others(ego: Ego, others: Floats) -> npt.NDArray[np.float32]:
-    seen = np.zeros((NEAREST, 8), np.float32)
-    if not len(others):
-        return seen
+def nearest(ego: Ego, others: Floats, count: int) -> tuple[Floats, Floats]:
+    """Return the `count` nearest actors within `SIGHT`, nearest first.
+
+    Returns:
+        Their rows (k, 8) of `Scene.others`, and (k, 8) as the entry `others` of `VECTORS` has them.
+    """
     squares = (others[:, X] - ego.x) ** 2 + (others[:, Y] - ego.y) ** 2
-    order = np.argsort(squares, kind="stable")[:NEAREST]
+    order = np.argsort(squares, kind="stable")[:count]
     chosen = others[order[squares[order] < SIGHT * SIGHT]]
-    rows = seen[: len(chosen)]
+    rows = np.empty((len(chosen), 8))
     rows[:, 0] = 1.0
     rows[:, 1:3] = ego.positions_in_ego(chosen[:, :2])
     turned = chosen[:, YAW] - ego.yaw
@@ -121,4 +135,4 @@ def _others(ego: Ego, others: Floats) -> npt.NDArray[np.float32]:
     dx, dy = chosen[:, VX] - ego.vx, chosen[:, VY] - ego.vy
     rows[:, 5], rows[:, 6] = dx * cosine + dy * sine, dy * cosine - dx * sine
     rows[:, 7] = chosen[:, HALF_LENGTH]
-    return seen
+    return chosen, rows

@@ -10,7 +10,7 @@ import numpy as np
 from robo_rl.errors import InvalidSetting
 from robo_sims.carla.roads import HEADING, JUNCTION, SPACING, Roads, X, Y, Z
 from robo_sims.carla.routes import Route
-from robo_sims.carla.session import CarlaSession, as_server_unavailable
+from robo_sims.carla.session import Session, as_server_unavailable
 
 CLEAR, LAST = 20.0, 10.0
 """[m] at the start and at the end of a route without walkers."""
@@ -22,7 +22,7 @@ HEIGHT = 0.9
 """[m] above the ground of a walker's middle."""
 
 
-def spawn_pedestrians(session: CarlaSession, roads: Roads, route: Route, count: int, random: np.random.Generator) -> list[Any]:
+def spawn_pedestrians(session: Session, roads: Roads, route: Route, count: int, random: np.random.Generator) -> list[Any]:
     """Return new walkers at the kerb, fewer if there is no room; raises InvalidSetting, ServerUnavailable."""
     if not count:
         return []
@@ -33,14 +33,14 @@ def spawn_pedestrians(session: CarlaSession, roads: Roads, route: Route, count: 
             allowed="walkers=0, or a stand-in",
             fix="scenario=pedestrian-crossing works on any server",
         )
-    commands = []
+    wanted = []
     for index in draw_points(route, random, count):
         blueprint = session.library.find(str(random.choice(MODELS)))
         blueprint.set_attribute("driver", "traffic")
         blueprint.set_attribute("driver_seed", str(int(random.integers(2**31))))
-        commands.append(session.carla.command.SpawnActor(blueprint, kerb_pose(session.carla, roads, route, index)))
+        wanted.append((blueprint, kerb_pose(session.carla, roads, route, index)))
     with as_server_unavailable("The server does not spawn the walkers."):
-        return session.spawn_all(commands)
+        return session.spawn_all(wanted)
 
 
 def draw_points(route: Route, random: np.random.Generator, count: int) -> list[int]:

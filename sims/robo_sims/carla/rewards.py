@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -158,7 +157,7 @@ class MotionFilter:
         from scipy.signal import savgol_coeffs  # slow import, not needed to list environments
 
         first = (ego.vx, ego.vy, ego.yaw)
-        self.history: deque[tuple[float, float, float]] = deque([first] * self.FRAMES, self.FRAMES)
+        self.history: Floats = np.array([first] * self.FRAMES)
         rows = [
             savgol_coeffs(self.FRAMES, self.DEGREE, deriv=order, delta=PERIOD, pos=self.FRAMES - 1, use="dot")
             for order in (1, 2)
@@ -167,10 +166,11 @@ class MotionFilter:
 
     def update(self, ego: Ego) -> dict[str, float]:
         """Add a tick and return the quantities of the comfort limits."""
-        before = self.history[-1][2]
+        before = float(self.history[-1, 2])
         yaw = before + math.remainder(ego.yaw - before, 2 * math.pi)
-        self.history.append((ego.vx, ego.vy, yaw))
-        (ax, ay, turning), (jx, jy, turning_change) = (self.derivatives @ np.array(self.history)).tolist()
+        self.history[:-1] = self.history[1:]
+        self.history[-1] = ego.vx, ego.vy, yaw
+        (ax, ay, turning), (jx, jy, turning_change) = (self.derivatives @ self.history).tolist()
         forward, sideways = ego.to_ego(ax, ay)
         return {
             "forward_acceleration": forward,

@@ -32,7 +32,7 @@ LINE_WIDTH = 0.5
 ROAD, LINE = 0, 1
 """Channels of the ground."""
 X, Y, Z, HEADING, WIDTH, JUNCTION = range(6)
-MOST_KNOWN = 8
+MOST_KNOWN = 16
 KNOWN: dict[str, Roads] = {}
 """OpenDRIVE text -> roads: many environments drive on the same map."""
 

@@ -37,7 +37,7 @@ class Route:
     def ahead(self, s: float, distances: Floats) -> Floats:
         """Return x and y (k, 2) at distances (k,) [m] ahead of s [m]; extrapolated beyond the end."""
         wanted = s / SPACING + distances / SPACING
-        inside = np.clip(wanted, 0, len(self.points) - 1)
+        inside = np.minimum(np.maximum(wanted, 0), len(self.points) - 1)
         first = np.minimum(inside.astype(np.intp), len(self.points) - 2)
         start, end = self.points[first, :2], self.points[first + 1, :2]
         return start + (wanted - first)[:, None] * (end - start)

@@ -13,7 +13,7 @@ from robo_rl.errors import ServerUnavailable
 from robo_sims.carla import pedestrians
 from robo_sims.carla.roads import SPACING, WIDTH, Roads, X, Y
 from robo_sims.carla.routes import Route
-from robo_sims.carla.session import CarlaSession, as_server_unavailable
+from robo_sims.carla.session import Session, as_server_unavailable
 
 SOON, NEAREST = 3.0, 12.0
 """[s] and [m] before arrival of the car at which a walker steps out."""
@@ -37,7 +37,7 @@ class Scenario(Protocol):
 class PedestrianCrossing(Scenario):
     """A walker who crosses the road in front of the car without looking."""
 
-    def __init__(self, session: CarlaSession, roads: Roads, route: Route, random: np.random.Generator) -> None:
+    def __init__(self, session: Session, roads: Roads, route: Route, random: np.random.Generator) -> None:
         index = _place(route, random)
         pose = pedestrians.kerb_pose(session.carla, roads, route, index)
         self._walker = _spawned(session, session.library.find(str(random.choice(pedestrians.MODELS))), pose)
@@ -68,7 +68,7 @@ class PedestrianCrossing(Scenario):
 class BlockedLane(Scenario):
     """A parked car in the lane that must be passed."""
 
-    def __init__(self, session: CarlaSession, roads: Roads, route: Route, random: np.random.Generator) -> None:
+    def __init__(self, session: Session, roads: Roads, route: Route, random: np.random.Generator) -> None:
         pose = session.pose(route.points[_place(route, random)], LIFT)
         car = _spawned(session, session.library.find("vehicle.audi.a2"), pose)
         with as_server_unavailable("The server takes no controls any more."):
@@ -84,7 +84,7 @@ def _place(route: Route, random: np.random.Generator) -> int:
     return found[0] if found else len(route.points) // 2
 
 
-def _spawned(session: CarlaSession, blueprint: Any, pose: Any) -> Any:
+def _spawned(session: Session, blueprint: Any, pose: Any) -> Any:
     actor = session.spawn(blueprint, pose)
     if actor is None:
         raise ServerUnavailable("There is no room for the scenario.", got=str(pose.location), fix="try another seed")

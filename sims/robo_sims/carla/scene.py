@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from robo_rl.errors import ServerUnavailable
+from robo_sims.carla.frames import Frame
 from robo_sims.carla.roads import JUNCTION, SPACING, Floats
 from robo_sims.carla.routes import Route
 
@@ -19,6 +21,9 @@ EGO_SIZE = 2.45, 1.06
 RED, YELLOW, GREEN = 0, 1, 2
 STATES = {"Red": RED, "Yellow": YELLOW, "Green": GREEN}
 UNLIT = -1
+SIGNS = {"traffic.stop": "to stop", "traffic.yield": "to give way"}
+"""Type of a sign's actor -> meaning."""
+DEGREE = math.pi / 180
 
 
 @dataclass(frozen=True)
@@ -81,13 +86,16 @@ class Scene:
     """(n, 8): x, y [m], yaw [rad], velocity [m/s], half length, half width [m], 1 for a walker."""
     lights: list[tuple[float, int]] = field(default_factory=list)
     """(stop line [m] along the route, state) of each light."""
+    signs: list[tuple[float, str]] = field(default_factory=list)
+    """(line [m] along the route, type of `SIGNS`) of each sign."""
 
 
 class SceneReader:
-    """Reads scenes from snapshots; actor sizes are queried once, because each query is a call."""
+    """Reads scenes from frames; actor sizes are queried once, because each query is a call."""
 
-    def __init__(self, ego: Any, others: list[Any], lights: list[Light]) -> None:
-        self.ego, self.lights = ego, lights
+    def __init__(self, ego: Any, others: list[Any], lights: list[Light], signs: Sequence[tuple[float, str]] = ()) -> None:
+        """signs: as `Scene.signs`."""
+        self.ego, self.lights, self.signs = ego, lights, list(signs)
         self.numbers = [actor.id for actor in others]
         self.still = np.zeros((len(others), 8))
         sizes: dict[str, tuple[float, float]] = {}
@@ -98,47 +106,39 @@ class SceneReader:
             row[HALF_LENGTH], row[HALF_WIDTH] = sizes[actor.type_id]
             row[WALKER] = actor.type_id.startswith("walker.")
 
-    def read(self, snapshot: Any) -> Scene:
-        """Return the scene of a snapshot, without actors that no longer exist."""
-        others, rows = self.still.copy(), []
-        for number, identity in enumerate(self.numbers):
-            actor = snapshot.find(identity)
-            if actor is not None:
-                pose, velocity = actor.get_transform(), actor.get_velocity()
-                place = pose.location
-                others[number, :5] = place.x, place.y, math.radians(pose.rotation.yaw), velocity.x, velocity.y
-                rows.append(number)
+    def read(self, frame: Frame) -> Scene:
+        """Return the scene of a frame, without actors that no longer exist."""
+        others, places = self.still.copy(), frame.places(self.numbers)
+        others[:, :5] = places
+        others[:, YAW] *= DEGREE
+        gone = np.isnan(places[:, 0])
         lights = [(light.stop, light.state) for light in self.lights]
-        return Scene(snapshot.frame, self._ego(snapshot), others[rows], lights)
+        return Scene(frame.frame, self._ego(frame), others[~gone] if gone.any() else others, lights, self.signs)
 
-    def _ego(self, snapshot: Any) -> Ego:
-        actor = snapshot.find(self.ego.id)
-        if actor is None:
+    def _ego(self, frame: Frame) -> Ego:
+        motion = frame.motion(self.ego.id)
+        if motion is None:
             raise ServerUnavailable("The car is not in the world any more.", fix="let one environment at a time use a server")
-        pose, velocity, acceleration = actor.get_transform(), actor.get_velocity(), actor.get_acceleration()
-        return Ego(
-            pose.location.x,
-            pose.location.y,
-            math.radians(pose.rotation.yaw),
-            velocity.x,
-            velocity.y,
-            acceleration.x,
-            acceleration.y,
-            math.radians(actor.get_angular_velocity().z),
-            self.ego.get_speed_limit() / 3.6,
-        )
+        x, y, yaw, vx, vy, ax, ay, turning = motion
+        return Ego(x, y, yaw * DEGREE, vx, vy, ax, ay, turning * DEGREE, self.ego.get_speed_limit() / 3.6)
 
 
 def lights_on(route: Route, actors: list[Any]) -> list[Light]:
     """Return the lights whose trigger volume the route crosses, in route order."""
-    found = []
-    for actor in actors:
-        box, pose = actor.trigger_volume, actor.get_transform()
-        yaw = math.radians(pose.rotation.yaw)
-        dx, dy = route.points[:, 0] - pose.location.x, route.points[:, 1] - pose.location.y
-        along = dx * math.cos(yaw) + dy * math.sin(yaw) - box.location.x
-        across = dy * math.cos(yaw) - dx * math.sin(yaw) - box.location.y
-        inside = (np.abs(along) <= box.extent.x) & (np.abs(across) <= box.extent.y) & (route.points[:, JUNCTION] == 0)
-        for end in np.flatnonzero(np.diff(np.append(inside, False).astype(int)) == -1):  # a route may pass a light twice
-            found.append(Light(float(end) * SPACING, actor))
-    return sorted(found, key=lambda light: light.stop)
+    return sorted((Light(end, actor) for actor in actors for end in ends_on(route, actor)), key=lambda light: light.stop)
+
+
+def stops_on(route: Route, actors: list[Any]) -> list[float]:
+    """Return the lines [m along the route] of the signs whose trigger volume the route crosses, in order."""
+    return sorted(end for actor in actors for end in ends_on(route, actor))
+
+
+def ends_on(route: Route, actor: Any) -> list[float]:
+    """Return where [m] a route, which may pass it twice, leaves the trigger volume of a signal outside junctions."""
+    box, pose = actor.trigger_volume, actor.get_transform()
+    yaw = math.radians(pose.rotation.yaw)
+    dx, dy = route.points[:, 0] - pose.location.x, route.points[:, 1] - pose.location.y
+    along = dx * math.cos(yaw) + dy * math.sin(yaw) - box.location.x
+    across = dy * math.cos(yaw) - dx * math.sin(yaw) - box.location.y
+    inside = (np.abs(along) <= box.extent.x) & (np.abs(across) <= box.extent.y) & (route.points[:, JUNCTION] == 0)
+    return [float(end) * SPACING for end in np.flatnonzero(np.diff(np.append(inside, False).astype(int)) == -1)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import queue
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import ServerUnavailable
-from robo_sims.carla.session import CarlaSession
+from robo_sims.carla.session import Session
 
 MOUNT = 1.3, 1.4
 """[m] camera position: ahead of the car's middle, above the ground."""
@@ -18,13 +18,35 @@ Hit = tuple[int, int, str]
 """Frame, and id and type of the hit actor."""
 
 
-class CollisionSensor:
+class Hits(Protocol):
+    """Collisions of the ego vehicle."""
+
+    def newest(self, *, stood: bool) -> str | None:
+        """Return the type of the actor hit since the last call, or None; stood: the car stood before this frame."""
+
+
+class NoHits(Hits):
+    """No collision ever: another program counts them."""
+
+    def newest(self, *, stood: bool) -> str | None:
+        """Return None."""
+        return None
+
+
+class Camera(Protocol):
+    """Front camera of the ego vehicle."""
+
+    def picture(self, frame: int, patience: float) -> npt.NDArray[np.uint8]:
+        """Return the RGB picture (H, W, 3) of a frame; raises ServerUnavailable after `patience` [s]."""
+
+
+class CollisionSensor(Hits):
     """Collisions of the ego vehicle, without lasting contacts and actors that run into the standing car."""
 
     TOUCHING = 2
     """[frames] without an event that end a contact."""
 
-    def __init__(self, session: CarlaSession, vehicle: Any) -> None:
+    def __init__(self, session: Session, vehicle: Any) -> None:
         events: queue.SimpleQueue[Hit] = queue.SimpleQueue()  # the sensor's thread keeps only the queue alive
         self._events = events
         self._excused: dict[int, int] = {}
@@ -43,10 +65,10 @@ class CollisionSensor:
         return None
 
 
-class FrontCamera:
+class FrontCamera(Camera):
     """A colour camera behind the windscreen."""
 
-    def __init__(self, session: CarlaSession, vehicle: Any, size: int) -> None:
+    def __init__(self, session: Session, vehicle: Any, size: int) -> None:
         self._pictures: queue.SimpleQueue[Any] = queue.SimpleQueue()
         blueprint = session.library.find("sensor.camera.rgb")
         for name in ("image_size_x", "image_size_y"):

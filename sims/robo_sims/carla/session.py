@@ -11,10 +11,11 @@ import math
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from robo_rl.errors import ServerUnavailable
 from robo_sims.carla.connection import client_package, connect
+from robo_sims.carla.frames import ClientFrame, Frame
 from robo_sims.carla.roads import Floats
 from robo_sims.carla.server_lease import acquire_lease
 
@@ -30,7 +31,77 @@ OWN = "vehicle.tesla.model3", "driver"
 """Blueprint and attribute that only the stand-in has: it drives traffic itself and reloads a world in milliseconds."""
 
 
-class CarlaSession:
+class WorldView(Protocol):
+    """World that is read."""
+
+    carla: Any
+    """The client's package."""
+    patience: float
+    """[s] timeout of a measurement."""
+
+    def map(self) -> Any:
+        """Return the client's map object."""
+
+    def signals(self, kind: str) -> list[Any]:
+        """Return the actors of all signals of a kind, such as "traffic.stop"."""
+
+
+class Session(WorldView, Protocol):
+    """World of an environment: on a server, or in this process."""
+
+    library: Any
+    """Blueprints by name."""
+    has_own_traffic: bool
+    """True if the world drives traffic itself and begins an episode in milliseconds."""
+    has_stepped: bool
+    """True after the first step of an episode."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if the world can be used."""
+
+    def glancing(self) -> contextlib.AbstractContextManager[None]:
+        """Wait for answers for a short time only, if somebody answers."""
+        return contextlib.nullcontext()
+
+    def open(self) -> None:
+        """Connect to the world, or make it; raises ServerUnavailable or InvalidSetting."""
+
+    def begin(self) -> None:
+        """Reset the world for a new episode, without the actors of the previous one."""
+
+    def pose(self, point: Floats, lift: float) -> Any:
+        """Return the pose at a lane point (6,), `lift` [m] above the ground, heading along the lane."""
+
+    def spawn_points(self) -> list[Any]:
+        """Return poses on lanes for other cars."""
+
+    def spawn(self, blueprint: Any, pose: Any, parent: Any = None) -> Any:
+        """Return a new actor, or None if there is no room."""
+
+    def attach(self, blueprint: Any, pose: Any, parent: Any) -> Any:
+        """Return a new sensor on an actor."""
+
+    def spawn_all(self, wanted: Sequence[tuple[Any, Any]], manager: int | None = None) -> list[Any]:
+        """Return new actors for pairs of a blueprint and a pose, fewer if there is no room.
+
+        manager: port of the Traffic Manager that drives them, if one does.
+        """
+
+    def tick(self) -> Frame:
+        """Simulate a frame and return it; raises ServerUnavailable."""
+
+    def require(self) -> None:
+        """Raise ServerUnavailable if the world is lost."""
+
+    def processor_seconds(self) -> float:
+        """Return the processor time [s] used by an own server; 0 for another, and without one."""
+
+    def close(self) -> None:
+        """Release the world."""
+
+
+class CarlaSession(Session):
     """World of a server in synchronous mode; `host` None starts a stand-in and stops it with this object.
 
     ports: candidate servers; one without another session in this process is taken.
@@ -141,8 +212,16 @@ class CarlaSession:
 
     def pose(self, point: Floats, lift: float) -> Any:
         """Return the pose at a lane point (6,), `lift` [m] above the ground, heading along the lane."""
-        x, y, z, heading = (float(value) for value in point[:4])
-        return self.carla.Transform(self.carla.Location(x, y, z + lift), self.carla.Rotation(yaw=math.degrees(heading)))
+        return lane_pose(self.carla, point, lift)
+
+    def spawn_points(self) -> list[Any]:
+        """Return poses on lanes for other cars."""
+        with as_server_unavailable("The server has no map."):
+            return list(self.world.get_map().get_spawn_points())
+
+    def signals(self, kind: str) -> list[Any]:
+        """Return the actors of all signals of a kind, such as "traffic.stop"."""
+        return list(self.world.get_actors().filter(f"{kind}*"))
 
     def spawn(self, blueprint: Any, pose: Any, parent: Any = None) -> Any:
         """Return a new actor, destroyed at the next episode, or None if there is no room."""
@@ -159,8 +238,15 @@ class CarlaSession:
             raise ServerUnavailable("The server attaches no sensor.", fix="look at the server's log, and try again")
         return sensor
 
-    def spawn_all(self, commands: list[Any]) -> list[Any]:
-        """Return new actors, fewer than commands if there is no room; destroyed at the next episode."""
+    def spawn_all(self, wanted: Sequence[tuple[Any, Any]], manager: int | None = None) -> list[Any]:
+        """Return new actors for pairs of a blueprint and a pose, fewer if there is no room; destroyed at the next episode.
+
+        manager: port of the Traffic Manager that drives them, if one does.
+        """
+        command = self.carla.command
+        commands = [command.SpawnActor(blueprint, pose) for blueprint, pose in wanted]
+        if manager is not None:
+            commands = [each.then(command.SetAutopilot(command.FutureActor, True, manager)) for each in commands]
         answers = self.client.apply_batch_sync(commands, False)
         found = list(self.world.get_actors([answer.actor_id for answer in answers if not answer.error]))
         self._resources.actors += found
@@ -173,8 +259,8 @@ class CarlaSession:
         if numbers:  # without a tick: the client would wait with the GIL held, which sensor events need
             self.client.apply_batch_sync([self.carla.command.DestroyActor(number) for number in numbers], False)
 
-    def tick(self) -> Any:
-        """Simulate a frame and return its snapshot; raises ServerUnavailable if the server is lost."""
+    def tick(self) -> Frame:
+        """Simulate a frame and return it; raises ServerUnavailable if the server is lost."""
         self.require()
         try:
             with as_server_unavailable("The server does not answer any more."):
@@ -182,7 +268,7 @@ class CarlaSession:
                     self.world.tick(self.patience)
                 else:
                     self._tick_own()
-                return self.world.get_snapshot()
+                return ClientFrame(self.world.get_snapshot())
         except ServerUnavailable:
             self.client = None  # no further calls, not even to clean up: each would time out again
             self._resources.kill()
@@ -264,6 +350,12 @@ class Resources:
         if self.server is not None:
             self.server.stop()
             self.server = None
+
+
+def lane_pose(carla: Any, point: Floats, lift: float) -> Any:
+    """Return the pose at a lane point (6,), `lift` [m] above the ground, heading along the lane."""
+    x, y, z, heading = (float(value) for value in point[:4])
+    return carla.Transform(carla.Location(x, y, z + lift), carla.Rotation(yaw=math.degrees(heading)))
 
 
 def is_sensor(actor: Any) -> bool:

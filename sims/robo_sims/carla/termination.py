@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from robo_sims.carla.roads import Roads
 from robo_sims.carla.routes import RoutePosition
@@ -24,6 +24,28 @@ PASSING, PASSING_SHARE = 50.0, 0.2
 takes about 30 m. At the end of the route the share alone counts."""
 BLOCKED, MOVING = 45.0, 0.1
 """[s] below a speed [m/s] that count as blocked."""
+AT_SIGN = 10.0
+"""[m] before a stop line within which the car's middle must stand once."""
+
+
+@dataclass
+class StopSigns:
+    """Stop signs on the route, and how many were passed without a stop; they end no episode."""
+
+    lines: list[float] = field(default_factory=list)
+    """[m] along the route, in order."""
+    missed: int = 0
+    """Signs passed without a stop."""
+    has_stood: bool = False
+    """True if the car has stood before the next line."""
+
+    def note(self, before: float, s: float, speed: float) -> None:
+        """Count the signs between two places [m along the route] of the car, which drives at a speed [m/s]."""
+        ahead = next((line for line in self.lines if line >= s), None)
+        if any(before <= line < s for line in self.lines):
+            self.missed += not self.has_stood
+            self.has_stood = False
+        self.has_stood |= ahead is not None and ahead - s < AT_SIGN and speed < MOVING
 
 
 @dataclass
@@ -42,6 +64,7 @@ class Termination:
     oncoming: float = 0.0
     is_oncoming: bool = False
     """True if the car's middle is in a lane of oncoming traffic."""
+    signs: StopSigns = field(default_factory=StopSigns)
 
     @property
     def oncoming_share(self) -> float:
@@ -57,6 +80,7 @@ class Termination:
         """Return the stop reason, or None; hit: the server's type name of the hit actor, or None."""
         self.ticks = self.ticks + 1 if scene.ego.speed < MOVING else 0
         passed, self.before = self.before, place.s
+        self.signs.note(passed, place.s, scene.ego.speed)
         self._note_lane(scene, place)
         found = {
             collision_with(hit or ""): hit is not None,

@@ -8,9 +8,9 @@ from robo_sims.task_family import TaskFamily
 
 
 def _batch(task: str, num_envs: int, threads: int, **arguments: Any) -> DMControlBatch | None:
-    """Return None for manipulation, which compiles a model for every episode."""
+    """Return the batch of a suite task; None for manipulation, which compiles a new model for every episode."""
     return None if task.startswith(MANIPULATION) else DMControlBatch(task, num_envs, threads, **arguments)
 
 
 FAMILY = TaskFamily("dm_control", task_names, DMControlSimulation, _batch)
-"""Suite and manipulation of DeepMind."""
+"""Family `dm_control`: DeepMind's control suite and manipulation tasks."""

@@ -1,7 +1,7 @@
 """The dm_control suite: physics in threads, observations and rewards of all environments at once.
 
-A task draws its initial states, and some tasks parts of their model, with its own code; each environment has its own simulation
-for that. If no part of the model is random, all are stepped with the model of the first, which stays in the cache.
+Each environment has its own dm_control simulation, whose code draws initial states and, in some tasks, parts of the model. If
+no part of the model is random, all environments are stepped with the model of the first, which stays in the processor's cache.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from robo_sims.simulation import DivergenceMonitor
 
 Array = npt.NDArray[Any]
 _DRAWS_ON_RESET = frozenset({"quadruped-escape"})
-"""Tasks that upload terrain to a graphics context, which only one thread at a time may open."""
+"""Tasks whose reset uses a graphics context, which only one thread at a time may open."""
 
 
 class DMControlBatch(SimulationBatch):
-    """Batch of a suite task."""
+    """Batch of N environments of one suite task."""
 
     def __init__(self, task: str, num_envs: int, threads: int, **arguments: Any) -> None:
-        """arguments: those of DMControlSimulation."""
+        """Make the simulations; `arguments` are those of DMControlSimulation."""
         simulations = [DMControlSimulation(task, **arguments) for _ in range(num_envs)]
         self.spec, self.num_envs, self._repeat = simulations[0].spec, num_envs, simulations[0].action_repeat
         self.datas = [simulation.mujoco[1] for simulation in simulations]
@@ -75,12 +75,15 @@ class DMControlBatch(SimulationBatch):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the initial random state and the actions of each running episode, which determine it."""
+        """Return for each running episode its initial random state and its actions, which determine the current state."""
         return {"members": [member.state_dict() for member in self._members]}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Simulate the running episodes again, in parallel after all of them have started: a start may change the model."""
+        """Restore the running episodes by simulating them again.
+
+        All episodes begin before any is simulated, because the beginning of one may change a shared model.
+        """
         pairs = list(zip(self._members, state["members"], strict=True))
         self._beginners.run([functools.partial(member.restart, saved) for member, saved in pairs])
         self._threads.run([functools.partial(member.replay, saved) for member, saved in pairs])
@@ -99,7 +102,10 @@ class DMControlBatch(SimulationBatch):
             self._warned[index] = self.datas[index].warning.number
 
     def _diverged(self) -> Array | None:
-        """Return the mask of diverged simulations, or None; raises PhysicsError for unexplained warnings of MuJoCo."""
+        """Return the mask (N,) of diverged simulations, or None if there are none.
+
+        Raises PhysicsError if MuJoCo warned of something other than a divergence.
+        """
         self._warnings.read()
         news = self._warnings.values > self._warned
         if not np.count_nonzero(news):
@@ -114,7 +120,7 @@ class DMControlBatch(SimulationBatch):
 
 
 class _Member:
-    """One environment: starts its episodes and simulates them, possibly with the model of another."""
+    """One environment of the batch: begins and simulates its episodes, with its own or a shared model."""
 
     def __init__(self, simulation: DMControlSimulation, model: mujoco.MjModel) -> None:
         self.simulation = simulation
@@ -127,7 +133,7 @@ class _Member:
         self._controls: list[Array] = []
 
     def begin(self, seed: int | None) -> None:
-        """Start an episode."""
+        """Begin an episode; `seed` None continues the random numbers."""
         if seed is not None:
             self._random.seed(seed)
         self._began, self._controls = self._random.get_state(legacy=False), []
@@ -135,23 +141,23 @@ class _Member:
         self.monitor.reset()
 
     def command(self, control: Array) -> None:
-        """Set the control values."""
+        """Set the controls (nu,) of the next control period, and record them for `state_dict`."""
         self._controls.append(control)
         self._control[:] = control
 
     def state_dict(self) -> StateDict:
-        """Return the initial random state of the episode, and its controls."""
+        """Return the initial random state of the running episode, and its controls (T, nu)."""
         shape = (len(self._controls), self.simulation.spec.action.size)
         return {"began": self._began, "controls": np.array(self._controls, np.float64).reshape(shape)}
 
     def restart(self, state: StateDict) -> None:
-        """Start the saved episode again."""
+        """Begin the saved episode again, with the same random state."""
         if state["began"]:
             self._random.set_state(state["began"])
             self.begin(None)
 
     def replay(self, state: StateDict) -> None:
-        """Simulate the saved episode again."""
+        """Simulate the recorded controls of the saved episode."""
         for control in state["controls"]:
             self.command(control)
             for _ in range(self.simulation.action_repeat):
@@ -159,7 +165,10 @@ class _Member:
 
 
 def _advance(model: mujoco.MjModel, data: mujoco.MjData, substeps: int) -> Call:
-    """Return the calls of the source's Physics.step, which ends with the first half of the next substep for observations."""
+    """Return a function that simulates one control step exactly as dm_control's Physics.step does.
+
+    It ends with mj_step1, the first half of the next substep, whose results the observations need.
+    """
     if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
 
         def advance() -> None:
@@ -178,7 +187,7 @@ def _advance(model: mujoco.MjModel, data: mujoco.MjData, substeps: int) -> Call:
 
 
 def _draws_model(simulations: Sequence[DMControlSimulation]) -> bool:
-    """Return True if resets with different seeds lead to different models."""
+    """Return True if resets with different seeds change the model."""
     models = []
     for seed, simulation in enumerate(simulations):
         simulation.reset(seed)

@@ -1,4 +1,4 @@
-"""Arrays over all environments, for code written for one.
+"""Arrays of N environments that code written for one environment can use.
 
 A `BatchedArray` has the environments as its last axis and hides that axis: code with `qpos[1:]`, `matrix.reshape(3, 3)` or
 `np.linalg.norm(vector)` for one environment works for N of them, as under `jax.vmap`. Results are bit-identical to those of
@@ -17,10 +17,10 @@ Array = npt.NDArray[Any]
 
 
 class BatchedArray(np.ndarray[Any, np.dtype[Any]]):
-    """Array (*shape, N) for (*shape) of one environment; `shape` and `ndim` include the last axis.
+    """Array (*shape, N) of N environments that behaves like the array (*shape) of one environment.
 
-    Elementwise operations and indexing are numpy's own. Other numpy functions that are not defined here raise TypeError instead
-    of mixing environments.
+    `shape` and `ndim` include the axis of environments, the last one. Elementwise operations and indexing are numpy's own.
+    Other numpy functions raise TypeError unless they are defined here, so that environments are never mixed.
     """
 
     # Signatures are narrower than numpy's, hence the ignores: they cover the calls of suite tasks.
@@ -63,7 +63,7 @@ class BatchedArray(np.ndarray[Any, np.dtype[Any]]):
         return _batched(_vectors(self).prod(axis=1))
 
     def __pow__(self, exponent: float) -> BatchedArray:  # type: ignore[override]
-        """Return powers; numpy computes that of a scalar with the C library, whose last bit may differ from an array's."""
+        """Return powers as numpy computes them for one environment: the last bit differs between scalars and arrays."""
         if self.ndim > 1:
             return super().__pow__(exponent).view(BatchedArray)
         return np.float_power(self, exponent).view(BatchedArray)
@@ -78,12 +78,12 @@ class BatchedArray(np.ndarray[Any, np.dtype[Any]]):
 
 
 def batched(values: Array) -> BatchedArray:
-    """Return a view (*shape, N) of rows (N, *shape)."""
+    """Return rows (N, *shape) as a BatchedArray (*shape, N), a view."""
     return _batched(values)
 
 
 def rows(array: Array) -> Array:
-    """Return rows (N, *shape), contiguous."""
+    """Return an array (*shape, N) as contiguous rows (N, *shape)."""
     last = array.ndim - 1
     return np.ascontiguousarray(array.view(np.ndarray).transpose(last, *range(last)))
 
@@ -93,7 +93,7 @@ def _batched(values: Array) -> BatchedArray:
 
 
 def _vectors(array: Array) -> Array:
-    """Return (N, elements), contiguous."""
+    """Return an array (*shape, N) as contiguous vectors (N, elements)."""
     each = rows(array)
     return each.reshape(len(each), -1)
 

@@ -1,7 +1,7 @@
-"""Observations and rewards of suite tasks over all environments.
+"""Observations and rewards of suite tasks for N environments at once.
 
-The task's own code runs once over arrays of all environments. Rewards that need plain numbers (`float`, `max`, `all`) are
-written here with the same arithmetic.
+The task's own code runs once over arrays of all environments. Rewards whose code needs plain numbers (`float`, `max`, `all`)
+are written here again, with the same arithmetic.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from robo_sims.dm_control_tasks.simulation import DMControlSimulation
 Array = npt.NDArray[Any]
 
 NOT_VECTORIZABLE = frozenset({"dog-fetch"})
-"""Tasks that call MuJoCo beyond its arrays; each environment runs its own task code."""
+"""Tasks whose code calls functions of MuJoCo; it runs once for each environment."""
 
 
 class TaskEvaluator(Protocol):
-    """Computes observations and rewards of all environments in the states that were read last."""
+    """Computes observations and rewards of N environments, in the states at the last call of `read`."""
 
     def read(self) -> None:
-        """Read the present states."""
+        """Read the current states of all environments."""
 
     def observe(self) -> Array:
-        """Return observations (N, D) float32, new."""
+        """Return observations (N, D) float32, a new array."""
 
     def reward(self) -> Array:
-        """Return rewards (N,) float64, new."""
+        """Return rewards (N,) float64, a new array."""
 
 
 class VectorizedEvaluator(TaskEvaluator):
-    """Runs the task's code once over all environments, with the constants of the first."""
+    """Runs the task's code once for all environments, with the constants of the first environment."""
 
     def __init__(self, simulations: Sequence[DMControlSimulation]) -> None:
         first = simulations[0]
@@ -67,7 +67,7 @@ class VectorizedEvaluator(TaskEvaluator):
 
 
 class PerEnvironmentEvaluator(TaskEvaluator):
-    """Runs the task's code of each environment in turn."""
+    """Runs the task's code for each environment in turn."""
 
     def __init__(self, simulations: Sequence[DMControlSimulation]) -> None:
         self._simulations = simulations
@@ -86,7 +86,7 @@ class PerEnvironmentEvaluator(TaskEvaluator):
 
 
 def row(observation: dict[str, Array]) -> Array:
-    """Return one environment's observation as a vector."""
+    """Return the observation of one environment as a vector (D,)."""
     return np.concatenate([value.reshape(-1) for value in observation.values()])
 
 

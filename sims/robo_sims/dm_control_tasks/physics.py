@@ -1,4 +1,4 @@
-"""Physics interface of a suite task with all environments in every array."""
+"""Physics object of a suite task whose arrays hold all N environments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_sims.dm_control_tasks.batched_array import batched
 
 
 class BatchedData:
-    """Replacement of dm_control's MjData: each field is a `BatchedArray`, gathered from its first use on."""
+    """Replaces dm_control's MjData: each field is a BatchedArray (*shape, N), which exists from its first use on."""
 
     def __init__(self, datas: Sequence[mujoco.MjData]) -> None:
         self._datas = datas
@@ -33,13 +33,13 @@ class BatchedData:
         return array
 
     def read(self) -> None:
-        """Fill the fields from the present states."""
+        """Fill all used fields from the current states."""
         for gathered in self._gathered:
             gathered.read()
 
 
 class _NamedData:
-    """Replacement of `physics.named.data`."""
+    """Replaces `physics.named.data`: fields of BatchedData, indexed by names."""
 
     def __init__(self, data: BatchedData, named: Any) -> None:
         self._data, self._named = data, named
@@ -52,9 +52,9 @@ class _NamedData:
 
 
 def physics_of_all(source: Any, data: BatchedData) -> Any:
-    """Return an instance of the task's own physics class that computes from `data`.
+    """Return an instance of the task's own physics class that reads `data`, the states of all environments.
 
-    Model fields are those of `source`, one of the environments: tasks read only fields that are equal in all.
+    Its model is that of `source`, the physics of one environment: tasks read only fields that are equal in all environments.
     """
     named = NamedIndexStructs(model=source.named.model, data=_NamedData(data, source.named.data))
     kind = type("PhysicsOfAll", (type(source),), {"data": data, "named": named, "model": source.model})

@@ -1,4 +1,4 @@
-"""The dm_control suite and dm_control.manipulation.
+"""Single environments of the dm_control suite and of dm_control.manipulation.
 
 Units follow the observation methods of each domain (https://arxiv.org/abs/2006.12983 and the source); entries with several
 units have the unit "mixed". Task names are "cheetah-run" for the suite and "manipulation-reach_site_features".
@@ -85,15 +85,15 @@ _OBJECTS = ("ball_", "object_", "box_", "duplo")
 
 
 class DMControlSimulation(Simulation):
-    """Task of dm_control; its random state is seeded at every reset."""
+    """One task of dm_control; a reset with a seed determines the episode."""
 
     def __init__(self, task: str, action_repeat: int = 1, hides_state: bool = False, detail: str = "plain") -> None:
         """Make the task.
 
         Args:
-            task: Name, such as cheetah-run.
-            action_repeat: Control steps of the source per action; their rewards are summed.
-            hides_state: The vectors become privileged: policies see the pictures of `cameras` alone.
+            task: Name, such as cheetah-run or manipulation-reach_site_features.
+            action_repeat: Number of dm_control's control steps per action; their rewards are summed.
+            hides_state: True to make all vectors privileged, so that policies see only the pictures of `cameras`.
             detail: Quality of `render`, as in robo_sims.cameras.
         """
         self._domain, _, name = task.partition("-")
@@ -118,13 +118,13 @@ class DMControlSimulation(Simulation):
     @property
     @override
     def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        """Model and data; manipulation compiles new ones for every episode."""
+        """MuJoCo model and data; manipulation compiles new ones for every episode."""
         physics = self._environment.physics
         return physics.model.ptr, physics.data.ptr
 
     @property
     def source(self) -> Any:
-        """Environment of dm_control."""
+        """The environment of dm_control itself."""
         return self._environment
 
     @override
@@ -138,7 +138,7 @@ class DMControlSimulation(Simulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Apply control values; a last step with discount 0 terminates, with another discount it is a time limit."""
+        """Apply control values (A,). A last step of the source is a termination if its discount is 0, else a time limit."""
         total = 0.0
         for _ in range(self.action_repeat):
             step = self._environment.step(action)
@@ -154,7 +154,7 @@ class DMControlSimulation(Simulation):
 
     @override
     def close(self) -> None:
-        """Free physics and renderers; those opened by the source would raise errors at exit."""
+        """Free physics and renderers, including those of dm_control, which would raise errors at exit."""
         self._overview.close()
         if self._domain == "manipulation":
             self._environment.close()
@@ -162,7 +162,7 @@ class DMControlSimulation(Simulation):
             self._environment.physics.free()
 
     def flat(self, observation: Mapping[str, Any]) -> Arrays:
-        """Return new float32 arrays; scalars become (1,), and manipulation's leading axis of one is dropped."""
+        """Return new float32 arrays by name; scalars become (1,), and manipulation's leading axis of 1 is dropped."""
         composed = self._domain == "manipulation"
         values = {name: np.array(observation[key], np.float32) for key, name in self._names.items()}
         return {name: np.atleast_1d(value[0] if composed else value) for name, value in values.items()}
@@ -179,7 +179,7 @@ class DMControlSimulation(Simulation):
 
 
 def _load(domain: str, name: str) -> Any:
-    """Return the environment, built with a fixed seed: some tasks draw parts of their model while loading."""
+    """Return the environment, built with a fixed seed, because some tasks draw parts of their model while loading."""
     if domain != "manipulation":
         return suite.load(domain, name, task_kwargs={"random": 0})
     return manipulation.load(name, seed=0)
@@ -218,7 +218,7 @@ def _observation_spec(domain: str, observation: Arrays, hides_state: bool) -> Ob
 
 
 def _unit_and_frame(domain: str, name: str) -> tuple[str, str | None]:
-    """Return the table entry of the longest known suffix of the name, preferring that of the domain."""
+    """Return unit and frame of the longest suffix of a name in the table; entries of the domain come first."""
     parts = name.split("_")
     for start in range(len(parts)):
         ending = "_".join(parts[start:])
@@ -239,6 +239,6 @@ def _flat_name(name: str) -> str:
 
 
 def task_names() -> list[str]:
-    """Return the suite's tasks without lqr, whose controls are unlimited, and manipulation's tasks with state observations."""
+    """Return all suite tasks but lqr, whose controls have no limits, and the manipulation tasks with state observations."""
     names = [f"{domain}-{task}" for domain, task in suite.ALL_TASKS if domain != "lqr"]
     return names + [MANIPULATION + name for name in manipulation.ALL if name.endswith("_features")]

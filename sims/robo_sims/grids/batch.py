@@ -1,6 +1,6 @@
-"""Batched MiniGrid over N environments: bit-identical to MiniGrid's `step`, and a hundred times as fast.
+"""MiniGrid for N environments at once: same results as MiniGrid's `step`, bit for bit, a hundred times as fast.
 
-MiniGrid's own code draws the initial worlds. Tasks with additional rules in `step` are not supported, except those that end
+MiniGrid's own code draws the initial worlds. Of the tasks with additional rules in `step` only those are supported that end
 when a certain object is picked up.
 """
 
@@ -32,36 +32,36 @@ TURN_LEFT, TURN_RIGHT, FORWARD, PICK_UP, DROP, TOGGLE = (
     Actions.left, Actions.right, Actions.forward, Actions.pickup, Actions.drop, Actions.toggle,
 )  # fmt: skip
 PICKED_UP = np.isin(np.arange(16), (of.KEY, of.BALL, of.BOX))
-"""(kind) True if an agent can carry it"""
+"""Table (kind): True if an agent can carry an object of this kind."""
 ENTERED = np.isin(of.kind_of(np.arange(LOOKS)), (EMPTY, of.FLOOR, of.GOAL, of.LAVA)) | (
     of.kind_of(np.arange(LOOKS)) == of.DOOR
 ) & (of.state_of(np.arange(LOOKS)) == of.OPEN)
-"""(look) True if an agent can step onto it"""
+"""Table (look): True if an agent can step onto a cell of this look."""
 
 
 class MiniGridBatch(SimulationBatch):
-    """Batch of a MiniGrid task."""
+    """Batch of N environments of one MiniGrid task."""
 
     def __init__(self, task: str, num_envs: int, encoding: Encoding) -> None:
         self._single = MiniGridSimulation(task, encoding)
         self.spec, self.num_envs = self._single.spec, num_envs
         self.source: Any = self._single.source
-        """Environment that draws the worlds; its observations are not computed."""
+        """MiniGrid's environment, which draws the initial worlds; its observations are not computed."""
         self.source.gen_obs = lambda: {}
         self.instructions: Array = np.full(num_envs, None, object)
         size = self.source.agent_view_size
         self.views = Views(self.source.width, self.source.height, size, sees_through_walls=self.source.see_through_walls)
         self.cells = self.views.framed(np.full((num_envs, self.source.width, self.source.height), EMPTY, np.int32))
-        """(N, L) grids as flat rows"""
+        """Grids (N, L), flattened, with a frame of walls."""
         self.places = np.full(num_envs, self.views.index(1, 1), np.int64)
-        """(N,) index of each agent's cell in its row"""
+        """Index of the agent's cell in its row of `cells` (N,)."""
         self.directions = np.zeros(num_envs, np.int64)
         self.carried = np.zeros(num_envs, np.int32)
-        """(N,) carried object, 0 for none"""
+        """Cell number of the carried object (N,), 0 for none."""
         self.taken = np.zeros(num_envs, np.int64)
-        """(N,) steps of the current episode"""
+        """Number of steps of the current episode (N,)."""
         self.changed, self.before, self.after = np.zeros((3, num_envs), np.int64)
-        """(N,) index of the cell changed by the last step, 0 for none, and the look of the faced cell before and after"""
+        """Index of the cell that the last step changed (N,), 0 for none; look of the faced cell before and after it (N,)."""
         self._ends_with_target = isinstance(self.source, PICKING_UP_ENDS_IT)
         self._channels, self._rows = CHANNELS[encoding], np.arange(num_envs)
         self._generators = Generators(num_envs)
@@ -81,7 +81,7 @@ class MiniGridBatch(SimulationBatch):
         return BatchStep(self.observe(), rewards, terminated, success=terminated & (rewards > 0.0))
 
     def observe(self) -> Array:
-        """Return (N, D) float32: views, then directions."""
+        """Return observations (N, D) float32: the flattened view, then the one-hot direction."""
         looks = self.views.looks(self.cells, self.places, self.directions, self.carried)
         vectors = np.zeros((self.num_envs, looks[0].size * self._channels.shape[1] + 4), np.float32)
         vectors[:, :-4] = self._channels[looks].reshape(self.num_envs, -1)
@@ -90,11 +90,11 @@ class MiniGridBatch(SimulationBatch):
 
     @property
     def changed_places(self) -> Array:
-        """(N, 2) cells (x, y) changed by the last step, outside the grid for none."""
+        """Coordinates (x, y) of the cell that the last step changed (N, 2); outside the grid if none was changed."""
         return np.stack(self.views.place(self.changed), axis=1)
 
     def _act(self, actions: Array) -> tuple[Array, Array]:
-        """Apply the actions; return rewards and terminations (N,)."""
+        """Apply actions (N,); return rewards (N,) and terminations (N,)."""
         front = self.places + self.views.ahead[self.directions]
         ahead = self.cells[self._rows, front]
         self.directions = (self.directions + (actions == TURN_RIGHT) - (actions == TURN_LEFT)) % 4
@@ -116,7 +116,7 @@ class MiniGridBatch(SimulationBatch):
         return np.where(wins, 1 - 0.9 * (self.taken / self.source.max_steps), 0.0), terminated
 
     def _toggled(self, ahead: Array, toggles: Array) -> Array:
-        """Return the faced cells (N,) after toggling."""
+        """Return the faced cells (N,) after the action `toggle` of the environments in the mask `toggles` (N,)."""
         kinds, states = of.kind_of(ahead), of.state_of(ahead)
         is_key = (of.kind_of(self.carried) == of.KEY) & (of.colour_of(self.carried) == of.colour_of(ahead))
         opened = np.where(states == of.OPEN, of.CLOSED, np.where((states == of.CLOSED) | is_key, of.OPEN, of.LOCKED))
@@ -126,7 +126,7 @@ class MiniGridBatch(SimulationBatch):
         return np.where(toggles & (kinds == of.DOOR), door, np.where(toggles & (kinds == of.BOX), unpacked, ahead))
 
     def _draw(self, index: int, seed: int | None) -> None:
-        """Draw a world with the source's code."""
+        """Draw a new world for environment `index` with MiniGrid's code."""
         source = self.source
         source.np_random = self._generators.seeded(index, seed)
         source.reset()
@@ -168,7 +168,7 @@ STATE = ("cells", "places", "directions", "carried", "taken")
 
 
 def is_batchable(environment: Any) -> bool:
-    """Return True if a MiniGrid environment has only the rules of this module."""
+    """Return True if this module can simulate a MiniGrid environment: it has no additional rules and no larger view."""
     step = type(environment).step
     known = step is MiniGridEnv.step or any(step is kind.step for kind in PICKING_UP_ENDS_IT)
     return known and environment.agent_view_size <= LARGEST_VIEW

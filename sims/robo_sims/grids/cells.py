@@ -15,7 +15,7 @@ from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 Array = npt.NDArray[Any]
 Cells = npt.NDArray[np.int32]
 Cell = TypeVar("Cell", int, Array)
-"""One cell, or many."""
+"""One cell (int), or an array of cells."""
 Encoding = Literal["codes", "one-hot"]
 
 LOOKS = 512
@@ -31,7 +31,7 @@ EMPTY = OBJECT_TO_IDX["empty"]
 WALL = OBJECT_TO_IDX["wall"] | COLOR_TO_IDX["grey"] << 4
 
 SEEN_KINDS = ("unseen", "wall", "floor", "door", "key", "ball", "box", "goal", "lava")
-"""Kinds with a channel in a one-hot view; an empty cell is all zeros."""
+"""Kinds with a channel in a one-hot view; an empty cell has 0 in all channels."""
 COLOURS = tuple(sorted(COLOR_TO_IDX, key=lambda name: COLOR_TO_IDX[name]))
 COLOURED = ("floor", "door", "key", "ball", "box")
 """Kinds with different colours; walls, goals and lava have one colour each."""
@@ -39,7 +39,7 @@ STATES = ("open", "closed", "locked")
 
 
 def look_of(kind: Any, colour: Any, state: Any) -> Any:
-    """Return the looks of cells with these MiniGrid numbers."""
+    """Return the looks of cells with given kind, colour and state (MiniGrid's numbers)."""
     return kind | colour << 4 | state << 7
 
 
@@ -59,14 +59,14 @@ def state_of(cells: Cell) -> Cell:
 
 
 def cells_of(environment: Any) -> Cells:
-    """Return the grid (W, H) of a MiniGrid environment, x before y."""
+    """Return the cells (W, H) of a MiniGrid environment, indexed by x, then y."""
     grid, target = environment.grid, getattr(environment, "obj", None)
     rows = [EMPTY if thing is None else _cell(thing, target) for thing in grid.grid]
     return np.array(rows, np.int32).reshape(grid.height, grid.width).T
 
 
 def cell_of(thing: Any, target: Any = None) -> int:
-    """Return a MiniGrid object as a number, 0 for None; picking up `target` ends the episode."""
+    """Return a MiniGrid object as a cell number, 0 for None; an object that is `target` gets the bit TARGET."""
     return 0 if thing is None else _cell(thing, target)
 
 
@@ -90,4 +90,4 @@ def _tables() -> tuple[Array, Array, Array]:
 
 CODES, ONE_HOT, TRANSPARENT = _tables()
 CHANNELS: dict[Encoding, Array] = {"codes": CODES, "one-hot": ONE_HOT}
-"""encoding -> (LOOKS, C) float32: observation of each look"""
+"""Encoding -> table (LOOKS, C) float32 with the channels of each look."""

@@ -1,4 +1,4 @@
-"""MiniGrid and BabyAI as simulations: the agent's view, with the mission as the instruction."""
+"""Single environments of MiniGrid and BabyAI; the mission is the instruction of the episode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from robo_sims.simulation import Arrays, Simulation, SimulationStep
 
 
 class MiniGridSimulation(Simulation):
-    """Grid world; the agent observes its view and its direction, not its position."""
+    """One grid world. The agent observes the cells in its view and its direction, but not its position.
+
+    encoding: "codes" for MiniGrid's three numbers of each cell, or "one-hot".
+    """
 
     def __init__(self, task: str, encoding: Encoding = "codes") -> None:
         gymnasium.register_envs(minigrid)
@@ -63,7 +66,7 @@ class MiniGridSimulation(Simulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Apply an action; a terminal step with positive reward is a success, lava and collisions are failures."""
+        """Apply the action with a number; a termination with positive reward is a success, another one a failure (lava)."""
         observation, reward, terminated, truncated, _ = self._environment.step(int(action))
         success = bool(terminated) and float(reward) > 0.0
         return SimulationStep(self._flat(observation), float(reward), bool(terminated), bool(truncated), success)
@@ -79,7 +82,7 @@ class MiniGridSimulation(Simulation):
 
     @property
     def source(self) -> Any:
-        """Environment of MiniGrid, for experiments and privileged views; never for a policy."""
+        """The environment of MiniGrid itself, for experiments and privileged views; a policy must not use it."""
         return self._environment
 
     @override

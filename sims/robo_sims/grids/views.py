@@ -1,4 +1,4 @@
-"""Agents' views in grid worlds: a square ahead of the agent, occluded by walls and closed doors.
+"""Views of agents in grid worlds: a square in front of the agent, in which walls and closed doors hide cells.
 
 Same results as MiniGrid's `gen_obs`, for N environments at once; S is the size of the view, directions are 0 right (+x), 1 down
 (+y), 2 left, 3 up.
@@ -17,39 +17,48 @@ from robo_sims.grids.cells import EMPTY, LOOKS, TRANSPARENT, WALL, Array, Cell, 
 
 Bits = npt.NDArray[np.uint8]
 LARGEST_VIEW = 8
-"""[cells] a row of a view is one byte."""
+"""Largest size of a view [cells], because a row of a view is stored in one byte."""
 
 
 class Views:
-    """Square views of size S into grids (W, H), stored as flat rows with a frame of walls."""
+    """Computes square views of size S in grids (W, H), which are stored as flat rows (L,) with a frame of walls."""
 
     def __init__(self, width: int, height: int, size: int, *, sees_through_walls: bool) -> None:
         self._size, self._frame, self._sees_through_walls = size, size - 1, sees_through_walls
         self._shape = (width + 2 * self._frame, height + 2 * self._frame)
         self._offsets = np.stack([self._offsets_towards(number) for number in range(4)])
         self.ahead = np.array([self._offset(*vector) for vector in DIR_TO_VEC])
-        """(4,) index offset of the cell ahead, by direction"""
+        """Difference of the index of the cell ahead, for each direction (4,)."""
 
     def framed(self, cells: Cells) -> Cells:
-        """Return grids (N, W, H) as new flat rows (N, L) with walls around them."""
+        """Return cells (N, W, H) as new flat rows (N, L), with a frame of walls."""
         whole = np.full((len(cells), *self._shape), WALL, np.int32)
         whole[:, self._frame : -self._frame, self._frame : -self._frame] = cells
         return whole.reshape(len(cells), -1)
 
     def inner(self, flat: Cells) -> Cells:
-        """Return flat rows (N, L) as grids (N, W, H), a view."""
+        """Return the cells (N, W, H) of flat rows (N, L), as a view without the frame."""
         return flat.reshape(-1, *self._shape)[:, self._frame : -self._frame, self._frame : -self._frame]
 
     def index(self, x: Cell, y: Cell) -> Cell:
-        """Return the indices of cells (x, y) in a flat row."""
+        """Return the index of the cell (x, y), or of many cells, in a flat row."""
         return self._offset(x + self._frame, y + self._frame)
 
     def place(self, index: Array) -> tuple[Array, Array]:
-        """Return x and y of cells, the inverse of `index`."""
+        """Return x and y of the cells with given indices; the inverse of `index`."""
         return index // self._shape[1] - self._frame, index % self._shape[1] - self._frame
 
     def looks(self, flat: Cells, index: Array, directions: Array, carried: Array) -> Array:
-        """Return views (N, S, S), x before y; the agent, as its carried object, is in the middle of the last row."""
+        """Return the looks (N, S, S) of the cells in view, indexed by x, then y; hidden cells are 0.
+
+        The agent's own cell, in the middle of the last row, has the look of the carried object.
+
+        Args:
+            flat: Flat rows (N, L).
+            index: Index of each agent's cell (N,).
+            directions: 0 to 3 (N,).
+            carried: Cell number of the carried object (N,), 0 for none.
+        """
         size = self._size
         places = index[:, None] + self._offsets[directions]
         seen = np.take_along_axis(flat, places, axis=1).reshape(-1, size, size) & LOOKS - 1  # (N, y, x)
@@ -59,7 +68,10 @@ class Views:
         return seen.transpose(0, 2, 1)
 
     def _visible(self, transparent: npt.NDArray[np.bool_]) -> Bits:
-        """Return visibility (N, S, S) of 0 and 1, computed row by row from the agent outwards."""
+        """Return 1 for visible and 0 for hidden cells (N, S, S), computed row by row, beginning at the agent.
+
+        transparent: True for cells through which the agent sees (N, S, S).
+        """
         size, spread = self._size, _spread(self._size)
         lets_through = np.packbits(transparent, axis=2)[..., 0]  # (N, S)
         rows = np.empty_like(lets_through)
@@ -81,9 +93,10 @@ class Views:
 
 @cache
 def _spread(size: int) -> Bits:
-    """Return (2, 256, 256): visible cells of a row, and the visible cells of the next row.
+    """Return a table (2, 256, 256) of the visible cells of a row, and of those of the next row, as bits.
 
-    Indexed by the initially visible and by the transparent cells, as bits; the first cell is the highest bit.
+    It is indexed by the cells that are visible from the previous row, and by the transparent cells, both as bits; the first
+    cell is the highest bit.
     """
     seen, through = (part.astype(np.uint8) for part in np.meshgrid(np.arange(256), np.arange(256), indexing="ij"))
     behind = np.zeros_like(seen)

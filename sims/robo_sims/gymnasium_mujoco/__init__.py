@@ -5,4 +5,4 @@ from robo_sims.gymnasium_mujoco.simulation import LAYOUTS, GymnasiumSimulation
 from robo_sims.task_family import TaskFamily
 
 FAMILY = TaskFamily("gymnasium", lambda: LAYOUTS, GymnasiumSimulation, GymnasiumBatch)
-"""MuJoCo v5 of Gymnasium."""
+"""Family `gymnasium`: Gymnasium's MuJoCo tasks, version 5."""

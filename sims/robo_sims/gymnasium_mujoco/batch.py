@@ -1,6 +1,6 @@
 """Batches of Gymnasium's MuJoCo tasks, version 5.
 
-Weights and limits are read from the source's environment, and its own code draws the initial states.
+Weights and limits are read from Gymnasium's environment, whose own code draws the initial states.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class GymnasiumBatch(SimulationBatch):
-    """Batch of a Gymnasium task."""
+    """Batch of N environments of one Gymnasium task."""
 
     def __init__(self, task: str, num_envs: int, threads: int, detail: str = "plain") -> None:
         self._single = GymnasiumSimulation(task, detail)
@@ -54,7 +54,7 @@ class GymnasiumBatch(SimulationBatch):
 
     @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Apply control values in float32, as the source's action space, for identical rewards."""
+        """Apply control values (N, A), in float32 like Gymnasium, so that rewards are identical."""
         action = control.astype(np.float32)
         self._simulations.command(action)
         if seeds:
@@ -97,7 +97,7 @@ class GymnasiumBatch(SimulationBatch):
         return self._single.render()
 
     def _draw(self, seeds: Mapping[int, int | None]) -> None:
-        """Draw initial states with the source's code."""
+        """Draw the initial states of some environments with Gymnasium's code."""
         source, model = self.source, self._simulations.model
         for index, seed in seeds.items():
             source.data, source.np_random = self.datas[index], self._generators.seeded(index, seed)
@@ -118,7 +118,7 @@ def _advance_with_forces(frame_skip: int, model: mujoco.MjModel, data: mujoco.Mj
 
 
 def _without_settling(source: Any) -> None:
-    """Patch the source to write states only: the threads update derived quantities in parallel."""
+    """Patch Gymnasium's environment so that a reset only writes the state; threads compute derived quantities in parallel."""
 
     def set_state(qpos: Array, qvel: Array) -> None:
         source.data.qpos[:], source.data.qvel[:] = qpos, qvel

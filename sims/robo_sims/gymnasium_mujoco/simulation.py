@@ -1,7 +1,7 @@
-"""Gymnasium's MuJoCo tasks, version 5, with the flat observation split into named parts in the same order.
+"""Single environments of Gymnasium's MuJoCo tasks, version 5; the flat observation is split into named parts, in order.
 
 Units and order follow the documentation of each task (https://gymnasium.farama.org/environments/mujoco/). Observations and
-rewards are bit-identical to the source's, apart from the cast of observations to float32.
+rewards are bit-identical to Gymnasium's, apart from the cast of observations to float32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from robo_sims.simulation import Arrays, MujocoSimulation, SimulationStep, Vecto
 
 
 def _planar_runner(joints: str, height: str, **velocity_limits: float) -> list[ArraySpec]:
-    """Return the specs of a planar runner; joints: in the order of the model; height: its meaning."""
+    """Return the specs of a planar runner's observation.
+
+    joints: names of the joints in the order of the model. height: meaning of the root's height.
+    """
     number = len(joints.split(", "))
     return [
         part("root_height", 1, "m", frame="world", meaning=height),
@@ -31,7 +34,7 @@ def _planar_runner(joints: str, height: str, **velocity_limits: float) -> list[A
 
 
 def _free_body(joints: int) -> list[ArraySpec]:
-    """Return the specs of a floating base with joints; angular velocity is in the torso's frame."""
+    """Return the specs of the observation of a free body with `joints` joints; angular velocity is in the torso's frame."""
     return [
         part("root_height", 1, "m", frame="world", meaning="height (z) of the torso's origin"),
         part("root_orientation", 4, "1", frame="world", meaning="quaternion (w, x, y, z) of the torso"),
@@ -139,7 +142,7 @@ class GymnasiumSimulation(MujocoSimulation):
 
     @property
     def source(self) -> Any:
-        """Environment of Gymnasium."""
+        """The environment of Gymnasium itself."""
         return self._environment
 
     @override
@@ -149,7 +152,7 @@ class GymnasiumSimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Apply control values in float32, as the source's action space, for identical rewards."""
+        """Apply control values (A,), in float32 like Gymnasium, so that rewards are identical."""
         observation, reward, terminated, _, info = self._environment.step(action.astype(np.float32))
         terms = {key.removeprefix("reward_"): float(value) for key, value in info.items() if key.startswith("reward_")}
         return SimulationStep(self._layout.split(observation), float(reward), bool(terminated), reward_terms=terms)

@@ -1,4 +1,4 @@
-"""Gymnasium's MuJoCo tasks over N environments: rewards and observations bit-identical to their sources'.
+"""Observations and rewards of Gymnasium's MuJoCo tasks for N environments, bit-identical to Gymnasium's.
 
 Sums run over contiguous rows, in numpy's order for one array; a control cost stays float32 if the source computes it from a
 float32 action. `np.float_power` rounds like the power of a Python number.
@@ -17,18 +17,18 @@ from robo_sims.batched.simulations import Simulations
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 StepResult = tuple[Array, Mask, dict[str, Array]]
-"""rewards (N,), terminated (N,), reward terms name -> (N,)"""
+"""Rewards (N,), terminations (N,), and reward terms by name, each (N,)."""
 
 
 class GymnasiumTask:
-    """Observations and rewards of a task; constants come from `source`, the task's own environment."""
+    """Observations and rewards of one task for N environments; constants are read from `source`, Gymnasium's environment."""
 
     observes_forces: ClassVar[bool] = False
-    """True if contact forces are observed, which need a call of mj_rnePostConstraint."""
+    """True if contact forces are observed; the batch then calls mj_rnePostConstraint, which computes them."""
     hidden: ClassVar[int] = 1
     """Number of leading positions that are not observed."""
     velocity_limit: ClassVar[float | None] = None
-    """Clipping limit of observed velocities, either way."""
+    """Magnitude to which observed velocities are clipped; None for no limit."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
         self._source, self._simulations = source, simulations
@@ -37,26 +37,29 @@ class GymnasiumTask:
         self._period = float(source.dt)
 
     def place(self) -> Array:
-        """Return (N,) [m], new: the position whose change is rewarded."""
+        """Return the position (N,) [m] whose change in a step is the forward reward, a new array; here x of the root."""
         return self._qpos[:, 0].copy()
 
     def observe(self) -> Array:
-        """Return (N, D) float32, new."""
+        """Return observations (N, D) float32, a new array."""
         return self._side_by_side(self._qpos[:, self.hidden :], self._observed_velocity())
 
     def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
-        """Return the results of a step between positions (N,) with actions (N, A) float32."""
+        """Return rewards, terminations and reward terms of a step.
+
+        before, after: `place()` (N,) before and after the step. action: control values (N, A) float32.
+        """
         raise NotImplementedError
 
     def _gather_forces(self) -> Array:
         return self._gather("cfrc_ext") if self.observes_forces else np.empty(0)
 
     def _gather(self, name: str, start: int = 0) -> Array:
-        """Return (N, size) that follows the present value of a field of the simulations."""
+        """Return an array (N, size) of a field of MjData, from row `start` on; it is updated after every step."""
         return self._simulations.gather(lambda data: getattr(data, name)[start:]).values
 
     def _body(self, name: str | int) -> Array:
-        """Return (N, 3) [m] that follows the position of a body."""
+        """Return the position (N, 3) [m] of a body; it is updated after every step."""
         index = self._simulations.model.body(name).id
         return self._simulations.gather(lambda data: data.xpos[index]).values
 
@@ -72,7 +75,7 @@ class GymnasiumTask:
         return (after - before) / self._period
 
     def _control_cost(self, action: Array) -> Array:
-        """Return (N,) in the precision of the action."""
+        """Return the control cost (N,), in the precision of the action (N, A)."""
         return np.asarray(self._source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1))
 
     def _never(self) -> Mask:
@@ -80,7 +83,7 @@ class GymnasiumTask:
 
 
 class Runner(GymnasiumTask):
-    """Rewards speed, penalizes control; HalfCheetah and Swimmer."""
+    """HalfCheetah, and base of Swimmer: rewards speed, penalises control."""
 
     @override
     def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
@@ -90,13 +93,13 @@ class Runner(GymnasiumTask):
 
 
 class Swimmer(Runner):
-    """Neither position in the plane is observed."""
+    """Swimmer: like the runner, but neither x nor y is observed."""
 
     hidden = 2
 
 
 class Healthy(GymnasiumTask):
-    """Rewards speed and health minus `costs`; terminates when unhealthy."""
+    """Base of walking tasks: rewards speed and being healthy, subtracts `costs`, terminates when unhealthy."""
 
     @override
     def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
@@ -107,11 +110,11 @@ class Healthy(GymnasiumTask):
         return forward + survive - sum(costs.values()), ~healthy, {"forward": forward, "survive": survive, **terms}
 
     def costs(self, action: Array) -> dict[str, Array]:
-        """Return name -> penalties (N,) of a step."""
+        """Return name of a penalty -> its values (N,) in a step with actions (N, A)."""
         return {"ctrl": self._control_cost(action)}
 
     def is_healthy(self) -> Mask:
-        """Return (N,)."""
+        """Return True for environments in a healthy state (N,)."""
         return _between(self._qpos[:, 2], self._source._healthy_z_range)
 
 
@@ -127,7 +130,7 @@ class Walker(Healthy):
 
 
 class Hopper(Walker):
-    """Healthy while all state values are within limits."""
+    """Hopper: healthy if also all state values are within limits."""
 
     @override
     def is_healthy(self) -> Mask:
@@ -137,7 +140,7 @@ class Hopper(Walker):
 
 
 class Ant(Healthy):
-    """Observes and penalizes contact forces."""
+    """Ant: observes and penalises contact forces."""
 
     observes_forces = True
     hidden = 2
@@ -148,12 +151,12 @@ class Ant(Healthy):
 
     @override
     def place(self) -> Array:
-        """Return the torso's position (N,) [m] in the last substep."""
+        """Return x of the torso (N,) [m] at the beginning of the last substep, as Gymnasium reads it."""
         return self._torso[:, 0].copy()
 
     @override
     def observe(self) -> Array:
-        """Return positions, velocities, and clipped forces on all bodies but the world."""
+        """Return (N, D) float32: positions, velocities, and clipped forces on all bodies but the world."""
         return self._side_by_side(self._qpos[:, 2:], self._qvel, self._clipped()[:, 6:])
 
     @override
@@ -163,7 +166,7 @@ class Ant(Healthy):
 
     @override
     def is_healthy(self) -> Mask:
-        """Return (N,); the limits are included."""
+        """Return True for environments in a healthy state (N,); unlike in other tasks the limits themselves are healthy."""
         lowest, highest = self._source._healthy_z_range
         return np.asarray((self._qpos[:, 2] >= lowest) & (self._qpos[:, 2] <= highest))
 
@@ -173,7 +176,7 @@ class Ant(Healthy):
 
 
 class Humanoid(Healthy):
-    """Observes inertia, velocity and forces of every body."""
+    """Humanoid: observes inertia, velocity and forces of every body."""
 
     observes_forces = True
     hidden = 2
@@ -187,12 +190,12 @@ class Humanoid(Healthy):
 
     @override
     def place(self) -> Array:
-        """Return the centre of mass (N,) [m] in the last substep."""
+        """Return x of the whole body's centre of mass (N,) [m] at the beginning of the last substep, as Gymnasium reads it."""
         return np.asarray(np.einsum("b,nb->n", self._masses, self._middles[:, :, 0]) / self._masses.sum())
 
     @override
     def observe(self) -> Array:
-        """Return positions, velocities, and inertia, velocity, torque and forces of all bodies but the world."""
+        """Return (N, D) float32: positions, velocities, and inertia, velocity, torque and forces of all bodies."""
         parts = (self._inertia, self._velocity_of_bodies, self._torque, self._forces[:, 6:])
         return self._side_by_side(self._qpos[:, 2:], self._qvel, *parts)
 
@@ -206,7 +209,7 @@ class Humanoid(Healthy):
 
 
 class HumanoidStandup(Humanoid):
-    """Rewards height."""
+    """HumanoidStandup: rewards the height of the torso."""
 
     @override
     def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
@@ -218,7 +221,7 @@ class HumanoidStandup(Humanoid):
 
 
 class InvertedPendulum(GymnasiumTask):
-    """Rewards every step with the pole upright."""
+    """InvertedPendulum: rewards every step with the pole upright."""
 
     hidden = 0
 
@@ -230,7 +233,7 @@ class InvertedPendulum(GymnasiumTask):
 
 
 class InvertedDoublePendulum(GymnasiumTask):
-    """Rewards a raised tip, penalizes leaning and swinging."""
+    """InvertedDoublePendulum: rewards a raised tip, penalises distance and speed."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
         super().__init__(source, simulations)
@@ -245,7 +248,7 @@ class InvertedDoublePendulum(GymnasiumTask):
 
     @override
     def evaluate(self, before: Array, after: Array, action: Array) -> StepResult:
-        """Return survival minus two penalties, which are not reward terms in the source."""
+        """Return the result of a step; the two penalties are no reward terms, as in Gymnasium."""
         fallen = self._tip[:, 2] <= 1
         survive = self._source._healthy_reward * (~fallen).astype(np.float64)
         distance = 0.01 * np.float_power(self._tip[:, 0], 2) + np.float_power(self._tip[:, 2] - 2, 2)
@@ -254,7 +257,7 @@ class InvertedDoublePendulum(GymnasiumTask):
 
 
 class Reacher(GymnasiumTask):
-    """Rewards closeness of the fingertip to the target."""
+    """Reacher: rewards closeness of the fingertip to the target."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
         super().__init__(source, simulations)
@@ -274,7 +277,7 @@ class Reacher(GymnasiumTask):
 
 
 class Pusher(GymnasiumTask):
-    """Rewards closeness of the object to the goal, and of the fingertip to the object."""
+    """Pusher: rewards closeness of the object to the goal, and of the fingertip to the object."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
         super().__init__(source, simulations)

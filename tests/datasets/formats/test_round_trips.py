@@ -25,7 +25,7 @@ from robo_datasets.repair import verify
 from robo_rl.entry_points import known, load
 from robo_rl.errors import DatasetError, UnknownName
 
-NAMES = sorted(known("formats"))
+NAMES = sorted(name for name in known("formats") if isinstance(load("formats", name), Format))
 SAID = {
     "policy_actions": "policy_actions",
     "sources": "sources",
@@ -280,7 +280,7 @@ def test_what_is_of_no_format(tmp_path):
     for path in (tmp_path, tmp_path / "text"):
         with pytest.raises(
             DatasetError,
-            match=r"(?s)of no known format.*d4rl, lerobot, minari, robomimic.*convert it to one of",
+            match=r"(?s)of no known format.*d4rl, lerobot, minari, rlds, robomimic, rosbag.*convert it to one of",
         ):
             recognized(path)
     with pytest.raises(DatasetError, match="does not exist"):

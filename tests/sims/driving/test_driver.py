@@ -88,3 +88,33 @@ def test_driver_stops_at_yellow_it_would_pass_late(driver):
     driver.reset()
     assert driver._at_lights(braking, 12.0) < math.inf
     assert driver._at_lights(braking | {"next_light": np.array([24.5, 0, 1, 0])}, 11.4) < math.inf  # it goes on to brake
+
+
+def across(place, velocity, speed=10.0, light=100.0, turn=0):
+    """What the driver observes with one car from the side; place and velocity in its own frame [m], [m/s]."""
+    observation = seen(turn, speed=speed, other=(60.0, 30.0, 0.0)) | {"next_light": np.array([light, 0, 0, 1])}
+    pace = math.hypot(*velocity)
+    observation["others"][0] = 1, *place, velocity[0] / pace, velocity[1] / pace, velocity[0] - speed, velocity[1], 2.4
+    return observation
+
+
+def test_driver_gives_way_to_the_side_unless_a_light_holds_it(driver):
+    """Red before: it looked 2 s ahead, and met a car that came across where there is no light."""
+    assert driver._before_crossing(across((25.0, -20.0), (0.0, 8.0)), 10.0) < 10.0  # both in 2.5 s
+    assert driver._before_crossing(across((25.0, -20.0), (0.0, 8.0), light=12.0), 10.0) == math.inf
+    assert driver._before_crossing(across((25.0, 20.0), (0.0, 8.0)), 10.0) == math.inf  # it goes away
+    assert driver._before_crossing(across((45.0, -5.0), (0.0, 8.0)), 10.0) == math.inf  # gone before
+    assert driver._before_crossing(across((6.0, -8.0), (0.0, 8.0)), 10.0) == math.inf  # no brake is good enough
+    assert driver._before_crossing(across((30.0, -3.5), (-9.9, 0.4)), 10.0) == math.inf  # in the other lane
+
+
+def test_driver_ignores_followers_and_sees_whole_motions(driver):
+    """Red before: a follower's place in 2 s was an obstacle, and walkers between two looks were not."""
+    follower = across((-8.0, 0.0), (13.0, 0.0))
+    assert driver._behind(follower, 10.0) == math.inf
+    assert driver._behind(across((12.0, 0.0), (4.0, 0.0)), 10.0) < 6.0
+    walker = across((14.0, -1.0), (0.0, 9.0))  # in the way for the first half second alone, or not at any whole second
+    walker["others"][0, 2], walker["others"][0, 6] = -4.5, 9.0
+    assert driver._behind(walker, 10.0) < 10.0
+    walker["others"][0, 2] = -25.0
+    assert driver._behind(walker, 10.0) == math.inf

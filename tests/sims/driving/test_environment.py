@@ -166,7 +166,7 @@ def test_a_scenario_or_walkers_that_cannot_be_are_one_error(driven):
                 return str(error)
         result["name"] = said(scenario="pedestrian")
         session.OWN = "vehicle.tesla.model3", "an attribute that no server has"
-        result["server"] = said(walkers=3)
+        result["server"] = said(walkers=3, host="stand-in")
     """)
     assert "did you mean 'pedestrian-crossing'" in result["name"]
     assert "no walkers that cross by themselves" in result["server"]
@@ -207,7 +207,7 @@ def test_fifty_episodes_leave_no_actor_on_named_server(driven):
 def test_dead_or_hung_server_cuts_episode_and_next_starts(driven):
     result = driven("""
         import signal
-        environment = FAMILY.make("Ring-v0", birdseye=32, patience=1.5)
+        environment = FAMILY.make("Ring-v0", host="stand-in", birdseye=32, patience=1.5)
         def threads():
             return len(os.listdir("/proc/self/task"))
         before = threads()
@@ -244,7 +244,7 @@ def test_dead_or_hung_server_cuts_episode_and_next_starts(driven):
 def test_link_notices_at_once_that_its_own_server_dies_in_a_tick(driven):
     result = driven("""
         import signal, threading
-        environment = FAMILY.make("Ring-v0", birdseye=0, patience=20.0)
+        environment = FAMILY.make("Ring-v0", host="stand-in", birdseye=0, patience=20.0)
         def step(later):
             process = environment.session._resources.server.process
             os.kill(process.pid, signal.SIGSTOP)
@@ -278,7 +278,7 @@ def test_server_death_during_reset_is_recovered(driven):
                 killed.append(self._resources.server.process)
                 killed[0].stop()
             return actor
-        environment = FAMILY.make("Ring-v0", birdseye=0, patience=1.5)
+        environment = FAMILY.make("Ring-v0", host="stand-in", birdseye=0, patience=1.5)
         environment.reset(seed=0)
         CarlaSession.spawn = last
         environment.reset(seed=1)
@@ -293,7 +293,7 @@ def test_reset_right_after_server_death_does_not_wait(driven):
     """Red before: 30.4 s, the patience and a start."""
     result = driven("""
         import signal
-        environment = FAMILY.make("Ring-v0", birdseye=0, patience=30.0)
+        environment = FAMILY.make("Ring-v0", host="stand-in", birdseye=0, patience=30.0)
         environment.reset(seed=0)
         os.kill(environment.session._resources.server.process.pid, signal.SIGKILL)
         started = time.monotonic()
@@ -308,7 +308,7 @@ def test_reset_right_after_server_death_does_not_wait(driven):
 @pytest.mark.slow
 def test_unclosed_environment_exits_cleanly_with_server(driven):
     result = driven("""
-        environment = FAMILY.make("Ring-v0", birdseye=32, camera=32, traffic=3)
+        environment = FAMILY.make("Ring-v0", host="stand-in", birdseye=32, camera=32, traffic=3)
         environment.reset(seed=0)
         environment.step(np.zeros(2, np.float32))
         result["server"] = environment.session._resources.server.process.pid
@@ -339,7 +339,7 @@ def test_each_thing_that_is_missing_is_one_clear_error(driven):
         result["silent"] = said(host="127.0.0.1", port=port, patience=0.3)  # listens, and never answers
         free.close()
         result["nobody"] = said(host="127.0.0.1", port=port)
-        result["map"] = said(map="moon")
+        result["map"], result["map of a server"] = said(map="moon"), said(map="moon", host="stand-in")
         program = "from carla_standin import layouts, server; layouts.VERSION = '0.9.15'; server.main()"
         options = '{"port": 0, "map": "ring"}'
         old = subprocess.Popen([sys.executable, "-c", program, options], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -353,7 +353,8 @@ def test_each_thing_that_is_missing_is_one_clear_error(driven):
         and "does not answer" in result["silent"]
     )
     assert "another version" in result["version"] and "0.9.15" in result["version"] and "0.9.16" in result["version"]
-    assert "moon" in result["map"] and result["map"].startswith("ServerUnavailable")
+    assert result["map"].startswith("InvalidSetting: Unknown map 'moon'") and "ring" in result["map"]
+    assert "moon" in result["map of a server"] and result["map of a server"].startswith("ServerUnavailable")
 
 
 @pytest.mark.slow
@@ -428,7 +429,7 @@ def test_every_rule_is_kept_everywhere(driven, task, foreign):
 REAL = """
     from robo_sims.carla import session
     session.OWN = "vehicle.tesla.model3", "an attribute that no server has"  # as a real server, which begins no world anew
-    environment = FAMILY.make("Town-v0", traffic={traffic}, birdseye=0, camera=16)
+    environment = FAMILY.make("Town-v0", host="stand-in", traffic={traffic}, birdseye=0, camera=16)
     policy = environment.scripted_policy(0)
     result["kinds"], result["completion"], result["fastest"] = [], [], 0.0
     for seed in range(4):

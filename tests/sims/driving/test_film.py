@@ -8,7 +8,7 @@ import pytest
 from robo_sims.carla import birdseye, status_text
 from robo_sims.carla.rewards import Situation
 from robo_sims.carla.roads import LaneOfMap, Roads
-from robo_sims.carla.routes import RoutePosition
+from robo_sims.carla.routes import Route, RoutePosition
 from robo_sims.carla.scene import RED, Ego, Scene
 from robo_sims.carla.termination import GOAL
 
@@ -52,6 +52,20 @@ def situation(car, lights=(), is_oncoming=False):
 )
 def test_roads_know_the_wrong_lane(y, yaw, against):
     assert ROADS.is_oncoming(20.0, y, yaw) is against
+
+
+def test_film_shows_how_far_each_needs_to_stop():
+    route = Route(np.stack([np.arange(50.0), np.full(50, 1.75), *np.zeros((4, 50))], axis=1))
+    others = np.array([[30.0, -1.75, math.pi, -4.0, 0.0, 2.4, 1.0, 0.0], [35.0, -1.75, math.pi, 0.0, 0.0, 2.4, 1.0, 0.0]])
+    scene = Scene(0, ego(speed=5.0), others)
+    painter = birdseye.BirdsEye(ROADS, route, 80)
+    shown = birdseye.coloured(painter.draw(scene, 20.0, 20), (2.4, 1.0), 2.0)
+    painter.draw_stopping_ways(shown, scene)
+    way = (shown == birdseye.WAY).all(2)
+    ahead = np.flatnonzero(way[:, 40])
+    assert len(ahead) == pytest.approx(2 * 10, abs=2), "5 m for a second, and 5 m to brake from 5 m/s"
+    theirs = np.flatnonzero(way[:, 33])
+    assert len(theirs) == pytest.approx(2 * (4 + 3.2), abs=2) and not way[:, [20, 60]].any()
 
 
 def test_film_tells_limit_light_and_wrong_lane():

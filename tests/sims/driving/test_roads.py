@@ -14,7 +14,7 @@ from robo_sims.carla.roads import LaneOfMap, Roads
 from robo_sims.carla.routes import CLEAR, Route, RoutePosition, Tracker, draw_route, resample, set_of
 from robo_sims.carla.scene import GREEN, RED, YELLOW, Ego, Scene
 from robo_sims.carla.scoring import measure
-from robo_sims.carla.termination import BLOCKED, Termination
+from robo_sims.carla.termination import BLOCKED, StopSigns, Termination
 
 NOBODY = np.zeros((0, 8))
 
@@ -211,6 +211,31 @@ def test_score_falls_by_the_share_in_the_oncoming_lane():
     assert aside["oncoming_share"] == pytest.approx(15.0) and aside["route_completion"] == 100.0
     hit = measure(0.5, 100.0, "collision_vehicle", 0.5)
     assert hit["driving_score"] == pytest.approx(100 * 0.5 * 0.6 * 0.5)
+
+
+def test_score_falls_by_each_stop_sign_passed():
+    two = measure(1.0, 500.0, "goal", 0.0, 2)
+    assert two["driving_score"] == pytest.approx(100 * 0.8 * 0.8) and two["stop_sign"] == 2.0
+    assert measure(1.0, 500.0, "goal", 0.0)["stop_sign"] == 0.0
+
+
+def missed(places, lines=(50.0, 90.0)):
+    """Return how many of the signs at `lines` were passed without a stop; places: (m along the route, m/s) of each step."""
+    signs, before = StopSigns(list(lines)), 0.0
+    for s, speed in places:
+        signs.note(before, s, speed)
+        before = s
+    return signs.missed
+
+
+def test_stop_sign_asks_for_a_stop_before_its_line():
+    through = [(s, 5.0) for s in np.arange(0.0, 100.0, 0.5)]
+    assert missed(through) == 2
+    assert missed([(45.0, 0.05) if s == 45.0 else (s, v) for s, v in through]) == 1
+    assert missed([(s, 0.05 if s in (45.0, 89.5) else v) for s, v in through]) == 0
+    assert missed([(s, 0.05 if s in (30.0, 51.0) else v) for s, v in through]) == 2, "too early, and behind the line"
+    assert missed([(45.0, 0.0), (51.0, 5.0), (49.0, 5.0), (51.0, 5.0)], [50.0]) == 1, "a second time without a stop"
+    assert missed(through, []) == 0 and missed([(s, v) for s, v in through if s < 49], [50.0]) == 0
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,19 @@ pytest.importorskip("msgpack")
 
 from carla_standin import layouts, population
 from carla_standin.actors import VX, VY, YAW, X, Y
-from carla_standin.approach import nearest_of_lines, nearest_of_motion
+from carla_standin.approach import closest_approach, stopping_way
 from carla_standin.collisions import overlap, rectangle
 from carla_standin.errors import Refused, StandInError
 from carla_standin.layouts import TrafficLightState
 from carla_standin.maps.catalogue import town
+from carla_standin.maps.lanes import CELL
 from carla_standin.maps.opendrive_reader import from_opendrive
 from carla_standin.maps.town import Town
 from carla_standin.physics.parameters import VEHICLES
 from carla_standin.population import Population
 from carla_standin.traffic import following, lane_changes
 from carla_standin.traffic.junctions import CLEAR, LONGEST_WAIT, Candidate, Junctions
-from carla_standin.traffic.users import users_of
+from carla_standin.traffic.users import PATIENCE, Standing, users_of
 from carla_standin.walkers import NEAR, Script
 from carla_standin.world import World
 
@@ -409,9 +410,10 @@ def test_clients_car_has_a_rank_at_junctions():
     (before,) = lanes.predecessors[straight]
     nowhere = (np.zeros((0, 2)), np.zeros((0, 2)))
 
-    def may_turn(speed, distance=35.0, is_open=everywhere, waited=0.0):
-        made = user_at(world, before, distance, speed)
-        theirs = users_of(lanes, world.bodies.motion[[made.row]], is_open)
+    def may_turn(speed, distance=35.0, is_open=everywhere, waited=0.0, stood=0.0):
+        made, standing = user_at(world, before, distance, speed), Standing()
+        users_of(lanes, world.bodies.motion[[made.row]], is_open, standing, 0.0)
+        theirs = users_of(lanes, world.bodies.motion[[made.row]], is_open, standing, stood)
         world.destroy(made)
         turning = Candidate(3, int(left), 1.0, waited)
         return junctions.admitted([turning], [], nowhere, theirs.coming).tolist() == [3], theirs
@@ -419,7 +421,9 @@ def test_clients_car_has_a_rank_at_junctions():
     assert not may_turn(10.0)[0]  # 3.5 s before the line
     assert {one.way for one in may_turn(10.0)[1].coming} == set(lanes.ways[before].successors)
     assert may_turn(5.0)[0]  # seven seconds before it
-    assert may_turn(0.3, 2.0)[0]  # it waits itself
+    assert not may_turn(0.3, 2.0)[0]  # it starts when its light is green, as they do
+    assert may_turn(0.3, 2.0, stood=PATIENCE)[0]  # it waits itself, or is parked
+    assert may_turn(0.3, 15.0)[0]  # it stands for another reason
     assert may_turn(10.0, is_open=np.arange(len(lanes.ways)) != before)[0]  # it has a red light
     assert not may_turn(10.0, waited=2 * LONGEST_WAIT)[0]  # it does not know who has waited for long
     first = Candidate(4, int(straight), 1.0)
@@ -428,18 +432,77 @@ def test_clients_car_has_a_rank_at_junctions():
     assert straight in users_of(lanes, world.bodies.motion[[made.row]], everywhere).inside
 
 
+def test_traffic_waits_for_the_body_of_a_clients_car():
+    """Red before: its middle alone counted, so that a car stopped at its nose, and neither moved again."""
+    world = world_of("grid", cars=1)
+    cars, lanes = world.cars, world.town.lanes
+    way = int(np.flatnonzero(lanes.crossing)[0])
+    points = cars.junctions.paths[way]
+    x, y, heading = points[len(points) // 2]
+    aside = 4.5  # its middle is clear of the way, its nose is not
+    pose = [[x - aside * np.sin(heading), y + aside * np.cos(heading), 0.0], [0.0, float(np.degrees(heading)) - 90.0, 0.0]]
+    made = spawn(world, "vehicle.tesla.model3", pose)
+    start, step = cars._sweeps(world.bodies.motion[cars.users])
+    assert np.linalg.norm(step[0]) == pytest.approx(2 * made.box.extent[0]) and cars.junctions._is_reached(way, (start, step))
+    assert not cars.junctions._is_reached(way, (world.bodies.motion[[made.row], :2], np.zeros((1, 2))))
+
+
+def test_who_waited_to_turn_goes_at_yellow():
+    """Red before: behind a queue that came towards it, a car that turns to the left stayed for every green."""
+    world = world_of("grid", cars=2)
+    cars = world.cars
+    lit = np.flatnonzero(world.lights.of_way >= 0)[:2]
+    cars.way[:], cars.next[:], cars.after[:], cars.stretch = lit, -1, -1, None
+    for number in range(2):
+        cars._plan(number)
+    world.lights.colours[:] = TrafficLightState.YELLOW
+    cars.waited[:] = 0.0, LONGEST_WAIT
+    assert cars._light_is_open(cars._stretch(), np.zeros(2, bool)).tolist() == [False, True]
+    world.lights.colours[:] = TrafficLightState.RED
+    assert not cars._light_is_open(cars._stretch(), np.zeros(2, bool)).any()
+
+
+def test_points_by_cells_find_the_nearest_of_all():
+    lanes = town("grid").lanes
+    chance = np.random.default_rng(0)
+    low, high = lanes.points[:, :2].min(0) - 30, lanes.points[:, :2].max(0) + 30
+    for x, y, heading in zip(*chance.uniform([[low[0]], [low[1]], [-3]], [[high[0]], [high[1]], [3]], (3, 40)), strict=True):
+        squares = (lanes.points[:, 0] - x) ** 2 + (lanes.points[:, 1] - y) ** 2
+        fits = np.where(np.cos(lanes.points[:, 2] - heading) > 0.5, squares, np.inf)
+        assert lanes.nearest(x, y, heading)[0] == lanes.way_of_point[fits.argmin()]
+        assert lanes.nearest(x, y)[0] == lanes.way_of_point[squares.argmin()]
+        near = np.flatnonzero(squares < CELL * CELL)
+        assert set(near) <= set(lanes.around(x, y))
+
+
 @pytest.mark.slow
 def test_closest_approach_is_that_of_the_whole_motion():
     chance = np.random.default_rng(0)
-    for _ in range(50):
-        one, way, start, step = chance.uniform(-10, 10, (4, 2))
-        share = np.linspace(0, 1, 401)
-        theirs, own = start + share[:, None] * step, one + share[:, None] * way
-        sampled = np.linalg.norm(theirs[:, None] - own[None], axis=-1).min()
-        found = float(nearest_of_lines(one, way, start[None], step[None])[0])
-        assert found <= sampled + 1e-9 and sampled - found < 0.06
-        to_point = np.linalg.norm(theirs - one, axis=-1).min()
-        assert float(nearest_of_motion(one[None], start[None], step[None])[0, 0]) == pytest.approx(to_point, abs=0.06)
+    start, step, other, way = chance.uniform(-10, 10, (4, 40, 2))
+    step[:4], way[2:6] = 0.0, 0.0  # points, and points with points
+    gaps, shares, places = closest_approach(start, step, other, way)
+    steps = np.linspace(0, 1, 201)
+    for number in range(40):
+        for theirs in range(0, 40, 7):
+            own = start[number] + steps[:, None] * step[number]
+            seen = other[theirs] + steps[:, None] * way[theirs]
+            sampled = np.linalg.norm(own[:, None] - seen[None], axis=-1).min()
+            assert sampled - 0.15 < gaps[number, theirs] <= sampled + 1e-9
+    met = start[:, None] + shares[..., None] * step[:, None] - other - places[..., None] * way
+    assert np.allclose(np.linalg.norm(met, axis=-1), gaps, atol=1e-9), "the distance is that of the places given"
+    assert ((shares >= 0) & (shares <= 1) & (places >= 0) & (places <= 1)).all()
+
+
+def test_closest_approach_of_parallel_and_crossing_lines():
+    ahead, aside = np.array([[10.0, 0.0]]), np.array([[0.0, 10.0]])
+    gap, share, place = closest_approach(np.zeros((1, 2)), ahead, np.array([[4.0, -5.0]]), aside)
+    assert (gap, share, place) == (0.0, pytest.approx(0.4), pytest.approx(0.5))
+    assert closest_approach(np.zeros((1, 2)), ahead, np.array([[2.0, 3.0]]), ahead)[0] == pytest.approx(3.0)
+    assert closest_approach(np.zeros((1, 2)), ahead, np.array([[13.0, 4.0]]), ahead)[0] == pytest.approx(5.0)
+
+
+def test_stopping_way_grows_with_the_square_of_speed():
+    assert stopping_way(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist() == [[6.0, 8.0], [0.0, 0.0]]  # 5 m and 5^2 / 5 m
 
 
 @pytest.mark.parametrize(("away", "pace"), [(5.0, 8.0), (4.5, 14.0), (12.0, 14.0), (30.0, 14.0)])

@@ -10,7 +10,7 @@ import torch
 from factories import axes, make_episode, make_spec
 from robo_bench.trainings import Silent
 from robo_papers.oer.learner import ContinualTraining, Memory, OERConfig, chosen, tasks_of
-from robo_papers.oer.selection import Recorded, model_of, select
+from robo_papers.oer.selection import Recorded, predicted, select
 from robo_rl.errors import InvalidSetting
 from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec
@@ -102,8 +102,8 @@ def test_the_model_leads_along_the_policy():
     given = recorded(places, places + moves, moves, lambda rows: np.ones((len(rows), 1)), starts)
     kept = select("model", given, 15, np.random.default_rng(0), updates=1500)
     assert (places[kept, 0] >= 0).mean() > 0.9
-    predict = model_of(given, np.random.default_rng(0), 1500)
-    np.testing.assert_allclose(predict(places, moves), moves, atol=0.2)
+    both = recorded(places, places + moves, moves, lambda rows: moves[rows], starts)
+    np.testing.assert_allclose(predicted(both, np.random.default_rng(0), 1500), places + moves, atol=0.3)
 
 
 # learning

@@ -1,1 +1,1 @@
-"""Kernels: small networks on a CPU with derivatives by hand, and Adam in one call; each has its reference."""
+"""Faster code for small networks on a CPU: derivatives written out, Adam in one call; tests compare it with PyTorch."""

@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Return the same as `squashed_gaussian` of networks/actor_critic.py."""
+    """Return actions (B, A) and log densities (B,), like `squashed_gaussian` of networks/actor_critic.py."""
     if torch.is_grad_enabled() and outputs.requires_grad:
         actions, log_densities = _SquashedGaussian.apply(outputs, noise, limits)  # type: ignore[no-untyped-call]
         return actions, log_densities
@@ -46,7 +46,7 @@ class _SquashedGaussian(torch.autograd.Function):
 def _sample(
     outputs: Floats, noise: Floats, limits: tuple[float, float]
 ) -> tuple[Floats, Floats, tuple[Floats, npt.NDArray[np.bool_]]]:
-    """Return actions (B, A), log densities (B,), and std noise (B, A) with a mark of standard deviations within the limits."""
+    """Return actions (B, A), log densities (B,), and std * noise (B, A) with a mask (B, A) of the std within their limits."""
     size = outputs.shape[1] // 2
     mean, raw = outputs[:, :size], outputs[:, size:]
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are rejected with a better message

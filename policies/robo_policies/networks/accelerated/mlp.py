@@ -1,4 +1,4 @@
-"""Ensembles of MLPs as one node of autograd, its derivatives written out.
+"""Ensembles of MLPs as one node of autograd, with derivatives written out.
 
 At 256 rows and 256 units a matrix product takes 0.14 ms on one core of an AMD EPYC by oneDNN with AVX-512 (0.25 ms by NumPy,
 0.29 ms by torch.mm, which choose AVX2 there; PyTorch computes float32 by oneDNN only in an operator without a derivative), and
@@ -37,11 +37,14 @@ class Reference(Protocol):
     members: int
 
     def state_dict(self) -> dict[str, Any]:
-        """Return every array by its name."""
+        """Return name -> parameter (N, ...)."""
 
 
 class AcceleratedMLP(nn.Module):
-    """The same networks with the same names in `state_dict`; their only parameter is the vector of all arrays."""
+    """Replaces an MLPEnsemble without dropout on the CPU: same results up to rounding, same `state_dict`, less time.
+
+    Its only parameter is `vector`, which holds all weights and biases.
+    """
 
     def __init__(self, reference: Reference) -> None:
         super().__init__()
@@ -58,7 +61,7 @@ class AcceleratedMLP(nn.Module):
         self._layers = [[Layer(self._arrays, index, member) for index in range(count)] for member in range(self.members)]
 
     def forward(self, *inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
-        """Return (N, B, out) of some members for inputs (B, in), given in parts side by side."""
+        """Return the outputs (M, B, out) of the M chosen members for inputs (B, in), given whole or in parts to concatenate."""
         if torch.is_grad_enabled() and (self.vector.requires_grad or any(part.requires_grad for part in inputs)):
             outputs: Tensor = _Node.apply(self.vector.view_as(self.vector), self, *inputs)  # type: ignore[no-untyped-call]
             return outputs[members] if members != slice(None) else outputs
@@ -67,11 +70,11 @@ class AcceleratedMLP(nn.Module):
         return torch.stack([ForwardPass(layers, joined).outputs for layers in picked])
 
     def forward_passes(self, inputs: Tensor) -> list[ForwardPass]:
-        """Return the evaluation of each member for inputs (B, in)."""
+        """Return a forward pass of each of the N members for inputs (B, in)."""
         return [ForwardPass(layers, inputs) for layers in self._layers]
 
     def gradient(self, of_members: Sequence[dict[str, Tensor]]) -> Tensor:
-        """Return derivatives by the arrays of each member as those by the vector."""
+        """Return the gradient of `vector`, given for each member the gradients of its arrays by name."""
         return torch.cat([arrays[name].flatten() for name in self._shapes for arrays in of_members])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AcceleratedMLP:
@@ -126,7 +129,7 @@ class _Node(torch.autograd.Function):
 
 
 def _is_needed(node: Any) -> bool:
-    """Return True if the gradient of an input of a node is needed, as a node in C++ knows; saves half of the products."""
+    """Return True if autograd needs the gradient that flows into `node`; skipping others saves half of the products."""
     return node is not None and bool(torch._C._will_engine_execute_node(node))
 
 
@@ -136,30 +139,30 @@ def _joined(inputs: tuple[Tensor, ...]) -> Tensor:
 
 
 class Layer:
-    """One layer of one member, as views of the vector."""
+    """One linear layer of one member, with LayerNorm if the ensemble has it; its arrays are views of the ensemble's vector."""
 
     def __init__(self, arrays: dict[str, Tensor], index: int, member: int) -> None:
         self._names = [name for kind in ("linears", "norms") for name in arrays if name.startswith(f"{kind}.{index}.")]
         self.weight, *vectors = (arrays[name][member] for name in self._names)
-        """(in, out)"""
+        """Weight (in, out)."""
         self.weight_transposed = self.weight.mT
         self.bias, *self.norm = (vector[0] for vector in vectors)
-        """(out,), and so are scale and shift, which are absent without LayerNorm"""
+        """Bias (out,); `norm` holds scale and shift (out,) of LayerNorm, or nothing without LayerNorm."""
         self.is_vector = len(self.bias) == 1
         self.vector = self.weight[:, 0]
 
     def named(self, *derivatives: Tensor) -> dict[str, Tensor]:
-        """Return derivatives by weight, bias and possibly scale and shift with the names of the arrays."""
+        """Return array name -> gradient, for gradients of weight, bias and, with LayerNorm, scale and shift, in this order."""
         return dict(zip(self._names, derivatives, strict=True))
 
     def output(self, before: Tensor) -> Tensor:
-        """Return before (B, in) weight + bias."""
+        """Return the outputs before @ weight + bias (B, out) of inputs `before` (B, in)."""
         if self.is_vector:
             return torch.addmv(self.bias, before, self.vector)[:, None]
         return linear(before, self.weight_transposed, self.bias)
 
     def hidden(self, before: Tensor) -> Activation:
-        """Return ReLU(before weight + bias), normalised before the ReLU if set."""
+        """Return ReLU(before @ weight + bias) of inputs `before` (B, in), after LayerNorm if the layer has it."""
         if not self.norm:
             return Activation(before, linear(before, self.weight_transposed, self.bias, relu=True))
         sums = linear(before, self.weight_transposed, self.bias)
@@ -167,17 +170,23 @@ class Layer:
         return Activation(before, normalized.relu_(), (sums, *statistics))
 
     def by_before(self, by_sums: Tensor) -> Tensor:
-        """Return the derivative (B, in) by the layer's input, from that (B, out) by the sums."""
+        """Return the gradient (B, in) of the layer's input, given that of before @ weight + bias (B, out)."""
         return by_sums * self.vector if self.is_vector else linear(by_sums, self.weight)
 
     def by_parameters(self, before: Tensor, by_sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the derivatives by weight and bias."""
+        """Return the gradients of weight and bias, given inputs (B, in) and the gradient of before @ weight + bias (B, out)."""
         if self.is_vector:
             return torch.mv(before.mT, by_sums[:, 0]), by_sums.sum(0)
         return linear(before.mT, by_sums.mT), by_sums.sum(0)
 
     def by_sums(self, activation: Activation, by_after: Tensor, is_trained: bool) -> tuple[Tensor, ...]:
-        """Return the derivatives by the sums, over that by the activation, and by scale and shift if there are any."""
+        """Return the gradient of before @ weight + bias (B, out), and those of scale and shift with LayerNorm.
+
+        Args:
+            activation: Values of the forward pass.
+            by_after: Gradient of the layer's output (B, out); it is overwritten.
+            is_trained: True if the gradients of scale and shift are needed.
+        """
         by_sums = _through_relu(by_after, activation.after, 0.0, grad_input=by_after)
         if not self.norm:
             return (by_sums,)
@@ -189,18 +198,18 @@ class Layer:
 
 
 class Activation(NamedTuple):
-    """Values that the derivative of a hidden layer needs."""
+    """Values of the forward pass of a hidden layer that its derivative needs."""
 
     before: Tensor
-    """(B, in)"""
+    """Inputs (B, in)."""
     after: Tensor
-    """(B, out)"""
+    """Outputs (B, out) after the ReLU."""
     normalized: tuple[Tensor, ...] = ()
-    """Sums (B, out), their means and inverse deviations (B, 1), if there is LayerNorm."""
+    """With LayerNorm: before @ weight + bias (B, out), and its means and inverse deviations (B, 1)."""
 
 
 class ForwardPass:
-    """The evaluation of one member, and its derivative."""
+    """Forward pass of one member for inputs (B, in); `backward` computes its gradients."""
 
     def __init__(self, layers: Sequence[Layer], inputs: Tensor) -> None:
         self._layers, self._activations = layers, list[Activation]()
@@ -210,10 +219,19 @@ class ForwardPass:
             inputs = activation.after
         self._last = inputs
         self.outputs = layers[-1].output(inputs)
-        """(B, out)"""
+        """Outputs (B, out)."""
 
     def backward(self, by_outputs: Tensor, is_trained: bool, wanted: Sequence[slice]) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Return derivatives by arrays, if they are trained, and (B, columns) by some columns of the inputs."""
+        """Return the gradients of the parameters and of some inputs.
+
+        Args:
+            by_outputs: Gradient of the outputs (B, out).
+            is_trained: True if the gradients of the parameters are needed; they are empty otherwise.
+            wanted: Ranges of input columns whose gradients are needed.
+
+        Returns:
+            Array name -> gradient, and a gradient (B, columns) for each range.
+        """
         layer, by_sums = self._layers[-1], by_outputs
         gradients = layer.named(*layer.by_parameters(self._last, by_outputs)) if is_trained else {}
         for before, activation in zip(reversed(self._layers[:-1]), reversed(self._activations), strict=True):
@@ -225,7 +243,7 @@ class ForwardPass:
 
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """Return inputs (B, in) times the transpose of weight (out, in), plus bias (out,), optionally through a ReLU."""
+    """Return inputs (B, in) @ weight.T + bias, for weight (out, in) and bias (out,); with `relu` its ReLU."""
     if HAS_ONEDNN and inputs.numel() >= SMALL and weight.numel() >= SMALL:
         found: Tensor = _onednn(inputs, weight, bias, "relu" if relu else "none", [], "")
         return found

@@ -1,7 +1,7 @@
-"""Gradient of the loss of PPO on two tanh MLPs in NumPy, on the memory of the modules' parameters.
+"""Gradient of the loss of PPO for two tanh MLPs, in NumPy, which reads and writes the memory of the modules' parameters.
 
-At 64 rows and 64 units an operation of PyTorch costs more than its arithmetic, and automatic differentiation several times
-that.
+With 64 rows and 64 units the overhead of an operation of PyTorch takes longer than its arithmetic, and that of autograd
+several times as long.
 B rows, O outputs of the actor.
 """
 
@@ -17,18 +17,21 @@ from torch import Tensor
 from robo_policies.networks.policy_value import HALF_LOG_TAU, Floats, PolicyValue
 
 Losses = tuple[Tensor, Tensor, Tensor]
-"""Losses, ratios and value losses, (B,) each."""
+"""Losses, ratios and value losses, each (B,)."""
 Slopes = tuple[Tensor, Tensor, Floats, Floats]
-"""Ratios (B,), value losses (B,), derivatives by outputs (B, O) and by values (B,)."""
+"""Ratios (B,), value losses (B,), gradients of outputs (B, O) and of values (B,)."""
 Pair = Any
-"""An array of the actor and one of the critic: (2, ...) if their shapes are equal, else a tuple of two."""
+"""An array of the actor and one of the critic: one array (2, ...) if their shapes are equal, else a tuple of two."""
 ACTOR, CRITIC = 0, -1  # first and last of two; of inputs that both share, the only one
 TRUNKS = ("actor_trunk", "critic_trunk")
 LARGEST = np.float32(20.0)  # logarithm of a ratio, as in the reference
 
 
 class PolicyLoss:
-    """Computes the gradient of minus `objective` by the parameters, parts of `flat`; needs plain MLPs on the CPU."""
+    """Computes the gradient of PPO's loss, minus the mean of `objective`, for plain MLPs on the CPU.
+
+    The parameters of `networks` must be views of the tensor `flat`, in their order.
+    """
 
     def __init__(self, networks: PolicyValue, flat: Tensor, objective: Callable[..., Losses], config: Any) -> None:
         self._seen, self._objective = networks.seen, objective
@@ -56,7 +59,15 @@ class PolicyLoss:
         self._ones = np.ones(0, np.float32)
 
     def gradient(self, inputs: Tensor, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the flat gradient, which the next call overwrites, the ratios and the value losses (B,)."""
+        """Return the gradient of the loss on one minibatch.
+
+        Args:
+            inputs: Inputs of the critic (B, F + P), those of the actor first.
+            rows: Actions, old log densities, returns and advantages of the minibatch.
+
+        Returns:
+            Gradient with the layout of `flat`, which the next call overwrites; ratios (B,); value losses (B,).
+        """
         ratio, value_losses, by_inputs = self._differentiate(inputs, rows)
         if by_inputs is not None:
             found = torch.autograd.grad(inputs, self._encoder, by_inputs, allow_unused=True, materialize_grads=True)
@@ -64,12 +75,12 @@ class PolicyLoss:
         return self._gradient, ratio, value_losses
 
     def heads(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return outputs (B, O) and values (B,), without a gradient."""
+        """Return the actor's outputs (B, O) and the values (B,) of inputs (B, F + P), without a gradient."""
         outputs, values = self._forward(inputs.detach().numpy())
         return torch.from_numpy(outputs), torch.from_numpy(values)
 
     def act(self, features: Tensor) -> Tensor:
-        """Return the actor's outputs (B, O), without a gradient."""
+        """Return the actor's outputs (B, O) of features (B, F), without a gradient."""
         x = features.detach().numpy()
         for weight, bias in zip(self._weights, self._biases, strict=True):
             x = np.tanh(x @ weight[ACTOR] + bias[ACTOR])
@@ -85,7 +96,7 @@ class PolicyLoss:
         return top[ACTOR] @ self._actor + self._actor_bias, top[CRITIC] @ self._critic[:, 0] + self._critic_bias
 
     def _differentiate(self, inputs: Tensor, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Write the gradient of the parameters; returns ratios, value losses and that of the inputs if they have one."""
+        """Write the gradients of the parameters; return ratios, value losses, and the gradient of the inputs or None."""
         outputs, values = self._forward(inputs.detach().numpy())
         derivatives = self._by_autograd if self._log_std is None else self._by_hand
         ratio, value_losses, by_outputs, by_values = derivatives(outputs, values, rows)
@@ -138,7 +149,7 @@ class PolicyLoss:
         return torch.from_numpy(ratio), torch.from_numpy(errors * errors), by_scores, by_values
 
     def _by_autograd(self, outputs: Floats, values: Floats, rows: Sequence[Tensor]) -> Slopes:
-        """Differentiate the objective as it is, for other distributions."""
+        """Differentiate the objective by autograd, for other distributions."""
         with torch.enable_grad():
             leaves = [torch.from_numpy(each).requires_grad_() for each in (outputs, values)]
             objective, ratio, value_losses = self._objective(*leaves, *rows)
@@ -146,7 +157,7 @@ class PolicyLoss:
         return ratio, value_losses, by_outputs, by_values
 
     def _allocate(self, inputs: Floats) -> None:
-        """Keep arrays for activations and their derivatives between minibatches of equal size."""
+        """Allocate arrays for activations and their gradients; minibatches of equal size reuse them."""
         rows = len(inputs)
         if len(self._ones) != rows:
             self._ones = np.ones(rows, np.float32)
@@ -158,7 +169,7 @@ class PolicyLoss:
 
 
 def _pair(arrays: Sequence[Floats]) -> Pair:
-    """Return parts of one flat tensor, of actor and critic, as one (2, ...) on its memory if their shapes are equal."""
+    """Return the arrays of actor and critic, two parts of one flat tensor, as one view (2, ...) if their shapes are equal."""
     first, second = arrays
     if first.shape != second.shape:
         return first, second

@@ -1,0 +1,143 @@
+"""Mapping from the topics of a bag to observations, actions and episodes: a YAML file, and a draft of one.
+
+rate: 20                                                    # [1/s] of the episodes
+observations:
+joint_position: {topic: /joint_states, field: position, names: [shoulder, elbow], unit: rad}
+camera_front: {topic: /camera/image_raw/compressed, size: [120, 160]}
+actions:
+- {topic: /arm/commands, field: data, names: [shoulder, elbow], unit: rad, low: [-3, -3], high: [3, 3]}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from robo_datasets.formats.recording import flat_name
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.settings import settings_as
+from robo_rl.spec.environment import ActionMode
+from robo_rl.system.plain_files import read_yaml
+
+REWARD = "/reward"
+"""Name of the reward among the entries."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Part of an observation or action."""
+
+    topic: str
+    field: str | None = None
+    """path to the numbers in a message, such as pose.position; by default what the type is about, "" for all of it"""
+    names: tuple[str, ...] = ()
+    """joints in the order of the entry, for messages that name their joints; labels of the numbers for others"""
+    unit: str = "unknown"
+    low: tuple[float, ...] | None = None
+    """lowest values of an action, one for each number; by default the lowest that occur"""
+    high: tuple[float, ...] | None = None
+    size: tuple[int, int] | None = None
+    """height and width [pixel] to which pictures are scaled"""
+    most_gap: float | None = None
+    """[s] in the place of the mapping's; .inf for a topic that is published only when it changes"""
+
+
+@dataclass(frozen=True)
+class Markers:
+    """Messages at which episodes begin and end."""
+
+    topic: str
+    field: str = "data"
+    begin: str | bool | int = True
+    """value of the field; any text case"""
+    end: str | bool | int = False
+    """a begin without an end lasts until the next begin, or until the bag ends"""
+
+
+@dataclass(frozen=True)
+class BagMapping:
+    """Content of the YAML file."""
+
+    rate: float
+    """[1/s] steps of the episodes"""
+    observations: Mapping[str, Mapping[str, Any]]
+    """name -> Entry"""
+    actions: tuple[Mapping[str, Any], ...]
+    """Entry of each part, one behind the other"""
+    clock: Literal["header", "log"] | None = None
+    """time stamps of the headers, or of the recorder; by default headers if every topic has them"""
+    most_gap: float = 0.2
+    """[s] largest age of a value"""
+    gaps: Literal["refuse", "cut"] = "refuse"
+    """what a larger one does: an error, or the end of the episode"""
+    actions_at: Literal["end", "begin"] = "end"
+    """an action is the last command before its step ends, or the last at or before it begins"""
+    mode: ActionMode = "unknown"
+    """of the actions, such as joint_position"""
+    episodes: Mapping[str, Any] | None = None
+    """Markers; by default each bag is one episode"""
+    reward: Mapping[str, Any] | None = None
+    """Entry"""
+    success: Mapping[str, Any] | None = None
+    """Entry; the last value of an episode, or until the next one begins; 0 is a failure"""
+    instruction: str | None = None
+
+    def __post_init__(self) -> None:
+        require_allowed(
+            self,
+            {
+                "rate": (0 < self.rate <= 1000, "above 0, at most 1000 [1/s]"),
+                "most_gap": (self.most_gap > 0, "above 0 [s]"),
+                "observations": (len(self.observations) > 0, "at least one"),
+                "actions": (len(self.actions) > 0, "at least one"),
+                "mode": (self.mode != "discrete", "a mode of numbers"),
+            },
+        )
+
+
+class Entries:
+    """Entries of a mapping, each under one name: actions and reward have names that no observation can have."""
+
+    def __init__(self, mapping: BagMapping, source: str) -> None:
+        """source: name of the mapping in errors. Raises InvalidSetting or UnknownName that names the key."""
+        self.mapping, self.source = mapping, source
+        given = mapping.observations.items()
+        self.observations = {name: _entry(entry, source, f"observations.{name}") for name, entry in given}
+        if wrong := [name for name in self.observations if flat_name(name) != name]:
+            raise InvalidSetting(f"{source}: {wrong[0]!r} is no name of an observation.", allowed="snake_case")
+        self.actions = {f"/action{at}": _entry(entry, source, f"actions.{at}") for at, entry in enumerate(mapping.actions)}
+        self.all: dict[str, Entry] = {**self.observations, **self.actions}
+        if mapping.reward is not None:
+            self.all[REWARD] = _entry(mapping.reward, source, "reward")
+        self.success = None if mapping.success is None else _entry(mapping.success, source, "success")
+        self.markers: Markers | None = None
+        if mapping.episodes is not None:
+            self.markers = settings_as(Markers, mapping.episodes, source=source, group="episodes")
+        marks = [each.topic for each in (self.markers, self.success) if each is not None]
+        self.topics = {entry.topic for entry in self.all.values()} | {*marks}
+
+    def limit(self, name: str) -> float:
+        """Return the largest age [s] of a value."""
+        given = self.all[name].most_gap
+        return self.mapping.most_gap if given is None else given
+
+
+def read_mapping(path: Path) -> Entries:
+    """Return the mapping in a YAML file; raises InvalidSetting or UnknownName that names the key."""
+    return Entries(settings_as(BagMapping, read_yaml(path), source=str(path)), str(path))
+
+
+def _entry(given: Any, source: str, group: str) -> Entry:
+    found: Entry = settings_as(Entry, given, source=source, group=group)
+    for name in ("low", "high"):
+        limits = getattr(found, name)
+        if limits is not None and not all(map(math.isfinite, limits)):
+            raise InvalidSetting(f"{source}: {group}.{name} is not finite.", got=limits, allowed="finite numbers")
+    if found.most_gap is not None and not found.most_gap > 0:
+        raise InvalidSetting(f"{source}: {group}.most_gap is out of range.", got=found.most_gap, allowed="above 0 [s], or .inf")
+    if found.size is not None and not all(1 <= side <= 8192 for side in found.size):
+        raise InvalidSetting(f"{source}: {group}.size is out of range.", got=found.size, allowed="height and width, 1 to 8192")
+    return found

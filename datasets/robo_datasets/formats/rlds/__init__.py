@@ -1,0 +1,1 @@
+"""Datasets in RLDS, such as those of Open X-Embodiment, without TensorFlow."""

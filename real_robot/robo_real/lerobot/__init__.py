@@ -1,1 +1,0 @@
-"""LeRobot devices in an interpreter of their own, whose packages are at odds with ours."""

@@ -1,0 +1,113 @@
+"""Imagined steps: draws from an ensemble of dynamics. N rows, S elements of a state, A of an action, C = S + 1 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from robo_rl.spec.environment import EnvironmentSpec
+from robo_rl.worlds.dynamics import Dynamics
+from robo_rl.worlds.steps import limits_of
+
+Floats = npt.NDArray[np.float32]
+
+BLOCK = 64
+"""Rows that are computed at once: a row gives the same bits, however many others are computed beside it."""
+
+
+class Imagined(NamedTuple):
+    """Steps that a model predicts; numbers of a row that diverged are not finite."""
+
+    states: Floats
+    """(N, S) after the step, within the limits of the spec"""
+    rewards: Floats
+    """(N,)"""
+    ends: npt.NDArray[np.bool_]
+    """(N,) True if the task ended, drawn with its probability"""
+    successes: npt.NDArray[np.bool_]
+    """(N,) True if the step was a success, drawn by the same number: an end that is a success comes with it"""
+    disagreement: Floats
+    """(N,) largest distance of a member's mean from the mean of all, over root of C, in deviations of the data"""
+
+
+class Draw(NamedTuple):
+    """Chance of imagined steps."""
+
+    elites: npt.NDArray[np.intp]
+    """(N,) place of the member that predicts, among the elites"""
+    noise: Floats
+    """(N, C) standard normal"""
+    chance: Floats
+    """(N,) uniform in [0, 1), for ends and successes"""
+
+    @classmethod
+    def none(cls, dynamics: Dynamics, count: int) -> Draw:
+        """Return the draw without chance: the mean of the first elite."""
+        noise, chance = np.zeros((count, dynamics.states + 1), np.float32), np.full(count, 0.5, np.float32)
+        return cls(np.zeros(count, np.intp), noise, chance)
+
+    @classmethod
+    def of(cls, random: np.random.Generator, dynamics: Dynamics, count: int) -> Draw:
+        """Draw for `count` rows."""
+        elites = random.integers(dynamics.config.elites, size=count)
+        noise = random.standard_normal((count, dynamics.states + 1), np.float32)
+        return cls(elites, noise, random.random(count, np.float32))
+
+
+class Imagination:
+    """Steps in an ensemble of dynamics."""
+
+    def __init__(self, spec: EnvironmentSpec, dynamics: Dynamics) -> None:
+        self.spec, self.dynamics = spec, dynamics
+        self._low, self._high = limits_of(spec)
+
+    def step(self, states: Floats, actions: Floats, draw: Draw) -> Imagined:
+        """Return the steps after actions (N, A), coded as vectors, in states (N, S)."""
+        parts = [self._step(*part) for part in _blocks(states, actions, *draw)]
+        joined = (np.concatenate(values)[: len(states)] for values in zip(*parts, strict=True))
+        return Imagined(*joined)
+
+    @torch.no_grad()
+    def _step(self, states: Floats, actions: Floats, *chosen_by: npt.NDArray[Any]) -> Imagined:
+        elites, noise, chance = Draw(*chosen_by)
+        dynamics, device = self.dynamics, self.dynamics.scale.device
+        inputs = torch.from_numpy(np.concatenate([states, actions], 1)).to(device)
+        means, log_variances, logits = (each[dynamics.elites] for each in dynamics(inputs))
+        spread = (means - means.mean(0)).square().mean(-1).sqrt().amax(0)
+        chosen, row = torch.from_numpy(elites).to(device), torch.arange(len(inputs), device=device)
+        drawn = means[chosen, row] + torch.exp(0.5 * log_variances[chosen, row]) * torch.from_numpy(noise).to(device)
+        targets = (drawn * dynamics.scale + dynamics.centre).cpu().numpy()
+        told = logits.sigmoid().mean(0).cpu().numpy() > chance[:, None]
+        return Imagined(self._within(states + targets[:, :-1]), targets[:, -1], told[:, 0], told[:, 1], spread.cpu().numpy())
+
+    def mean_step(self, states: Floats, actions: Floats) -> tuple[Floats, Floats]:
+        """Return the mean of the elites' predictions: states (N, S) after the step, and rewards (N,)."""
+        targets, _ = distribution(self.dynamics, states, actions)
+        return self._within(states + targets[:, :-1]), targets[:, -1]
+
+    def _within(self, states: Floats) -> Floats:
+        """Return states within the limits of the spec; what is not finite stays so."""
+        with np.errstate(invalid="ignore"):
+            return np.clip(states, self._low, self._high)
+
+
+@torch.no_grad()
+def distribution(dynamics: Dynamics, states: Floats, actions: Floats) -> tuple[Floats, Floats]:
+    """Return mean and deviation (N, C) of the elites' mixture, of the change of the state and of the reward."""
+    inputs = torch.from_numpy(np.concatenate([states, actions], 1)).to(dynamics.scale.device)
+    means, log_variances, _ = (each[dynamics.elites] for each in dynamics(inputs))
+    variance = torch.exp(log_variances).mean(0) + means.var(0, correction=0)
+    found = means.mean(0) * dynamics.scale + dynamics.centre, variance.sqrt() * dynamics.scale
+    mean, deviation = (each.cpu().numpy() for each in found)
+    return mean, deviation
+
+
+def _blocks(*arrays: npt.NDArray[Any]) -> Iterator[list[npt.NDArray[Any]]]:
+    """Yield blocks of BLOCK rows of some arrays, the last one filled up with its last row."""
+    for begin in range(0, len(arrays[0]), BLOCK):
+        rows = np.minimum(np.arange(begin, begin + BLOCK), len(arrays[0]) - 1)
+        yield [array[rows] for array in arrays]

@@ -1,0 +1,93 @@
+"""Clone the rows of a finished DAgger run once more, and drive with each clone: what the network and the labels are worth.
+
+    python -m robo_bench.same_rows RUN --out FOLDER
+
+Each clone takes as many updates as the run did, from the rows in its last checkpoint: the run's own network, an MLP that
+standardises its inputs, an MLP of inputs in their units, and the run's network with shuffled labels. `expert` is the
+environment's scripted one itself. FOLDER/NAME.json holds each evaluation, on the seeds of the run's own, as
+`robo-rl evaluate RUN --json` writes it; one that is there is not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from robo_app.training.assembly import judged_environment_of, recipe_of, scripted_expert
+from robo_rl.evaluation.evaluation import Evaluation, evaluate
+from robo_rl.protocols.components import Policy
+from robo_rl.replay.buffer import ReplayBuffer
+from robo_rl.runs.run import Run
+from robo_rl.settings import updated
+from robo_rl.system.threads import tensor_threads
+
+CLONES: Mapping[str, Mapping[str, Any]] = {
+    "again": {},
+    "mlp": {"network": {"encoder": None}},
+    "mlp-in-units": {"network": {"encoder": None, "normalization_rows": 0}},
+    "shuffled-labels": {"shuffled_labels": True},
+}
+"""Name -> settings that differ from the run's."""
+EXPERT = "expert"
+
+
+@dataclass(frozen=True)
+class SameRows:
+    """Settings of the command."""
+
+    run: Annotated[str, tyro.conf.Positional]
+    """Folder of a run of the learner dagger."""
+    out: Path
+    """Folder of the results."""
+    only: tuple[str, ...] = (EXPERT, *CLONES)
+    """Names of clones, or expert."""
+    episodes: int = 0
+    """Episodes of each evaluation; 0 for those of the recipe."""
+
+
+def judged(run: Run, name: str, episodes: int) -> Evaluation:
+    """Return the evaluation of a clone of a run's rows, or of the expert."""
+    recipe = recipe_of(run)
+    seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + (episodes or recipe.evaluation.episodes))
+    with closing(judged_environment_of(recipe)) as environment:
+        is_expert = name == EXPERT
+        policy = scripted_expert(environment, recipe.environment.name)(seed=0) if is_expert else clone(run, name)
+        return evaluate(policy, environment, seeds=seeds, deterministic=True, training_seed=recipe.seed)
+
+
+def clone(run: Run, name: str) -> Policy:
+    """Return a policy that was cloned from the rows of a run."""
+    recipe, parts = recipe_of(run), run.load().parts
+    config = updated(recipe.learner, CLONES[name])
+    learner, sampling = config.build(run.spec, recipe.seed), config.sampling
+    spec = learner.policy.environment_spec
+    memory = ReplayBuffer(
+        spec, sampling.capacity, recipe.seed, extras=sampling.extras, environments=max(recipe.environments, 1)
+    )
+    memory.load_state_dict(parts["replay"])
+    for _ in range(sampling.updates(int(parts["training"]["step"]))):
+        learner.update(memory.sample(sampling.batch_size))
+    return learner.policy
+
+
+def main() -> None:
+    """Run the command."""
+    settings = tyro.cli(SameRows, description=__doc__)
+    settings.out.mkdir(parents=True, exist_ok=True)
+    run = Run(Path(settings.run))
+    for name in settings.only:
+        file = settings.out / f"{name}.json"
+        if not file.exists():
+            with tensor_threads(1):
+                file.write_text(json.dumps(judged(run, name, settings.episodes).to_json()))
+        print(f"{name}\n{Evaluation.read(file)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

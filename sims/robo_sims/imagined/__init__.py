@@ -1,0 +1,1 @@
+"""Environments inside learned worlds, one or many at once: `world:FOLDER`."""

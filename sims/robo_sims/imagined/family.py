@@ -1,0 +1,86 @@
+"""Family "world": environments inside worlds that `robo-rl world fit` learned, `world:FOLDER`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import gymnasium
+from typing_extensions import override
+
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.protocols.components import EnvironmentFamily
+
+if TYPE_CHECKING:
+    from robo_sims.imagined.batch import WorldBatch
+
+SETTINGS = ("starts", "horizon", "device", "render_mode")
+STARTS = ("first", "any")
+
+
+class WorldFamily(EnvironmentFamily):
+    """Environment family of learned worlds; none has a name without a folder."""
+
+    @override
+    def names(self) -> Iterable[str]:
+        return ()
+
+    @override
+    def make(self, name: str, **arguments: Any) -> NoReturn:
+        raise UnknownName("task of family 'world'", name, (), fix="a world is world:FOLDER, as `robo-rl world fit` wrote it")
+
+    def at(self, address: str, *, render_mode: str | None = None, **arguments: Any) -> gymnasium.Env[Any, Any]:
+        """Return an environment inside the world in a folder.
+
+        Args:
+            address: Folder of the world.
+            render_mode: None, or "rgb_array" if the real environment can draw observations.
+            **arguments: starts: "first" for the first states of recorded episodes, "any" for any recorded ones. horizon: time
+                limit [steps], by default that of the spec. device: of the networks, by default cpu.
+        """
+        from robo_sims.imagined.environment import ImaginedEnv
+
+        return ImaginedEnv(_batch(address, 1, arguments), render_mode)
+
+    def make_vector_at(
+        self, address: str, num_envs: int, *, threads: int | None = None, autoreset_mode: Any = "NextStep", **arguments: Any
+    ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+        """Return `num_envs` environments in one batch; arguments as in `at`. threads: without effect."""
+        from robo_sims.imagined.environment import ImaginedEnvironments
+
+        arguments.pop("render_mode", None)
+        return ImaginedEnvironments(_batch(address, num_envs, arguments), autoreset_mode=autoreset_mode)
+
+
+def _batch(address: str, num_envs: int, arguments: dict[str, Any]) -> WorldBatch:
+    starts, horizon = arguments.get("starts", STARTS[0]), arguments.get("horizon")
+    if starts not in STARTS:
+        raise UnknownName("value of starts", str(starts), STARTS)
+    if horizon is not None and (not isinstance(horizon, int) or isinstance(horizon, bool) or horizon < 1):
+        raise InvalidSetting("horizon is out of range.", got=repr(horizon), allowed="integer from 1")
+    from robo_rl.worlds.world import load_world
+    from robo_sims.imagined.batch import WorldBatch
+
+    world = load_world(address).on(arguments.get("device", "cpu"))
+    _require_recorded(arguments, world.facts.get("arguments", {}))
+    return WorldBatch(world, num_envs, starts=starts, horizon=horizon)
+
+
+def _require_recorded(arguments: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
+    """Raise InvalidSetting for arguments of the real environment unless the episodes were recorded with them.
+
+    They may be there, because a recipe for the real environment has them.
+    """
+    for name, value in arguments.items():
+        if name not in SETTINGS and (name not in recorded or recorded[name] != value):
+            there = f"{name} {recorded[name]!r}" if name in recorded else f"no argument {name}"
+            raise InvalidSetting(
+                "The world was learned from episodes with other arguments.",
+                got=f"{name} {value!r}",
+                allowed=f"{there}, as recorded; and those of a world: {', '.join(SETTINGS)}",
+                fix="leave the argument out, or fit a world to episodes that are recorded with it",
+            )
+
+
+FAMILY = WorldFamily()
+"""Environments inside learned worlds."""

@@ -1,0 +1,52 @@
+"""robo-rl world: fit, check, train inside; an interrupted fit; refused folders and data."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from robo_app.jobs.exit_status import status_of
+from robo_cli.main import dispatch
+from robo_rl.errors import CheckpointCorrupt, InvalidSetting, SpecMismatch
+from robo_rl.worlds.world import load_world
+
+TINY = ["--settings.hidden", "16", "--settings.members", "2", "--settings.elites", "1", "--settings.epochs", "3"]
+ARM = ["--environment.arguments.action_repeat", "3", "--environment.arguments.max_steps", "12"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "push"
+    policy = ["--policy", "mix:scripted=0.5,random=0.5"]
+    assert dispatch(["record", "robo/ArmPush-v0", "--out", str(path), "--episodes", "10", *policy, *ARM]) == 0
+    return path
+
+
+@pytest.mark.slow
+def test_fit_check_and_train_inside(data, capsys):
+    assert dispatch(["world", "fit", str(data), "--out", "w", *TINY]) == 0
+    world = load_world("w")
+    assert world.facts["environment"] == "robo/ArmPush-v0" and world.facts["arguments"]["action_repeat"] == 3
+    assert not Path("w/under_way").exists()
+    assert dispatch(["world", "check", "w", "--dataset", str(data), "--policies", "scripted", "random", "--episodes", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "fitted to these very episodes" in out and "random: success" in out and "outside the data" in out
+    figures = json.loads(Path("w/check/check.json").read_text())
+    assert figures["schema"] == "robo_rl.world_check/1" and len(figures["policies"]) == 2
+    tiny = ["--learner.replay.learning-starts", "20", "--learner.network.hidden", "8", "--evaluation.episodes", "2"]
+    train = ["train", "sac", "--environment", "world:w", "--steps", "60", "--environment.arguments.action_repeat", "3", *tiny]
+    assert dispatch(train) == 0
+    with pytest.raises(InvalidSetting, match="other arguments"):
+        dispatch([*train, "--environment.arguments.reward", "dense"])
+
+
+def test_wrong_folders_are_refused(data):
+    with pytest.raises(CheckpointCorrupt, match="There is no world in none"):
+        dispatch(["world", "check", "none", "--dataset", str(data)])
+    assert dispatch(["world", "fit", str(data), "--out", "w", *TINY]) == 0
+    with pytest.raises(InvalidSetting, match="w is not empty"):
+        dispatch(["world", "fit", str(data), "--out", "w", *TINY])
+    assert dispatch(["record", "robo/ArmReach-v0", "--out", "reach", "--episodes", "1"]) == 0
+    with pytest.raises(SpecMismatch, match=r"fitted to another environment than reach(.|\n)*robo-rl world fit"):
+        dispatch(["world", "check", "w", "--dataset", "reach"])
+    assert status_of(CheckpointCorrupt("x")) == 1

@@ -1,0 +1,151 @@
+"""Environments in worlds: conformance, seeds, starts, limits, divergence, many at once, learners inside."""
+
+from dataclasses import replace
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env as gymnasium_check
+from stable_baselines3 import SAC
+from stable_baselines3.common.env_checker import check_env as stable_baselines_check
+from worlds.point import SPEC, learned
+
+from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
+from robo_rl.conformance.vector import VECTOR_CHECKS, Subject
+from robo_rl.environments.make import make_environment, make_vector_environment
+from robo_rl.errors import CheckpointCorrupt, InvalidSetting, RenderingUnavailable, UnknownName
+from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.spec.environment import specification
+from robo_rl.types import DIVERGED, ActionSource
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("worlds") / "point"
+    learned().save(path)
+    return path
+
+
+@pytest.mark.parametrize("check", ENVIRONMENT_CHECKS, ids=lambda check: check.__name__)
+def test_world_keeps_the_rule(folder, check):
+    check(partial(make_environment, f"world:{folder}"))
+
+
+@pytest.mark.parametrize("check", VECTOR_CHECKS, ids=lambda check: check.__name__)
+def test_worlds_side_by_side_keep_the_rule(folder, check):
+    check(Subject(f"world:{folder}"))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_gymnasium_and_sb3_accept_it(folder):
+    gymnasium_check(make_environment(f"world:{folder}"), skip_render_check=True)
+    stable_baselines_check(make_environment(f"world:{folder}"), warn=False)
+
+
+def test_every_step_is_told_to_be_imagined(folder):
+    environment = make_environment(f"world:{folder}")
+    assert specification(environment) == SPEC
+    episode = rollout(environment, RandomPolicy(SPEC, 0), seed=0)
+    assert set(episode.sources.tolist()) == {int(ActionSource.IMAGINED)}
+    many = make_vector_environment(f"world:{folder}", 4, autoreset_mode="SameStep")
+    many.reset(seed=0)
+    infos = many.step(np.zeros((4, 1), np.float32))[4]
+    assert infos["action_source"].tolist() == [5] * 4
+
+
+def test_evaluations_say_that_they_are_imagined(folder):
+    found = evaluate(RandomPolicy(SPEC, 0), make_environment(f"world:{folder}"), seeds=[0, 1])
+    assert "imagined in a learned world" in str(found)
+
+
+def test_limit_is_a_truncation_and_ends_terminate(folder):
+    environment = make_environment(f"world:{folder}", horizon=5)
+    assert specification(environment).max_steps == 5
+    environment.reset(seed=0, options={"observation": {"place": np.zeros(1, np.float32), "goal": np.ones(1, np.float32)}})
+    steps = [environment.step(np.zeros(1, np.float32)) for _ in range(5)]
+    assert [step[3] for step in steps] == [False] * 4 + [True] and not any(step[2] for step in steps)
+    assert steps[-1][4]["stop_reason"] == "time_limit"
+    begin = {"place": np.full(1, 0.9, np.float32), "goal": np.ones(1, np.float32)}
+    observation, _ = environment.reset(options={"observation": begin})
+    assert observation["place"] == np.float32(0.9)
+    _, _, terminated, truncated, info = environment.step(np.ones(1, np.float32))
+    assert terminated and not truncated and info["success"] is True and info["stop_reason"] == "goal"
+
+
+def test_starts_are_recorded_states(folder):
+    firsts = make_environment(f"world:{folder}")
+    seen = {float(firsts.reset(seed=seed)[0]["place"][0]) for seed in range(20)}
+    assert seen <= set(learned().firsts[:, 0].tolist()) and len(seen) > 5
+    anywhere = make_environment(f"world:{folder}", starts="any")
+    seen = {float(anywhere.reset(seed=seed)[0]["place"][0]) for seed in range(50)}
+    assert seen <= set(learned().states[:, 0].tolist()) and max(map(abs, seen)) > 0.5
+
+
+def broken(tmp_path):
+    """Returns the folder of a world whose predictions are NaN."""
+    world = learned()
+    dynamics = type(world.dynamics)(2, 1, world.dynamics.config)
+    dynamics.load_state_dict(world.dynamics.state_dict())
+    with torch.no_grad():
+        dynamics.centre[0] = torch.nan
+    replace(world, dynamics=dynamics).save(tmp_path / "broken")
+    return tmp_path / "broken"
+
+
+def test_nan_ends_the_episode_as_diverged(tmp_path):
+    environment = make_environment(f"world:{broken(tmp_path)}")
+    first, _ = environment.reset(seed=0)
+    observation, reward, terminated, truncated, info = environment.step(np.zeros(1, np.float32))
+    assert (reward, terminated, truncated, info["stop_reason"]) == (0.0, False, True, DIVERGED)
+    np.testing.assert_array_equal(observation["place"], first["place"])
+    many = make_vector_environment(f"world:{tmp_path / 'broken'}", 3, autoreset_mode="SameStep")
+    many.reset(seed=0)
+    found = many.step(np.zeros((3, 1), np.float32))
+    assert found[3].all() and np.isfinite(found[0]["place"]).all()
+
+
+def test_wrong_addresses_and_arguments_are_refused(folder, tmp_path):
+    with pytest.raises(CheckpointCorrupt, match="There is no world in nowhere"):
+        make_environment("world:nowhere")
+    with pytest.raises(UnknownName, match="starts"):
+        make_environment(f"world:{folder}", starts="middle")
+    with pytest.raises(InvalidSetting, match="horizon is out of range"):
+        make_environment(f"world:{folder}", horizon=0)
+    with pytest.raises(InvalidSetting, match=r"other arguments(.|\n)*no argument action_repeat"):
+        make_environment(f"world:{folder}", action_repeat=3)
+    replace(learned(), facts={**learned().facts, "arguments": {"action_repeat": 3}}).save(tmp_path / "w")
+    make_environment(f"world:{tmp_path / 'w'}", action_repeat=3)  # as recorded, from the recipe of the real environment
+    with pytest.raises(InvalidSetting, match=r"other arguments(.|\n)*action_repeat 2(.|\n)*action_repeat 3"):
+        make_environment(f"world:{tmp_path / 'w'}", action_repeat=2)
+
+
+@pytest.mark.slow
+def test_it_draws_only_what_the_environment_can_draw(folder):
+    environment = make_environment(f"world:{folder}", render_mode="rgb_array")
+    environment.reset(seed=0)
+    with pytest.raises((RenderingUnavailable, UnknownName)):
+        environment.render()
+
+
+def test_saved_imaginations_go_on_bit_for_bit(folder):
+    one, other = (make_vector_environment(f"world:{folder}", 3, autoreset_mode="SameStep") for _ in range(2))
+    one.reset(seed=1)
+    actions = np.random.default_rng(0).uniform(-1, 1, (20, 3, 1)).astype(np.float32)
+    for action in actions[:10]:
+        one.step(action)
+    other.load_state_dict(one.state_dict())
+    for action in actions[10:]:
+        a, b = one.step(action), other.step(action)
+        assert a[0]["place"].tobytes() == b[0]["place"].tobytes() and a[1].tobytes() == b[1].tobytes()
+
+
+@pytest.mark.slow
+def test_sb3_trains_inside(folder):
+    environment = make_environment(f"world:{folder}")
+    assert isinstance(environment, gymnasium.Env)
+    model = SAC("MultiInputPolicy", environment, learning_starts=20, policy_kwargs={"net_arch": [8]}, device="cpu", seed=0)
+    model.learn(40)
+    assert model.num_timesteps == 40

@@ -1,0 +1,107 @@
+"""Checks of worlds: known errors, controls that must fail, policies that are overrated, words and JSON."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from worlds.point import SPEC, episode, episodes, learned
+
+from factories import make_spec
+from robo_rl.errors import SpecMismatch
+from robo_rl.spec.environment import ArraySpec
+from robo_rl.worlds.check import PolicyTrial, check_world
+
+HELD_OUT = episodes(30, first=1000)
+
+
+def finding(check, start):
+    return next(each for each in check.verdict.findings if each.rule.startswith(start))
+
+
+def changed(world, **buffers):
+    """Returns a copy of a world with other values in buffers of its dynamics."""
+    dynamics = type(world.dynamics)(2, 1, world.dynamics.config)
+    dynamics.load_state_dict(world.dynamics.state_dict())
+    with torch.no_grad():
+        for name, value in buffers.items():
+            getattr(dynamics, name).copy_(torch.as_tensor(value))
+    return replace(world, dynamics=dynamics)
+
+
+def test_good_world_is_trusted():
+    found = check_world(learned(), HELD_OUT)
+    assert found.saved[1].interval.estimate > 0.7 and found.saved[5].interval.estimate > 0.7
+    assert found.by_actions.low > 0.3 and found.rewards.interval.estimate > 0.8
+    assert found.verdict.color == "good", found.verdict.reasons
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_error_of_a_world_without_change_is_the_trivial_one():
+    still = changed(learned(), scale=[0.0, 0.0, 1.0], centre=[0.0, 0.0, 0.0])
+    found = check_world(still, HELD_OUT)
+    for horizon in (1, 5, 20):
+        assert found.errors[horizon].interval.estimate == pytest.approx(found.trivial[horizon].interval.estimate)
+        assert found.saved[horizon].interval.estimate == pytest.approx(0.0, abs=1e-9)
+    assert found.verdict.color == "bad" and "as good" in finding(found, "after 1 steps").text
+
+
+def test_errors_by_hand():
+    still = changed(learned(), scale=[0.0, 0.0, 1.0], centre=[0.1, 0.0, 0.0])
+    one = [episode(3)]
+    found = check_world(still, one, seed=0)
+    states = one[0].observations["place"][:, 0].astype(float)
+    # the goal never moves: one element counts
+    squares = (np.diff(states) - 0.1) ** 2 / states[:-1].var()
+    assert found.errors[1].interval.estimate <= np.sqrt(squares.max()) + 1e-6
+    assert found.errors[1].interval.estimate >= np.sqrt(squares.min()) - 1e-6
+    assert found.verdict.headline == "Cannot tell: too few episodes."
+
+
+@pytest.mark.slow
+def test_shuffled_actions_fail():
+    found = check_world(learned(shuffles_actions=True), HELD_OUT)
+    assert finding(found, "the right actions").outcome == "bad"
+    assert found.verdict.color == "bad" and "does not answer to actions" in " ".join(found.verdict.reasons)
+
+
+def test_overconfidence_is_told():
+    sure = learned()
+    dynamics = type(sure.dynamics)(2, 1, sure.dynamics.config)
+    dynamics.load_state_dict(sure.dynamics.state_dict())
+    with torch.no_grad():
+        dynamics.elites[:] = dynamics.elites[0]
+        dynamics.largest_log_variance.fill_(-12.0)
+        dynamics.least_log_variance.fill_(-14.0)
+    found = check_world(replace(sure, dynamics=dynamics), HELD_OUT)
+    assert "too sure" in finding(found, "80%").text
+
+
+def test_overrated_policy_is_bad():
+    losing = [replace(each, success=False) for each in HELD_OUT]
+    winning = [replace(each, success=True) for each in HELD_OUT]
+    found = check_world(learned(), HELD_OUT, [PolicyTrial("mine", losing, winning)])
+    assert found.verdict.color == "bad" and "promises more for mine" in " ".join(found.verdict.reasons)
+    worse = check_world(learned(), HELD_OUT, [PolicyTrial("mine", winning, losing)])
+    assert worse.verdict.color == "middling" and "does not let mine reach" in " ".join(worse.verdict.reasons)
+    fair = check_world(learned(), HELD_OUT, [PolicyTrial("mine", losing, losing)])
+    assert fair.verdict.color == "good"
+
+
+def test_order_of_policies_and_distance_to_data():
+    groups = [sorted(HELD_OUT, key=lambda each: each.undiscounted_return)[k::3] for k in range(3)]
+    trials = [PolicyTrial(str(k), group, group) for k, group in enumerate(groups)]
+    found = check_world(learned(), HELD_OUT, trials)
+    assert found.order.interval.estimate == pytest.approx(1.0)
+    assert all(each.outside < 0.2 for each in found.policies)
+    far = [replace(each, actions=each.actions + 50) for each in HELD_OUT]
+    told = check_world(learned(), HELD_OUT, [PolicyTrial("far", HELD_OUT, far)])
+    assert told.policies[0].outside == 1.0 and "100% of the imagined steps of far" in " ".join(told.verdict.reasons)
+
+
+def test_other_spec_is_refused():
+    other = make_spec("point", ArraySpec("place", (2,)))
+    with pytest.raises(SpecMismatch, match=r"Not this one(.|\n)*place(.|\n)*robo-rl world fit"):
+        learned().require(other, "Not this one")
+    learned().require(replace(SPEC, max_steps=5), "a time limit may differ")

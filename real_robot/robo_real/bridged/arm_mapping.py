@@ -52,8 +52,8 @@ class ArmFile:
     hand: str | Mapping[str, Any]
     """site or body of the model whose z axis points out of the hand; or settings of such a frame (robo_rl.kinematics.Hand)"""
     joints: Mapping[str, Mapping[str, Any]] | tuple[str, ...]
-    """joint of the model -> settings of its MotorMapping, in the order of the arm's joints; or the names alone, if the device has
-    the same names"""
+    """joint of the model -> settings of its MotorMapping, in the order of the arm's joints; or only the names, if the device
+    has the same names"""
     gripper: Mapping[str, Any] | None = None
     """settings of the GripperMapping; None for an arm without a gripper"""
     rate: float = 50.0

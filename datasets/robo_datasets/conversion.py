@@ -162,7 +162,10 @@ def with_exact_pictures(form: Format) -> Format:
 
 
 def with_mapping(form: DetectedReader, path: Path | None) -> DetectedReader:
-    """Return a format that reads by the mapping of a YAML file; raises InvalidSetting if the format takes none."""
+    """Return a format that reads by the mapping in a YAML file; the format itself if the path is None.
+
+    Raises InvalidSetting if the format takes no mapping.
+    """
     if path is None:
         return form
     if not isinstance(form, MappedReader):
@@ -172,7 +175,7 @@ def with_mapping(form: DetectedReader, path: Path | None) -> DetectedReader:
 
 
 def writable(form: DetectedReader) -> Format:
-    """Return a format that can be written; raises InvalidSetting for one that is read alone."""
+    """Check that a format can be exported, and return it; raises InvalidSetting if it can only be imported."""
     if not isinstance(form, Format):
         names = [each.name for each in formats() if isinstance(each, Format)]
         raise InvalidSetting(f"{form.name} is read alone.", got=f"--to {form.name}", allowed=", ".join(sorted(names)))
@@ -180,7 +183,7 @@ def writable(form: DetectedReader) -> Format:
 
 
 def formats() -> list[DetectedReader]:
-    """Return the formats that are installed and load."""
+    """Return all installed formats. One that cannot be loaded is left out."""
     found = []
     for name in known("formats"):
         with suppress(BrokenPlugin):  # `robo-rl doctor` names it
@@ -189,7 +192,7 @@ def formats() -> list[DetectedReader]:
 
 
 def recognized(source: Path) -> DetectedReader:
-    """Return the format of a file or folder; raises DatasetError if none or several could read it."""
+    """Return the format of a file or folder; raises DatasetError if no format, or more than one, recognises it."""
     if not source.exists():
         raise DatasetError(f"{source} does not exist.", fix="name a file or a folder")
     found = [form for form in formats() if form.recognizes(source)]

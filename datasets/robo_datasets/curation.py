@@ -26,17 +26,17 @@ class Selection:
     """Criteria by which episodes are selected; an episode must meet all that are set."""
 
     success: bool | None = None
-    """True for successful episodes only, False for failed ones only"""
+    """True for successful episodes only, False for failed ones only."""
     least_return: float | None = None
-    """smallest undiscounted return"""
+    """Smallest undiscounted return."""
     most_return: float | None = None
-    """largest undiscounted return"""
+    """Largest undiscounted return."""
     least_steps: int = 0
-    """smallest number of steps"""
+    """Smallest number of steps."""
     source: str | None = None
-    """actor of the episodes, as `robo-rl data info` names it"""
+    """Actor of the episodes, as `robo-rl data info` names it."""
     stop_reason: str | None = None
-    """stop reason of the episodes, such as time_limit"""
+    """Stop reason of the episodes, such as time_limit."""
 
     def has(self, entry: Entry) -> bool:
         """Return whether an episode meets all criteria."""

@@ -40,7 +40,13 @@ def arm_arrays(joints: int = 7) -> tuple[ArraySpec, ...]:
 
 
 def arm_spec(name: str, joints: int = 7, opening: float = MAX_OPENING) -> EnvironmentSpec:
-    """Return the spec of an arm without a task: displacements of a hand that points down, at 20 Hz; opening: widest [m]."""
+    """Return the spec of an arm without a task, whose actions displace a hand that points down, at 20 Hz.
+
+    Args:
+        name: Name of the environment.
+        joints: Number of joints.
+        opening: [m] Largest opening of the gripper.
+    """
     action = ActionSpec(
         names=("dx", "dy", "dz", "turn", "gripper_opening"),
         low=(*(-step for step in MAX_STEP), 0.0),

@@ -39,7 +39,7 @@ class TwinOptions:
     """Options of the digital twin: which task is simulated, how fast, and with which cameras."""
 
     task: str = "robo/ArmReach-v0"
-    """task of an environment family with plants, or package.module:Class of a task with an arm of your own"""
+    """simulated arm task, such as robo/ArmPick-v0, or package.module:Class of a task with an arm of your own"""
     speed: float = 1.0
     """speed of the twin's clock, as a multiple of real time; above 0"""
     cameras: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Twin(ArmDriver, Scene):
 
     options = TwinOptions
     limits: Limits | None = TWIN
-    """Limits without a limits file; None for an arm of somebody's own, which needs one."""
+    """Limits that hold without a limits file; None for an arm of your own, for which a limits file is required."""
     is_simulated = True
     width = TWIN.opening
 
@@ -301,7 +301,7 @@ class Twin(ArmDriver, Scene):
 
 
 def _plant(options: TwinOptions) -> Any:
-    """Return the simulated arm of a task; raises InvalidSetting if it has none."""
+    """Return the simulated arm of the options' task; raises InvalidSetting if the task has none."""
     drawing: dict[str, Any] = {"cameras": options.cameras, "image_size": options.image_size}
     family, _, task = options.task.partition("/")
     if ":" not in options.task:

@@ -20,11 +20,11 @@ class PersonRater(Rater):
     """Rater that shows a person two pictures or two clips side by side, on a local web page, and waits for a key."""
 
     name: str = ""
-    """name of the person, under which the answers are stored"""
+    """Name of the person, under which the answers are stored."""
     camera: str = "front"
-    """camera whose pictures are shown: NAME of an observation camera_NAME, or the full name of an observation"""
+    """Camera whose pictures are shown: NAME of an observation camera_NAME, or the full name of an observation."""
     port: int = 8643
-    """port of the page on 127.0.0.1, which no other machine can reach; 0 takes any free port"""
+    """Port of the page on 127.0.0.1, which no other machine can reach; 0 takes any free port."""
 
     @property
     @override

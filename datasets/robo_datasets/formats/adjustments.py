@@ -23,16 +23,15 @@ class Adjustments:
     """Changes of foreign data at their import; none by default."""
 
     action_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """element of the action, or "all" -> the two foreign values that become -1 and 1; the first may be the greater"""
+    """Element of the action, or "all" -> the two foreign values that become -1 and 1; the first may be the greater."""
     clip: bool = False
-    """True to clip the executed actions to [-1, 1]; the values of the file are kept as the proposed actions"""
+    """Clip the executed actions to [-1, 1]; the values of the file are kept as the proposed actions."""
     observation_scales: Mapping[str, float] = field(default_factory=dict)
-    """observation -> factor by which its values are multiplied, not 0"""
+    """Observation -> factor by which its values are multiplied, not 0."""
     turns: Mapping[str, Turn] = field(default_factory=dict)
-    """camera, or "all" -> rotation of its pictures: degrees clockwise, upside-down or mirrored"""
+    """Camera, or "all" -> rotation of its pictures: degrees clockwise, upside-down or mirrored."""
     keep_last: bool = False
-    """True to keep the last step of a truncated episode whose last observation is missing, and to repeat the observation before
-    it; False to leave the step out"""
+    """Keep the last step of a truncated episode whose last observation is missing; the one before is repeated in its place."""
 
     @property
     def is_none(self) -> bool:

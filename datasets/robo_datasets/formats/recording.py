@@ -99,9 +99,11 @@ class Actions:
     are_normalized: bool = True
     """True if actions are in [-1, 1] by the format's convention, should the file declare no limits"""
     are_choices: bool = False
+    """True for discrete actions"""
     units: tuple[str, ...] = ()
-    """Unit of each element; empty if the file says none."""
+    """unit of each element; empty if the file has none"""
     mode: ActionMode = "unknown"
+    """what the actions command, such as joint_position"""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class About:
 
 
 class Reader(Protocol):
-    """Protocol of a format that can be imported, but not exported."""
+    """Protocol of foreign data that can be imported."""
 
     name: str
 
@@ -149,23 +151,23 @@ class Reader(Protocol):
 
 @runtime_checkable
 class DetectedReader(Reader, Protocol):
-    """Protocol of a format that is read alone; an entry point of `robo_rl.formats` names it."""
+    """Protocol of a format that can be imported, and found by itself; its entry point is in the group `robo_rl.formats`."""
 
     def recognizes(self, source: Path) -> bool:
-        """Return whether a file or folder looks like this format; read little and never raises."""
+        """Return whether a file or folder looks like this format. It must read little, and raise nothing."""
 
 
 @runtime_checkable
 class MappedReader(DetectedReader, Protocol):
-    """Protocol of a format whose files do not say which of their parts are observations and actions."""
+    """Protocol of a format whose files do not say which of their parts are observations and actions; a mapping says this."""
 
     def mapped(self, path: Path) -> Self:
-        """Return a reader with the mapping of a YAML file; raises InvalidSetting or UnknownName that names the key."""
+        """Return a reader that uses the mapping in a YAML file; raises InvalidSetting or UnknownName, with the wrong key."""
 
 
 @runtime_checkable
 class Format(DetectedReader, Protocol):
-    """Protocol of a dataset format; an entry point of `robo_rl.formats` names it."""
+    """Protocol of a format that can be imported and exported; its entry point is in the group `robo_rl.formats`."""
 
     suffix: str
     """suffix of the file, such as ".hdf5"; empty if the format is a folder"""

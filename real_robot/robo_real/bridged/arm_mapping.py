@@ -1,4 +1,4 @@
-"""Motors or joints of a device as joints of a model of the arm."""
+"""Mapping of the motors or joints of a device to the joints of a model of the arm."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from robo_rl.settings import settings_as
 
 @dataclass(frozen=True)
 class MotorMapping:
-    """Motor of the device to joint of the model: angle = scale x (reading - zero)."""
+    """Mapping of one motor to one joint of the model: joint angle = scale x (motor position - zero)."""
 
     feature: str
-    """the device's name, such as shoulder_pan.pos of LeRobot or panda_joint1 of ROS"""
+    """the device's name of the motor's position, such as shoulder_pan.pos of LeRobot or panda_joint1 of ROS"""
     scale: float
-    """[rad] per unit of the reading; negative if the motor turns the other way"""
+    """[rad] joint angle per unit of the motor position; negative if the motor turns the other way"""
     zero: float = 0.0
     """motor position at which the model's joint is at 0, in the motor's unit"""
 
 
 @dataclass(frozen=True)
 class GripperMapping:
-    """Motor of the device to opening of the gripper."""
+    """Mapping of one motor to the opening of the gripper."""
 
     feature: str
-    """the device's name, such as gripper.pos of LeRobot"""
+    """the device's name of the motor's position, such as gripper.pos of LeRobot"""
     closed: float
     """motor position of the closed gripper, in the motor's unit"""
     open: float
@@ -45,27 +45,35 @@ class GripperMapping:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmFile:
-    """Part of a YAML file that maps a LeRobot device, robot or teleoperator, to a model of the arm."""
+    """Part of a YAML file that maps a device to a model of the arm."""
 
     model: str
-    """MJCF or URDF of the arm, relative to the file; its world is the base"""
+    """path of the MJCF or URDF model, relative to the YAML file; the frame of its world is that of the base"""
     hand: str | Mapping[str, Any]
-    """site or body of the model, its z axis pointing out of the hand; or such a frame, as robo_rl.kinematics.Hand"""
+    """site or body of the model whose z axis points out of the hand; or settings of such a frame (robo_rl.kinematics.Hand)"""
     joints: Mapping[str, Mapping[str, Any]] | tuple[str, ...]
-    """joint of the model -> MotorMapping, in order; names alone if the device has the same"""
+    """joint of the model -> settings of its MotorMapping, in the order of the arm's joints; or only the names, if the device
+    has the same names"""
     gripper: Mapping[str, Any] | None = None
     """settings of the GripperMapping; None for an arm without a gripper"""
     rate: float = 50.0
-    """[1/s] readings; as many as the device's bus and cameras allow"""
+    """[1/s] rate at which the device is read, 10 to 1000; the device's bus and cameras may allow less"""
 
 
 class ArmMapping:
     """Conversion between the motor positions of a device and the joint positions of a model."""
 
     def __init__(self, file: ArmFile, source: Path, *, scale: float = math.pi / 180) -> None:
-        """source: path of the file. scale: of joints that name none, by default of degrees.
+        """Load the model.
 
-        Raises InvalidSetting or UnknownName.
+        Args:
+            file: Content of the YAML file.
+            source: Path of the YAML file, to which other paths are relative.
+            scale: [rad] Joint angle per unit of the motor position, for joints that set no scale; by default for degrees.
+
+        Raises:
+            InvalidSetting: A number is impossible, or the model cannot be loaded.
+            UnknownName: A setting is unknown, or the model has no such joint or hand.
         """
         self._file = file
         joints = file.joints if isinstance(file.joints, Mapping) else {name: {"feature": name} for name in file.joints}
@@ -82,7 +90,7 @@ class ArmMapping:
 
     @property
     def features(self) -> list[str]:
-        """The device's names of the motors, the gripper's last."""
+        """The device's names of the motors' positions, that of the gripper last."""
         return [motor.feature for motor in self.motors] + ([self.gripper.feature] if self.gripper else [])
 
     def joints(self, values: Mapping[str, float]) -> Array:

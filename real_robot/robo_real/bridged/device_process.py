@@ -1,4 +1,4 @@
-"""Device in a process of its own: its newest reading, and commands to it. No call waits for the device."""
+"""Device in a process of its own, with another Python interpreter: its newest reading, and commands to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from robo_rl.system.supervised_process import SupervisedProcess, ending
 
 BRIDGE = Path(__file__).with_name("bridge.py")
 STARTUP = 60.0
-"""[s] until a device is connected; importing its packages takes most of it"""
+"""[s] longest time until a device is connected; the import of its packages takes most of this time"""
 CLOSING = 3.0
 """[s] longest time for a device to disconnect"""
 
@@ -30,27 +30,30 @@ class Reading:
     """One reading of a device: the positions of its motors, and the pictures of its cameras."""
 
     stamp: float
-    """[s] of the machine's monotonic clock, no later than the measurement"""
+    """[s] time by the machine's monotonic clock, no later than the measurement"""
     values: Mapping[str, float]
     """the device's name -> number, in the unit of the device"""
     pictures: Mapping[str, Frame]
-    """the device's name -> newest picture, with a stamp of the same clock"""
+    """the device's name -> newest picture, with a stamp by the same clock"""
     number: int
     """count of the readings, from 1"""
 
 
 class DeviceProcess:
-    """One device, driven by another Python interpreter."""
+    """Handle of a process that drives one device, with another Python interpreter.
+
+    After `start` no call waits for the device, except `wait_for_reading`.
+    """
 
     def __init__(self, command: Sequence[str], device: Path, about: Mapping[str, Any], *, name: str, fix: str) -> None:
-        """Describe the process; `start` starts it.
+        """Create the handle; `start` starts the process.
 
         Args:
-            command: That runs a Python script, such as the interpreter.
-            device: Python file with `open_device`, run there.
-            about: Argument of `open_device`; `rate` [1/s] is that of the readings.
-            name: Of the device, in errors.
-            fix: What to look at if it cannot be reached.
+            command: Command that runs a Python script, such as the interpreter.
+            device: Python file with the function `open_device`, which the process calls.
+            about: Argument of `open_device`; its entry `rate` [1/s] is the rate at which the device is read.
+            name: Name of the device, for errors.
+            fix: Advice for an error if the device cannot be reached.
         """
         self._command, self._name, self._fix = [*command], name, fix
         self._about = json.dumps({**about, "device": str(device)}).encode()

@@ -43,7 +43,7 @@ class LeRobotOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LeRobotConfig(LeRobotFile):
-    """Content of the YAML file."""
+    """Content of the YAML file of `LeRobotOptions.config`."""
 
     robot: Mapping[str, Any]
     """LeRobot's config of the robot, with its `type`"""
@@ -52,7 +52,7 @@ class LeRobotConfig(LeRobotFile):
 
 
 class LeRobotArm(BridgedArm):
-    """Driver of an arm behind LeRobot's `Robot`."""
+    """Driver of an arm that LeRobot's class `Robot` drives, in a process of its own."""
 
     name = "robot/LeRobot"
     options = LeRobotOptions

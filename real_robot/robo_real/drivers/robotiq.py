@@ -74,7 +74,10 @@ class Robotiq:
         self._thread: threading.Thread | None = None
 
     def connect(self) -> None:
-        """Open the link and activate the gripper unless it is active; the fingers move. Raises RobotUnavailable."""
+        """Open the link. If the gripper is not active, activate it: the fingers open and close once.
+
+        Raises RobotUnavailable if the gripper does not answer or cannot be activated.
+        """
         if self._thread is not None:
             return
         with self._unavailable_if_it_fails("does not answer"):
@@ -104,7 +107,10 @@ class Robotiq:
         self._target = round(255 * (1.0 - share))
 
     def recover(self) -> None:
-        """Activate the gripper again after a fault; called only at a person's request. Raises RobotUnavailable."""
+        """Activate the gripper again after a fault, which moves the fingers; called only at a person's request.
+
+        Raises RobotUnavailable if the link is lost or the activation fails.
+        """
         self._require_link()
         with self._lock, self._unavailable_if_it_fails("does not recover"):
             self._ask("SET ACT 0")

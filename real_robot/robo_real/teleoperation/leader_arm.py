@@ -67,7 +67,7 @@ class LeaderArmOptions(MotionSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaderConfig(LeRobotFile):
-    """Content of the YAML file."""
+    """Content of the YAML file of `LeaderArmOptions.config`."""
 
     teleoperator: Mapping[str, Any]
     """LeRobot's config of the teleoperator, with its `type`"""

@@ -1,4 +1,4 @@
-"""The table of a race: at how many steps each training first succeeded often enough, and how often in the end."""
+"""Table of a race: the step at which each training first reached the success rate of a solved task, and its final rate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def race_facts(race: Race, records: Mapping[Cell, Record]) -> Facts:
 
 
 def race_page(facts: Facts) -> str:
-    """Return the table, a row for each task and method; a training that never solved its task is a dash."""
+    """Return the table as Markdown: a row for each task and method, with a dash for a training that never solved its task."""
     heads = ["task", "method", "steps to success", "success at the end", "minutes"]
     has_person = any(each.get("human_seconds") is not None for row in facts["rows"] for each in row["trainings"])
     if has_person:
@@ -43,20 +43,20 @@ def race_page(facts: Facts) -> str:
 
 
 def solved_at(record: Record, success: float) -> int | None:
-    """Return the step of the first evaluation in training with that success rate or a higher one; None without one."""
+    """Return the step of the first evaluation during training whose success rate is at least `success`; None without one."""
     rates = zip(record.curve.steps, record.curve.successes, strict=False)
     return next((step for step, rate in rates if rate >= success), None)
 
 
 def cycle_seconds(record: Record) -> float | None:
-    """Return the mean seconds of the successful episodes; None without one, or if time has no meaning."""
+    """Return the mean duration [s] of the successful episodes; None without one, or without a control period."""
     final, period = record.evaluation, record.figures.get("control_period")
     lengths = [length for length, success in zip(final.lengths, final.successes, strict=True) if success]
     return float(np.mean(lengths)) * period if isinstance(period, float) and lengths else None
 
 
 def human_seconds(record: Record, step: int | None) -> float | None:
-    """Return for how long a person was busy until an evaluation; None without step or person."""
+    """Return how long [s] a person was busy until the evaluation at `step`; None without that evaluation or a person."""
     return dict(zip(record.curve.steps, record.curve.human_seconds, strict=False)).get(step)  # type: ignore[arg-type]
 
 

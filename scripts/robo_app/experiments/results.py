@@ -25,7 +25,7 @@ from robo_rl.settings import plain
 
 
 class Results:
-    """Archive of a study by method, dataset or task, and seed; a result that is there with the same settings is not made again.
+    """Archive of a study's results by method, dataset or task, and seed; a result with the same settings is not made again.
 
     Args:
         study: Name of the study.

@@ -1,4 +1,4 @@
-"""Options that name a CARLA server, for commands that make an environment; they are its arguments `host` and `port`."""
+"""Options for the address of a CARLA server, in commands that make an environment; its arguments `host` and `port`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ LOCAL = "127.0.0.1"
 
 
 class NamesServer(Protocol):
-    """A command with these options."""
+    """Options of a command that can use a CARLA server that is running already."""
 
     @property
     def carla_host(self) -> str:
-        """Host of the server; "" if none is named, this machine if only a port is."""
+        """Host of the server; "" if none is given, which means this machine if a port is given."""
 
     @property
     def carla_port(self) -> tuple[int, ...]:
-        """Its ports, one for each environment at once; empty for CARLA's own."""
+        """Ports, one for each server and so for each environment at once; empty for CARLA's default port."""
 
 
 def with_server(arguments: Mapping[str, Any], command: NamesServer) -> dict[str, Any]:
-    """Return arguments of an environment with those of the server that a command names."""
+    """Return the arguments of an environment, with `host` and `port` added if a command names a server."""
     named: dict[str, Any] = {}
     if command.carla_host or command.carla_port:
         named["host"] = command.carla_host or LOCAL

@@ -1,8 +1,8 @@
-"""Free settings of the command line: `--GROUP.KEY VALUE`, the value as in YAML; GROUP is that of a recipe if it has one.
+"""Free settings of the command line: `--GROUP.KEY VALUE`, with a value in YAML; a GROUP of a recipe has the same name.
 
-The options that a command declares as `EnvironmentArguments`, `RewardSettings`, ... arrive as mappings. Two more spellings of
-YAML are the same everywhere: several keys at once, `--GROUP '{KEY: VALUE, ...}'`, and a list, `--GROUP.KEY [VALUE, ...]`.
-A key of a mapping that is itself a value is `--GROUP.KEY.INNER VALUE`.
+A command that declares a field as `EnvironmentArguments`, `RewardModelSettings`, ... gets a mapping. Other spellings: several
+keys at once are `--GROUP '{KEY: VALUE, ...}'`, a list is `--GROUP.KEY [VALUE, ...]`, and a key of a mapping within the mapping
+is `--GROUP.KEY.INNER VALUE`.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _JSON = tyro.constructors.PrimitiveConstructorSpec(
     is_instance=lambda value: isinstance(value, dict),
     str_from_instance=lambda value: [json.dumps(value)],
 )
-"""Parser of the single word that `gather` makes of a group."""
+"""Parser of the single JSON word into which `gather` turns the options of a group."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Group of free settings."""
+    """Group of free settings, such as `environment.arguments`; an annotation of a field."""
 
     name: str
     has_names: bool = False
-    """True if keys are names of the user's own, in which a dash is no underscore and a dot leads nowhere."""
+    """True if keys are names that the user chooses: a dash is then not read as an underscore, nor a dot as a path."""
     has_paths: bool = True
-    """True if `--GROUP.KEY.INNER` sets a key of the mapping in KEY; False if the reader of the group splits keys itself."""
+    """True if `--GROUP.KEY.INNER` sets the key INNER of the mapping KEY; False to keep "KEY.INNER" as one key."""
 
     def key(self, option: str) -> str | None:
-        """Return the key that an option sets, "" for all of the group, None for an option of another group."""
+        """Return the key that an option such as `--GROUP.KEY` sets; "" for `--GROUP`, None for an option of another group."""
         start = f"--{self.name}"
         if option != start and not option.startswith(f"{start}."):
             return None
@@ -53,7 +53,7 @@ class Group:
 
 ARGUMENTS = "environment.arguments"
 AROUND = Group("environment.wrappers")
-"""Options of wrappers, which commands take along with the arguments of an environment, under the key `wrappers`."""
+"""Group of the wrappers, which commands put under the key `wrappers` of the arguments of an environment."""
 
 
 def _option(group: str) -> Any:
@@ -78,22 +78,22 @@ Shares = Annotated[Values, Group("into", has_names=True), _JSON, _option("into")
 
 
 def typed_value(text: str) -> Any:
-    """Return a value as it was typed; raises InvalidSetting. None is a word in YAML, and never the intended value."""
+    """Return the value of a typed text, read as YAML, in which the word None means None; raises InvalidSetting."""
     return None if text.strip() == "None" else parse_yaml(text, "It")
 
 
 def as_words(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as NAME=VALUE, as files record them."""
+    """Return settings as texts NAME=VALUE, for files."""
     return [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in settings.items()]
 
 
 def option_words(group: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as words of a command line."""
+    """Return settings as the words `--GROUP.NAME VALUE ...` of a command line."""
     return [word for name, value in settings.items() for word in (f"--{group}.{name}", _yaml(value))]
 
 
 def _yaml(value: Any) -> str:
-    """Return a value as `typed_value` reads it back, plain if it is plain text."""
+    """Return the text that `typed_value` reads as a value: plain if possible, else JSON."""
     try:
         return value if isinstance(value, str) and typed_value(value) == value else json.dumps(value)
     except InvalidSetting:
@@ -101,7 +101,7 @@ def _yaml(value: Any) -> str:
 
 
 def groups_of(kind: Any) -> list[Group]:
-    """Return the groups that the options of a class have, also those of its nested classes."""
+    """Return the groups of free settings in the fields of a dataclass, nested ones included."""
     return [*_groups(kind)]
 
 
@@ -119,9 +119,17 @@ def _groups(hint: Any) -> Iterator[Group]:
 
 
 def gather(words: Sequence[str], groups: Sequence[Group]) -> list[str]:
-    """Return words in which each group is one option with one word of JSON, as tyro reads it.
+    """Replace the options of each group by one option with one word of JSON, which tyro can read.
 
-    Raises InvalidSetting if a value is missing or cannot be read.
+    Args:
+        words: Words of a command line.
+        groups: Groups that the command has.
+
+    Returns:
+        The other words, followed by `--GROUP.KEY JSON` for each group that occurs.
+
+    Raises:
+        InvalidSetting: A value is missing or cannot be read.
     """
     left: list[str] = []
     found: dict[str, Values] = {}
@@ -152,7 +160,7 @@ def gather(words: Sequence[str], groups: Sequence[Group]) -> list[str]:
 
 
 def require_keys(option: str, group: Group, values: Sequence[str]) -> None:
-    """Raise InvalidSetting for `--GROUP NAME=VALUE ...`, naming the spelling to use."""
+    """Raise InvalidSetting for the spelling `--GROUP NAME=VALUE ...`; the error has the right one."""
     pairs = [pair.partition("=") for pair in values if "=" in pair and not pair.startswith("{")]
     if group.key(option) or not pairs:
         return
@@ -169,7 +177,7 @@ def _quoted(value: str) -> str:
 
 
 def read_value(option: str, words: Sequence[str]) -> Any:
-    """Return the value that the first of the words after an option gives; raises InvalidSetting."""
+    """Return the value of an option: the first of the words after it, read as YAML; raises InvalidSetting."""
     if not words:
         raise InvalidSetting(f"{option} has no value.", got="nothing", allowed="a value as in YAML")
     try:
@@ -180,7 +188,7 @@ def read_value(option: str, words: Sequence[str]) -> Any:
 
 
 def with_key(option: str, settings: Mapping[str, Any], key: str, value: Any) -> Values:
-    """Return settings in which a key, or KEY.INNER of a mapping within them, has a value; raises InvalidSetting."""
+    """Return a copy of settings in which a key, or KEY.INNER within a mapping, has a new value; raises InvalidSetting."""
     name, _, inner = key.partition(".")
     if not inner:
         return {**settings, name: value}
@@ -191,9 +199,16 @@ def with_key(option: str, settings: Mapping[str, Any], key: str, value: Any) -> 
 
 
 def with_wrapper(option: str, entries: Sequence[Mapping[str, Any]], key: str, value: Any) -> list[Values]:
-    """Return a list of wrappers with the change of an option: all of the list, one wrapper NAME, or NAME.KEY of one.
+    """Return a list of wrappers changed by an option.
 
-    Raises InvalidSetting.
+    Args:
+        option: The option, for errors.
+        entries: Wrappers before.
+        key: "" to replace the whole list, NAME to set several keys of a wrapper, NAME.KEY to set one.
+        value: New value.
+
+    Raises:
+        InvalidSetting: The value does not fit the key.
     """
     name, _, inner = key.partition(".")
     if not name:
@@ -206,7 +221,7 @@ def with_wrapper(option: str, entries: Sequence[Mapping[str, Any]], key: str, va
 
 
 def read_mapping(option: str, found: Any) -> Values:
-    """Return the value of an option that sets several keys at once; raises InvalidSetting."""
+    """Return the value of an option that sets several keys at once; raises InvalidSetting if it is no mapping."""
     if not isinstance(found, dict):
         fix = f"{option}.NAME VALUE for one of them"
         raise InvalidSetting(f"{option} takes a mapping.", got=found, allowed="{NAME: VALUE, ...}", fix=fix)

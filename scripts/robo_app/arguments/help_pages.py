@@ -12,13 +12,13 @@ from robo_rl.errors import UnknownName
 
 ASKS = ("--help", "-h")
 ALL = "all"
-"""Group of everything."""
+"""Name of the page with all options."""
 _BOX = re.compile(r"^╭─ (?:(.*) )?options ─*╮$")
 _OPTION = re.compile(r"^│ -")
 
 
 def group_asked(words: Sequence[str]) -> str | None:
-    """Return the word after --help, empty if it is the last one; None without --help."""
+    """Return the group of options after --help in a command line, "" for none; None if there is no --help."""
     place = next((place for place, word in enumerate(words) if word in ASKS), None)
     if place is None:
         return None
@@ -27,10 +27,15 @@ def group_asked(words: Sequence[str]) -> str | None:
 
 
 def help_page(show: Callable[[], object], group: str, command: str) -> str:
-    """Return a page of the help that a call prints: the overview, one group, or all.
+    """Return one page of a long help text.
 
-    show: prints the whole help and may end the program. group: empty for the overview. command: as typed, without --help.
-    Raises UnknownName for another group.
+    Args:
+        show: Function that prints the whole help; it may end the program.
+        group: Group of options, "all", or "" for the overview.
+        command: Command as typed, without --help.
+
+    Raises:
+        UnknownName: There is no such group.
     """
     printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # boxes are drawn where they can be encoded
     with redirect_stdout(printed), suppress(SystemExit):

@@ -1,4 +1,4 @@
-"""Options of commands: read by tyro, refused in the words and the form of every other error."""
+"""Options of commands: tyro reads them, and its errors are printed in the form of all other errors."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from robo_app.arguments.free_settings import gather, groups_of, read_value
 from robo_rl.errors import RoboRLError
 
 Settings = dict[str, Any]
-"""Options of the command line without their dashes, such as learner.lr: 1e-4"""
+"""Name of an option without dashes, such as learner.lr -> value."""
 Words = Sequence[str]
 """Words of a command line, after `robo-rl`."""
 WIDE = "1000"  # columns, so that no line of tyro's is broken
 TEXTS = {"--name", "--out", "--runs", "--dataset", "--labels", "--demos"}
-"""Options with names as values that may look like numbers."""
+"""Options whose values are names, even if they look like numbers."""
 SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d+")
 
 
 def options(settings: Settings) -> list[str]:
-    """Return settings as words of a command line; a mapping or a list is written as its values."""
+    """Return settings as words of a command line; a list becomes one word for each value."""
     words: list[str] = []
     for name, value in settings.items():
         values = value if isinstance(value, list) else [value]
@@ -36,11 +36,20 @@ def options(settings: Settings) -> list[str]:
 
 
 class WrongUsage(RoboRLError):
-    """Words of a command line that it cannot take."""
+    """Error for words of a command line that the command does not accept."""
 
 
 def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str, config: Sequence[Any], **more: Any) -> Any:
-    """Return the options that words give, as an object of `kind`; end the program with 2, and one clear error, otherwise."""
+    """Return the options in a command line as an object of the dataclass `kind`; on an error print it and exit with 2.
+
+    Args:
+        kind: Dataclass of the options.
+        words: Words after the name of the command.
+        prog: Name of the command, for help and errors.
+        description: Text of the help page.
+        config: Configuration of tyro.
+        **more: Further arguments of `tyro.cli`.
+    """
     words = gather(whole_numbers(words), groups_of(kind))
     parser_options = {"prog": prog, "description": description, "config": tuple(config), **more}
     flags = as_flags(words)
@@ -63,13 +72,13 @@ def read_options(kind: Any, words: Sequence[str], *, prog: str, description: str
 
 
 def refuse(error: WrongUsage) -> NoReturn:
-    """Print an error of usage and end the program with 2."""
+    """Print an error and exit with status 2."""
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)
 
 
 def as_flags(words: Sequence[str]) -> list[str]:
-    """Return words in which "--a.name true" is "--a.name", and false is "--a.no-name", as switches are spelled."""
+    """Return words in which "--a.name true" is replaced by "--a.name", and "--a.name false" by "--a.no-name"."""
     found: list[str] = []
     for word in words:
         if word.lower() in ("true", "false") and found and found[-1].startswith("--") and "=" not in found[-1]:
@@ -81,7 +90,7 @@ def as_flags(words: Sequence[str]) -> list[str]:
 
 
 def spread(words: Sequence[str]) -> list[str]:
-    """Return words in which "[32, 32]" after an option is two words, as a list of plain values is spelled."""
+    """Return words in which a list such as "[32, 32]" after an option is replaced by one word for each value."""
     found: list[str] = []
     for word in words:
         option, is_parted, value = word.partition("=") if word.startswith("--") else ("", "", word)
@@ -95,12 +104,12 @@ def spread(words: Sequence[str]) -> list[str]:
 
 
 def described(text: str, examples: str) -> str:
-    """Return the text of a help page; tyro joins lines without an empty line between them."""
+    """Return a help text followed by examples, with empty lines between all lines, because tyro joins others."""
     return "\n\n".join([text, "examples:", *examples.splitlines()])
 
 
 def whole_numbers(words: Sequence[str]) -> list[str]:
-    """Return words with 1e5, after an option, written as 100000."""
+    """Return words in which a whole number in scientific notation after an option, such as 1e5, is written as 100000."""
     found = []
     for before, word in zip(["", *words], words, strict=False):
         option, is_parted, value = word.partition("=") if word.startswith("--") else (before, "", word)
@@ -111,7 +120,10 @@ def whole_numbers(words: Sequence[str]) -> list[str]:
 
 
 def usage_error(box: str, words: Sequence[str], prog: str) -> WrongUsage:
-    """Return the message of tyro's box as an error of this workbench."""
+    """Return an error in the workbench's form for the error box that tyro printed.
+
+    box: text of the box. words: command line. prog: name of the command.
+    """
     lines = [re.sub(r"^│ ?| *│$", "", line) for line in box.splitlines() if line.startswith("│")]
     listing = f"`{prog} --help` lists all options"
     first = next((line.strip() for line in lines), "The options cannot be read.")
@@ -132,7 +144,7 @@ def usage_error(box: str, words: Sequence[str], prog: str) -> WrongUsage:
 
 
 def _described(lines: Sequence[str]) -> list[str]:
-    """Return the options that a box describes: name and type, then the help text that is indented further."""
+    """Return the options that the lines of a box describe, each as name and type, then its help text."""
     found: list[str] = []
     for line in lines[1:]:
         text = line.strip()

@@ -1,4 +1,4 @@
-"""Free mappings of a recipe on the command line: `--reward.settings.folder rewards/pick`."""
+"""Mappings of a recipe with free keys on the command line, such as `--reward.settings.folder rewards/pick`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ MAPPINGS = (
     "human.settings",
 )
 Additions = Sequence[tuple[str, Mapping[str, Any]]]
-"""Additions to mappings, by the path of their field."""
+"""Pairs of a field's path in the recipe, such as reward.settings, and keys with values to set in its mapping."""
 
 
 def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, list[str]]:
-    """Return additions to the mappings of a recipe, and the remaining words.
+    """Split a command line into additions to the mappings of a recipe, and the remaining words.
 
-    `--MAPPING.KEY VALUE [VALUE ...]` for a key that the recipe does not have yet; those that it has are options like others.
-    `--environment.wrappers.NAME.KEY VALUE` is a setting of a wrapper, which is added if the recipe has it not.
-    `--MAPPING {KEY: VALUE, ...}` adds several, `--MAPPING.KEY.INNER VALUE` one to the mapping in a key. Values are as in YAML;
-    several are a list. Raises InvalidSetting.
+    `--MAPPING.KEY VALUE [VALUE ...]` sets a key that the recipe does not have yet (others remain, they are ordinary options),
+    `--MAPPING.KEY.INNER VALUE` a key of a mapping within it, `--MAPPING {KEY: VALUE, ...}` several keys.
+    `--environment.wrappers.NAME.KEY VALUE` sets a key of a wrapper, which is added if the recipe does not have it. Values are
+    YAML; several values are a list. Raises InvalidSetting.
     """
     own = [f"learner.{each.name}" for each in fields(recipe.learner) if isinstance(getattr(recipe.learner, each.name), Mapping)]
     groups = [Group(path) for path in [*MAPPINGS, *WRAPPERS, *own]]
@@ -55,7 +55,7 @@ def mappings_in(recipe: Recipe[Any], words: Sequence[str]) -> tuple[Additions, l
 
 
 def with_mappings(recipe: Recipe[Any], additions: Additions) -> Recipe[Any]:
-    """Return the recipe with additions to its mappings."""
+    """Return a recipe with additions to its mappings, as `mappings_in` returns them."""
     for path, more in additions:
         for key, value in more.items():
             recipe = _added(recipe, path, key, value, f"--{path}.{key}")
@@ -63,7 +63,7 @@ def with_mappings(recipe: Recipe[Any], additions: Additions) -> Recipe[Any]:
 
 
 def _require_group(recipe: Recipe[Any], option: str) -> None:
-    """Raise InvalidSetting for a setting of a group of the learner without the group, and for a group without a setting."""
+    """Raise InvalidSetting for `--learner.KEY` if KEY is a group of settings, or a setting within a group."""
     start, _, key = option.partition("--learner.")
     name = key.replace("-", "_").removeprefix("no_")
     group = None if start else getattr(recipe.learner, name, None)
@@ -77,7 +77,7 @@ def _require_group(recipe: Recipe[Any], option: str) -> None:
 
 
 def _require_here(recipe: Recipe[Any], option: str) -> None:
-    """End the program for a setting that stands elsewhere or is Stable-Baselines3's word for one of ours."""
+    """Exit with an error for a setting that is spelled otherwise here: in another group, or as in Stable-Baselines3."""
     key = option.removeprefix("--").replace("-", "_")
     group, _, name = key.rpartition(".")
     if not option.startswith("--") or group not in ("", "learner") or name.removeprefix("no_") in _names(recipe, group):
@@ -95,7 +95,7 @@ def _names(recipe: Recipe[Any], group: str) -> set[str]:
 
 
 def _options(words: Sequence[str]) -> list[list[str]]:
-    """Return the words in groups that begin with an option."""
+    """Return words as lists, each of which begins with an option."""
     groups: list[list[str]] = []
     for word in words:
         if word.startswith("--") or not groups:
@@ -106,7 +106,7 @@ def _options(words: Sequence[str]) -> list[list[str]]:
 
 
 def _has(settings: Any, key: str) -> bool:
-    """Return whether a key, or KEY.INNER of a mapping within, is there."""
+    """Return True if a mapping has a key, or KEY.INNER in a mapping within it."""
     name, _, inner = key.partition(".")
     return isinstance(settings, Mapping) and name in settings and (not inner or _has(settings[name], inner))
 
@@ -119,7 +119,7 @@ def _at(settings: Any, path: str) -> Mapping[str, Any]:
 
 
 def _added(settings: Any, path: str, key: str, value: Any, option: str) -> Any:
-    """Return settings in which the mapping at a path has one key more."""
+    """Return nested settings in which the mapping at a path has a further key."""
     name, _, rest = path.partition(".")
     inner = getattr(settings, name)
     if isinstance(inner, tuple):

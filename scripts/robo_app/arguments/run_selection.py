@@ -1,4 +1,4 @@
-"""Choose runs on the command line: by path, by name, or several by a pattern."""
+"""Find runs for a command line: by path, by name, or several by a pattern."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from robo_rl.runs.run import Run, find_run, is_run
 
 
 def find_runs(name: str, root: Path) -> list[Run]:
-    """Return the run of that path or name, or all that a pattern matches, by path or by folder name under `root`.
+    """Return the run with a path or name, or all runs that a pattern matches.
 
-    Either may lead into an archive: `study.zip/*-sac-*`.
+    name: path, name of a folder in `root`, "latest", or a pattern of these. It may lead into an archive, such as
+    study.zip/*-sac-*. Raises RunNotFound.
     """
     root = Path(resolve_archive(str(root)))
     place = resolve_archive(name)
@@ -30,7 +31,7 @@ def find_runs(name: str, root: Path) -> list[Run]:
 
 
 def find_files(pattern: str) -> list[Path]:
-    """Return the file of that path, or all that a pattern matches, also in an archive. Raises RunNotFound."""
+    """Return the file with a path, or all files that a pattern matches, also in an archive; raises RunNotFound."""
     place = resolve_archive(pattern)
     paths = sorted(Path(path) for path in ([place] if Path(place).is_file() else glob(place)) if Path(path).is_file())
     if not paths:
@@ -39,7 +40,7 @@ def find_files(pattern: str) -> list[Path]:
 
 
 def runs_of(name: str, seed: int, runs: Path) -> Iterator[Path]:
-    """Yield the runs of that name and seed, the newest first."""
+    """Yield the folders of the runs in `runs` with a name and a seed, the newest first."""
     for recipe in sorted(runs.glob(f"*-{name}-{seed}/recipe.yaml"), reverse=True):
         if recipe.parent.name.split("-", 2)[2] == f"{name}-{seed}":  # the part before is date and time
             yield recipe.parent

@@ -1,4 +1,4 @@
-"""Labelling on a cluster: episodes go out as their files are, labels come back; only this process writes them."""
+"""Labelling on a cluster: this process sends the files of episodes to workers, and writes the labels that come back."""
 
 from __future__ import annotations
 
@@ -26,10 +26,18 @@ NODE = "robo_app.cluster.node_label:NodeLabeller"
 def labelled_at(
     where: str, dataset: Dataset, model: RewardModel, named: tuple[str, Mapping[str, Any]], workers: int = 0
 ) -> Answers:
-    """Return a labeller of episodes on a cluster, which is joined at the first episode.
+    """Return a function that labels episodes on a cluster; it connects to the cluster when it is first used.
 
-    named: reward to build on each node. workers: 0 for one per free core of the cluster; each has as many threads as
-    this process, because sums depend on it. Raises InvalidSetting for a reward that only one process can use.
+    Args:
+        where: "auto" or the address of the cluster.
+        dataset: Dataset of the episodes.
+        model: The reward model, as built here.
+        named: Name and settings of the reward, from which each node builds it.
+        workers: Number of workers; 0 for as many as the cores of the cluster allow. Each has as many threads as this process,
+            because the last digits of sums depend on them.
+
+    Raises:
+        InvalidSetting: Only one process can use the reward.
     """
     require_shareable(model)
     threads = threads_in_use()

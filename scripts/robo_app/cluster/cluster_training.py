@@ -1,4 +1,4 @@
-"""Trainings on a cluster, in the place of processes here: their logs and runs lie here as if they had been trained here."""
+"""Trainings on a cluster; their logs and runs are copied to this machine, as if they had been trained here."""
 
 from __future__ import annotations
 
@@ -22,16 +22,22 @@ from robo_rl.errors import ClusterUnavailable, RoboRLError
 from robo_rl.runs.checkpoints import packed, unpacked
 
 TIMEOUTS = Timeouts(start=86_400.0, answer=120.0)
-"""A training waits a day for room on a node; it sends news every second, or at the end of a copy of its files."""
+"""A training waits up to a day for free cores; a worker is lost if it sends no news for 120 s."""
 STOPPED = 130
-"""Status of a training that was ended, as of a command."""
+"""Exit status of a training that was stopped."""
 PERIOD = 0.1
-"""[s] between two looks while one is waited for."""
+"""Time between two checks while waiting for the end of a training [s]."""
 
 
 @contextmanager
 def trainings_at(where: str, threads: int, at_once: int) -> Iterator[tuple[Begin | None, int]]:
-    """Yield the launcher of trainings on a cluster and its number of slots; None for local processes."""
+    """Yield a function that starts a training on a cluster, and the number of concurrent trainings.
+
+    Args:
+        where: "auto" or the address of the cluster; "" for this machine, which yields None instead of a function.
+        threads: Threads of each training.
+        at_once: Number of concurrent trainings; 0 for as many as the cores allow.
+    """
     if not where:
         yield None, at_once or fitting(threads)
         return
@@ -45,23 +51,23 @@ def trainings_at(where: str, threads: int, at_once: int) -> Iterator[tuple[Begin
 
 
 class TrainingElsewhere:
-    """Training on some node; if the node is lost, it resumes elsewhere from the last checkpoint received."""
+    """Training on a node of a cluster; after a loss of the node it is resumed on another, from the last checkpoint received."""
 
     def __init__(self, cluster: Cluster, job: TrainingJob, logs: Path, threads: int, say: Callable[[str], None]) -> None:
         self.job = job
         self._say, self._log = say, logs / f"{job.name}.log"
         self._losses, self._stops, self._has_begun = 0, 0, False
         self._ended: int | None = None
-        """Status of the command, once it has ended."""
+        """Exit status of the command on the node; None while it runs."""
         self._status: int | None = None
-        """The same, once nothing more is to come."""
+        """The same, set once all files have been received."""
         engine = RayEngine(lambda: nullcontext(cluster), "robo_app.cluster.node_training:NodeTraining", cores=float(threads))
         names = [f"the worker of {job.name}"]
         self._worker = Workers(engine, lambda _: b"", names, self._note, timeouts=TIMEOUTS)
         self._worker.ask(0)
 
     def status(self) -> int | None:
-        """Return None while it runs, then the exit status of the command; raises ClusterUnavailable."""
+        """Process news, and return None while the training runs, then its exit status; raises ClusterUnavailable."""
         if self._status is None:
             interruptions: list[bool] = []
             with gentle_interruption(lambda: interruptions.append(True)):  # a reply that is taken is stored first
@@ -91,18 +97,18 @@ class TrainingElsewhere:
             self._end(status_of(error))
 
     def stop(self) -> None:
-        """Request an end: the training saves first. A second request, or one before the start, ends it at once."""
+        """Request the end of the training, which saves a checkpoint first; a second request ends it at once."""
         self._stops += 1
         if self._status is None and (self._stops > 1 or not self._has_begun):
             self._end(STOPPED)
 
     def wait(self) -> None:
-        """Wait until it has ended and its files have been received."""
+        """Wait until the training has ended and its files have been received."""
         while self.status() is None:
             time.sleep(PERIOD)
 
     def _beginning(self) -> bytes:
-        """Return the job of a node: a new training, or a resumed one with the local files."""
+        """Return the message that starts a training on a node: a new one, or a resumed one with the files that are here."""
         training = self.job.training
         run = training.run
         files, _ = ChangingFolder(run).changes() if run else ({}, [])
@@ -128,7 +134,7 @@ class TrainingElsewhere:
             self._stops += self._stops == 1
 
     def _go_on(self) -> None:
-        """Resume on another node if that can help."""
+        """Resume on another node after a loss, unless the training was stopped or was lost too often."""
         self._losses += 1
         if self._ended is not None or self._stops:
             self._end(STOPPED if self._ended is None else self._ended)

@@ -1,4 +1,4 @@
-"""Copy of a folder during its use: changes since the last time, written so that a kill leaves it consistent."""
+"""Copy a folder while it is in use: its changes are sent repeatedly, and written so that a kill leaves a consistent copy."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from robo_rl.runs.checkpoints import MANIFEST
 from robo_rl.system.durable_files import sync_folder, write_durably
 
 Files = Mapping[str, npt.NDArray[np.uint8]]
-"""Path in the folder -> content."""
+"""Path in the folder -> content (bytes,) uint8."""
 LAST = "evaluation.json"
-"""Marks a run as finished, so it is copied last."""
+"""File that marks a run as finished; it is copied last."""
 
 
 class ChangingFolder:
-    """Remembers which files of a folder were read, and gives those that are new or were written since."""
+    """Finds the changes of a folder since the last look."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._read: dict[str, tuple[int, int]] = {}
 
     def changes(self, *, is_over: bool = True) -> tuple[Files, list[str]]:
-        """Return files written, and names removed, since the last call.
+        """Return the files that were written and the paths that were removed since the last call.
 
-        is_over: the folder is complete; otherwise databases, which cannot be read half-way, and unnamed files are left
-        for another time.
+        is_over: True if nobody writes to the folder any more. If False, databases are left out, because they cannot be copied
+        while they are written, and only removed checkpoints are reported as removed.
         """
         there, changed = set(), {}
         for path in self._paths():
@@ -54,14 +54,23 @@ class ChangingFolder:
         return changed, gone
 
     def _paths(self) -> list[Path]:
-        """Return the present files, without folders removed or renamed meanwhile, such as checkpoints."""
+        """Return all files; folders that are removed or renamed at the same time, such as checkpoints, are skipped."""
         return sorted(Path(folder, name) for folder, _, names in os.walk(self.path) for name in names)
 
 
 def place(folder: Path, files: Files, gone: list[str]) -> None:
-    """Write changes of a folder durably: the manifest of a checkpoint behind its arrays, the final evaluation last of all.
+    """Apply the changes that `ChangingFolder.changes` returned to a copy of the folder.
 
-    A checkpoint has its name once it is whole, so that a kill leaves none that cannot be loaded.
+    A checkpoint gets its name only when all of its files are written, and the final evaluation is written last, so that a kill
+    leaves no broken checkpoint and no unfinished run that looks finished.
+
+    Args:
+        folder: The copy.
+        files: Written files.
+        gone: Paths of removed files.
+
+    Raises:
+        WorkerFailed: A path leads out of the folder.
     """
     for name in sorted(files, key=lambda name: (name == LAST, PurePosixPath(name).name == MANIFEST, name)):
         path = _inside(folder, name)

@@ -1,6 +1,7 @@
-"""Shared answers and budget of judges for many workers, in a separate process on the command's machine.
+"""Answers and budget of judges, shared by many workers on a Ray cluster.
 
-A worker contacts it before and after each question, so that an answer is on disk before the worker's next question.
+One process, the Ledger, on the machine on which the command was given reads and writes the files of answers. Each worker calls
+it before and after every question, so that an answer is on disk before the worker's next question.
 """
 
 from __future__ import annotations
@@ -30,36 +31,39 @@ from robo_rl.system.user_cache import user_cache
 
 NAME = "answers"
 LONGEST = 900.0
-"""[s] after which a pending question is dropped: its worker was killed."""
+"""Time after which the reservation of a question is dropped, because its worker was probably killed [s]."""
 PAUSE = 0.05
-"""[s] between two checks of the budget."""
+"""Time between two checks of the budget [s]."""
 
 
 class Ledger:
-    """Reads and writes the files of answers for all workers, and says which question the budget still allows."""
+    """Process that reads and writes the files of answers for all workers, and reserves budget for their questions.
+
+    Its methods take and return bytes, because Ray calls them from other machines.
+    """
 
     def __init__(self, usual: bytes) -> None:
-        """usual: folder of answers of judges that name none."""
+        """Make the ledger; `usual` is the folder of answers for judges without a setting for it."""
         self._usual = usual.decode()
         self._under_way: dict[str, dict[str, float]] = {}
-        """Judge -> key of a question -> until when it counts."""
+        """Judge -> key of a reserved question -> time [s] until which the reservation holds."""
         self._largest: dict[str, tuple[int, int]] = {}
-        """Judge -> most tokens that one of its questions and answers had."""
+        """Judge -> largest numbers of tokens that one of its questions and one of its answers had so far."""
 
     def read(self, content: bytes) -> bytes:
-        """Return the stored answers to questions."""
+        """Return the stored answers to the questions with given keys."""
         message = unpacked(content)
         with self._opened(message) as kept:
             return packed({key: asdict(answer) for key, answer in kept.read(message["keys"]).items()})
 
     def spent(self, content: bytes) -> bytes:
-        """Return the cost of a judge, by model."""
+        """Return the tokens (prompts, completions) that a judge has used so far, by model."""
         message = unpacked(content)
         with self._opened(message) as kept:
             return packed({model: list(tokens) for model, tokens in kept.spent(message["judge"]).items()})
 
     def add(self, content: bytes) -> bytes:
-        """Store an answer durably; its question is no longer pending."""
+        """Store an answer on disk, and release the reservation of its question."""
         message = unpacked(content)
         answer = Answer(**message["answer"])
         with self._opened(message) as kept:
@@ -69,13 +73,17 @@ class Ledger:
         return self.release(content)
 
     def release(self, content: bytes) -> bytes:
-        """Drop a pending question."""
+        """Release the reservation of a question."""
         message = unpacked(content)
         self._under_way.get(message["judge"], {}).pop(message["key"], None)
         return b""
 
     def reserve(self, content: bytes) -> bytes:
-        """Return b"yes", b"no", or b"wait" while pending questions could use up the budget."""
+        """Reserve budget for a question.
+
+        Returns b"yes" if the question may be asked, b"no" if the budget is used up, b"wait" if the reserved questions of other
+        workers may still use it up.
+        """
         message = unpacked(content)
         judge, terms = message["judge"], Terms(**message["terms"])
         now = time.monotonic()
@@ -102,7 +110,7 @@ def _is_spent(terms: Terms, prompts: int, completions: int) -> bool:
 
 
 def begin_ledger(cluster: Cluster) -> Any:
-    """Start the ledger on the machine of this command; it lives as long as the returned object."""
+    """Start the Ledger on this machine, and return its Ray actor; the process ends when the actor is no longer referenced."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray = cluster.ray
@@ -113,7 +121,7 @@ def begin_ledger(cluster: Cluster) -> Any:
 
 
 class SharedAnswers(AnswerStore):
-    """The ledger's answers as a worker sees them."""
+    """Store of answers that a worker uses; it calls the Ledger."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
@@ -126,7 +134,7 @@ class SharedAnswers(AnswerStore):
 
 
 class _Told(Answers):
-    """Asks the ledger."""
+    """Answers of one folder, read and written by calls of the Ledger."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -143,7 +151,7 @@ class _Told(Answers):
 
 
 class Allowance(StoreBudget):
-    """Budget that is reserved in the ledger before each question."""
+    """Budget of a judge that is shared by all workers: `may_ask` reserves it in the Ledger before each question."""
 
     def __init__(self, model: Paid) -> None:
         super().__init__(model.terms)
@@ -151,7 +159,10 @@ class Allowance(StoreBudget):
 
     @override
     def may_ask(self, question: Question) -> bool:
-        """Return whether the budget allows a question, after waiting for the pending ones of others."""
+        """Return True, and reserve budget for a question, if the budget allows it; False if it is used up.
+
+        It waits while the reserved questions of other workers may still use up the budget.
+        """
         if not super().may_ask(question):
             return False
         message = {**self._message(question), "terms": asdict(self._terms)}
@@ -161,7 +172,7 @@ class Allowance(StoreBudget):
 
     @override
     def heard(self, question: Question, answer: Answer) -> None:
-        """Release the reservation if no answer came; a stored answer releases it, too."""
+        """Release the reservation that `may_ask` made, if no answer came; otherwise storing the answer releases it."""
         if answer.status in SILENT:
             _asked("release", **self._message(question))
 
@@ -171,9 +182,17 @@ class Allowance(StoreBudget):
 
 
 def share_answers(model: RewardModel, workers: int) -> None:
-    """Make the judges of a reward store their answers in the ledger; raises InvalidSetting if they cannot be shared.
+    """Change the judges of a reward so that they share stored answers, budget and rate limit with other workers.
 
-    workers: number of workers that share the rate limit. With a budget each has one pending question at a time.
+    Their answers are then read and written by the Ledger (`begin_ledger`). The rate limit of a judge is divided by the number
+    of workers. A judge with a budget has one question at a time in each worker.
+
+    Args:
+        model: The reward; it is changed in place.
+        workers: Number of workers that have this reward.
+
+    Raises:
+        InvalidSetting: A judge cannot be shared.
     """
     for part in parts_of(model):
         if isinstance(part, WithJudge):
@@ -189,7 +208,7 @@ def share_answers(model: RewardModel, workers: int) -> None:
 
 
 def require_shareable(model: RewardModel) -> None:
-    """Raise InvalidSetting for a reward that one process alone can ask."""
+    """Raise InvalidSetting for a reward that asks a language model through a log, which only one process can write."""
     if wrong := [type(part).__name__ for part in parts_of(model) if hasattr(part, "llm")]:
         raise InvalidSetting(
             "This reward asks a language model through a log of its own, which one process writes.",
@@ -199,12 +218,12 @@ def require_shareable(model: RewardModel) -> None:
 
 
 def asks_judges(model: RewardModel) -> bool:
-    """Return whether there are judges to share."""
+    """Return True if a reward, or a source of it, asks a judge."""
     return any(isinstance(part, WithJudge) for part in parts_of(model))
 
 
 def parts_of(model: RewardModel) -> list[Any]:
-    """Return a reward, or the sources of a pipeline."""
+    """Return the sources of a pipeline, nested ones included, or the reward itself if it is no pipeline."""
     if not isinstance(model, RewardPipeline):
         return [model]
     return [part for source in model.parts if source.model is not None for part in parts_of(source.model)]

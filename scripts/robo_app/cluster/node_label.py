@@ -1,4 +1,4 @@
-"""A reward model on a node of a cluster: takes episodes as their files are, and returns labels."""
+"""Worker that labels episodes on a node of a cluster: it gets the file of an episode and returns its labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_rl.types import RewardLabels
 
 
 class NodeLabeller:
-    """Model of the setup on a node; refuses a model that differs from that of the command's machine."""
+    """Reward model on a node; raises InvalidSetting if it differs from the model on the machine of the command."""
 
     def __init__(self, setup: bytes) -> None:
         message = unpacked(setup)
@@ -32,7 +32,7 @@ class NodeLabeller:
             )
 
     def work(self, task: bytes) -> bytes:
-        """Return the labels of an episode."""
+        """Return the labels of the episode in a message with `name` and `content` of its file."""
         message = unpacked(task)
         found = episode_in(message["name"], message["content"].tobytes())
         self._spec.require(found.spec, what=f"Episode {message['name']} is of another environment than the dataset")

@@ -1,4 +1,4 @@
-"""Training on a node of a cluster: a command in a separate folder; files and output are sent to the driver."""
+"""Worker that runs a training on a node of a cluster, in a temporary folder, and sends its files and output back."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from robo_rl.runs.checkpoints import packed, unpacked
 from robo_rl.system.supervised_process import SupervisedProcess
 
 BEAT = 1.0
-"""[s] after which there is an answer, whether there is news or not."""
+"""Longest time until `news` returns [s], even without news."""
 LOOK = 0.05
-"""[s] between two looks for it."""
+"""Time between two looks for news [s]."""
 PREFIX = "robo-rl-training-"
 
 
 class NodeTraining:
-    """One training; it is started once."""
+    """One training on a node; `begin` starts it, and the other methods report on it. All take and return bytes."""
 
     def __init__(self, _: bytes) -> None:
         self._folder, self._lock = locked_folder(PREFIX, Path(tempfile.gettempdir()))
@@ -32,7 +32,7 @@ class NodeTraining:
         self._reported = 0
 
     def begin(self, content: bytes) -> bytes:
-        """Start the training of a recipe with a seed, or resume the received run; return the first update."""
+        """Start a training, or resume a run whose files are in the message; returns the first news."""
         message = unpacked(content)
         (self._folder / "recipe.yaml").write_text(message["recipe"])
         words = ["train", str(self._folder / "recipe.yaml"), "--seed", str(message["seed"]), "--out", str(self._runs)]
@@ -47,7 +47,7 @@ class NodeTraining:
         return self.news(b"")
 
     def news(self, _: bytes) -> bytes:
-        """Return output and files since the last call, and the exit status if the command has ended."""
+        """Return output and changed files since the last call, and the exit status if the training has ended."""
         deadline = time.monotonic() + BEAT
         while (status := self._process.status) is None and not self._has_news() and time.monotonic() < deadline:
             time.sleep(LOOK)
@@ -58,12 +58,12 @@ class NodeTraining:
         return packed(news)
 
     def stop(self, _: bytes) -> bytes:
-        """Request the end of the command: a training saves first."""
+        """Request the end of the training, which saves a checkpoint first; returns news."""
         self._process.terminate()
         return self.news(b"")
 
     def close(self, _: bytes) -> bytes:
-        """Remove the folder; there are no more updates."""
+        """Stop the process and remove its folder; no further call is allowed."""
         self._process.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
         return packed({})
@@ -79,7 +79,7 @@ class NodeTraining:
         return words.decode(errors="replace")
 
     def _reached(self) -> list[str]:
-        """Return the files worth sending: finished checkpoints and evaluations."""
+        """Return the paths of finished checkpoints and evaluations; files are sent when there is a new one."""
         found = [*self._runs.glob("*/checkpoints/*"), *self._runs.glob("*/evaluations/*.json")]
         return sorted(str(path) for path in found if path.stem.isdigit())
 
@@ -93,6 +93,6 @@ class NodeTraining:
 
 
 def _environment(threads: str) -> dict[str, str]:
-    """Return environment variables with the BLAS threads of the command's machine: Ray sets its own."""
+    """Return the environment variables with the OMP_NUM_THREADS of the command's machine, which Ray would override."""
     others = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     return others | ({"OMP_NUM_THREADS": threads} if threads else {})

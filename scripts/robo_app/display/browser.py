@@ -1,4 +1,4 @@
-"""Browser of this machine."""
+"""Open pages in the browser of this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def open_page(url: str, *, is_wanted: bool = True) -> None:
 
 
 def serve(server: Any, what: str, *, opens: bool) -> None:
-    """Serve a page, with its `url` and `wait`, until Ctrl-C; what: words of what is shown. opens: in the browser, too."""
+    """Print the address of a server and wait until Ctrl-C.
+
+    server: object with `url` and `wait()`. what: words for what it shows. opens: True to open the page in the browser.
+    """
     try:
         print(f"{what} shown at {server.url}   (Ctrl-C ends it)", flush=True)
         open_page(server.url, is_wanted=opens)

@@ -1,4 +1,4 @@
-"""Profile of a dataset as tables and lines of text."""
+"""Profile of a dataset (`robo-rl data info`) as tables and lines of text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rich.table import Table
 
 BAR = 40
 MOST_NAMED = 8
-"""Dimensions that are named in a row."""
+"""Largest number of constant dimensions that a row names."""
 
 
 def arrays_table(arrays: dict[str, Any]) -> Table:
-    """Return a table of the ranges and faults of each array."""
+    """Return a table with range, mean and faults (NaN, constant dimensions, ...) of each array."""
     table = Table("array", "min", "mean", "max", "std", "NaN", "infinite", "remarks", box=SIMPLE_HEAD, pad_edge=False)
     for name, facts in arrays.items():
         numbers = [f"{facts[key]:.4g}" if key in facts else "" for key in ("min", "mean", "max", "std")]
@@ -30,7 +30,7 @@ def _remarks(facts: dict[str, Any]) -> str:
 
 
 def coverage_table(actors: dict[str, Any]) -> Table:
-    """Return a table of how much of the space each actor covered."""
+    """Return a table that shows how much of the space of states and actions each actor covered."""
     table = Table(
         "coverage by", "pairs drawn", "in bins of their own", "nearest, of unrelated", box=SIMPLE_HEAD, pad_edge=False
     )
@@ -44,7 +44,7 @@ def coverage_table(actors: dict[str, Any]) -> Table:
 
 
 def profile_lines(facts: dict[str, Any]) -> list[str]:
-    """Return lines about lengths, return and end of episodes."""
+    """Return lines about the lengths, returns and ends of episodes."""
     lines = []
     for name in ("lengths", "returns"):
         spread = facts[name]

@@ -1,4 +1,4 @@
-"""Show progress: a live bar on a terminal, one plain line now and then in a pipe."""
+"""Show progress: a live bar on a terminal, a plain line every 15 s in a pipe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROGRESS: ContextVar[bool] = ContextVar("progress", default=True)
 
 
 class Shown:
-    """Shows progress meanwhile; this one shows nothing."""
+    """Display of progress, a context manager. This base class shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -34,14 +34,14 @@ class Shown:
         """Close the display."""
 
     def update(self, step: int, metrics: Metrics) -> None:
-        """Show that `step` was reached; `metrics` holds the newest value of every tag."""
+        """Show that `step` was reached; `metrics` has the newest value of every tag."""
 
     def say(self, message: str) -> None:
-        """Show one line that stays."""
+        """Print a line that stays on the screen."""
 
 
 class LiveDisplay(Shown):
-    """A progress bar with success rate, return, speed and time left."""
+    """Progress bar with success rate, return, speed and remaining time."""
 
     def __init__(self, title: str, total: int, unit: str, console: Console) -> None:
         self._unit = unit
@@ -76,7 +76,7 @@ class LiveDisplay(Shown):
 
 
 class PlainDisplay(Shown):
-    """One line every quarter of a minute, for pipes and logs."""
+    """Progress as a line every 15 s, for pipes and logs."""
 
     def __init__(self, title: str, total: int, unit: str) -> None:
         self._title, self._total, self._unit = title, total, unit
@@ -104,7 +104,7 @@ class PlainDisplay(Shown):
 
 @contextmanager
 def showing(progress: bool) -> Iterator[None]:
-    """Show progress within the block, in this thread, on standard output, or not at all; raises InvalidSetting."""
+    """Switch the display of progress on or off inside the block, for this thread; raises InvalidSetting unless it is a bool."""
     if not isinstance(progress, bool):
         fix = "callbacks=[...] takes objects that hear of a training" if hasattr(progress, "update") else None
         raise InvalidSetting("Progress cannot be shown there.", got=repr(progress), allowed="True or False", fix=fix)
@@ -116,20 +116,23 @@ def showing(progress: bool) -> Iterator[None]:
 
 
 def display(title: str, total: int, unit: str = "steps") -> Shown:
-    """Return the display of `showing`, by default one for standard output; unit: of its count."""
+    """Return the display of progress for this process: none if `showing` switched it off, else a bar or lines.
+
+    title: words in front. total: last step. unit: unit of the steps.
+    """
     if not _PROGRESS.get():
         return Shown()
     return LiveDisplay(title, total, unit, PlainConsole()) if sys.stdout.isatty() else PlainDisplay(title, total, unit)
 
 
 def say(message: str) -> None:
-    """Show lines that belong to no bar, as `showing` has it."""
+    """Print lines, unless `showing` switched progress off."""
     if _PROGRESS.get():
         print(printable_lines(message), flush=True)
 
 
 def counted(title: str, unit: str, items: Sequence[Item], metrics: Callable[[], Metrics] = dict) -> Iterator[Item]:
-    """Yield items and show how many of them were passed on, with `metrics` of the moment."""
+    """Yield items, and show how many were yielded and the current `metrics()`."""
     with display(title, len(items), unit) as shown:
         for done, item in enumerate(items, 1):
             yield item
@@ -137,7 +140,10 @@ def counted(title: str, unit: str, items: Sequence[Item], metrics: Callable[[], 
 
 
 def summary(metrics: Metrics, speed: float | None, unit: str = "steps") -> str:
-    """Return the numbers of the progress display; speed: units per second, None if not known yet."""
+    """Return the most important metrics and the speed as a line of text.
+
+    speed: units per second, None if not known yet. unit: unit of the steps.
+    """
     parts = {
         "success {:.0%}": metrics.get("rollout/success_rate"),
         "eval {:.0%}": metrics.get("eval/success_rate"),

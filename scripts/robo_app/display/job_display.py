@@ -1,4 +1,4 @@
-"""Display of concurrent jobs: a table of the last line of each, or in a pipe one line per finished job."""
+"""Display of concurrent jobs: on a terminal a table with the last line of each log, in a pipe a line per finished job."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from robo_rl.errors import printable, printable_lines
 
 PERIOD = 60.0  # [s] between two updates in a pipe
 TAIL = 4096
-"""[byte] of a log, at its end, in which its last line is looked for."""
+"""Number of bytes at the end of a log in which its last line is looked for."""
 
 
 class Board:
-    """Table of the jobs that run, with the number of those that have ended; a context manager."""
+    """Live table of the running jobs, with the number of ended ones; a context manager."""
 
     def __init__(self, title: str, total: int, logs: Path, console: Console | None = None) -> None:
-        """logs: folder in which each job has JOB.log."""
+        """Make the table.
+
+        title: words in front. total: number of jobs. logs: folder with the log JOB.log of each job.
+        """
         self._title, self.total, self._logs = title, total, logs
         self.caption = ""
         self._running: dict[str, None] = {}  # keeps the order
@@ -42,21 +45,21 @@ class Board:
         self._live.stop()
 
     def begin(self, job: str) -> None:
-        """Show a started job."""
+        """Add a job that was started."""
         self._running[job] = None
 
     def end(self, job: str, status: int) -> None:
-        """Say that a job has ended."""
+        """Remove a job that has ended, and print whether it failed."""
         self.drop(job)
         self._ended += 1
         self.say(f"{self._title} {self._ended}/{self.total}: {job} {'failed' if status else 'done'}")
 
     def drop(self, job: str) -> None:
-        """Remove a job that was stopped on purpose."""
+        """Remove a job that was stopped on purpose, without a message."""
         self._running.pop(job, None)
 
     def look(self) -> None:
-        """Say now and then, in a pipe, which jobs run; on a terminal the table is there anyway."""
+        """In a pipe print the last line of each running job every minute; on a terminal do nothing."""
         if self._console.is_terminal or time.monotonic() - self._shown_at < PERIOD:
             return
         self._shown_at = time.monotonic()
@@ -64,7 +67,7 @@ class Board:
             self.say(f"  {job}: {last_line(self._logs / f'{job}.log')}")
 
     def table(self) -> Table:
-        """Return a table of the last line of each running job."""
+        """Return the table with the last line of each running job."""
         table = Table(
             "job",
             "newest",
@@ -79,12 +82,12 @@ class Board:
         return table
 
     def say(self, line: str) -> None:
-        """Print one line that stays."""
+        """Print a line that stays on the screen."""
         self._console.print(printable_lines(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def last_line(log: Path) -> str:
-    """Return the last non-empty line of a log, "" without one."""
+    """Return the last non-empty line of a log, or "" if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))

@@ -1,4 +1,4 @@
-"""Learning curves of several trainings as one picture: evaluations during training, by method and seed."""
+"""Learning curves of several trainings as one figure: evaluations during training, by method and seed."""
 
 from __future__ import annotations
 
@@ -15,29 +15,35 @@ from robo_rl.runs.run import Run
 from robo_rl.system.durable_files import drafted
 
 WIDTH, HEIGHT = 5.0, 3.4
-"""[inch] of one panel."""
+"""Size of one panel [inch]."""
 
 
 class Curve(NamedTuple):
-    """The evaluations of one training."""
+    """Learning curve of one training: a value for each evaluation during it."""
 
     environment: str
     steps: tuple[int, ...]
     values: tuple[float, ...]
     of: str
-    """Meaning of the values: success, or the true return if none is declared."""
+    """Meaning of the values: success rate, or the environment's return if it declares no success."""
 
 
 Methods = Mapping[str, Sequence[Curve]]
 
 
 def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
-    """Draw the curves of runs: method -> folders of its runs. None without evaluations."""
+    """Draw the curves of runs into a file.
+
+    runs: method -> folders of its runs. Returns the file, or None if no run has evaluations.
+    """
     return draw({method: [*filter(None, map(curve, folders))] for method, folders in runs.items()}, out)
 
 
 def draw(methods: Methods, out: Path) -> Path | None:
-    """Draw a panel for each environment and length of training: each seed thin, their mean thick; None without evaluations."""
+    """Draw a figure with a panel for each environment and length of training: seeds as thin lines, their mean as a thick one.
+
+    Returns the file, or None if there are no curves.
+    """
     panels = _panels(methods)
     if not panels:
         return None
@@ -55,7 +61,7 @@ def draw(methods: Methods, out: Path) -> Path | None:
 
 
 def curve(run: Path) -> Curve | None:
-    """Return the evaluations during a training, None if there were none."""
+    """Return the learning curve of a run, or None if it was not evaluated during training."""
     found = [(step, Evaluation.read(file)) for step, file in Run(run).evaluation_files.items()]
     if not found:
         return None
@@ -65,7 +71,7 @@ def curve(run: Path) -> Curve | None:
 
 
 def _panels(all_methods: Methods) -> dict[tuple[str, int], dict[str, list[Curve]]]:
-    """Return curves by environment and last step, then by method."""
+    """Return (environment, last step) -> method -> curves."""
     panels: dict[tuple[str, int], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
     for method, curves in all_methods.items():
         for found in curves:
@@ -88,7 +94,7 @@ def _draw(axes: Any, methods: Methods) -> None:
 
 
 def _mean(curves: Sequence[Curve]) -> tuple[list[int], list[float]]:
-    """Return the common steps of all seeds, and the mean at each."""
+    """Return the steps that all curves have, and the mean value at each."""
     shared = sorted(set.intersection(*(set(each.steps) for each in curves)))
     return shared, [float(np.mean([*_at(curves, step)])) for step in shared]
 

@@ -1,4 +1,4 @@
-"""Console of rich on which nothing foreign steers the terminal: control characters in texts are shown as such."""
+"""Console of the library rich that shows control characters in texts instead of sending them to the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robo_rl.errors import printable_lines
 
 
 class PlainConsole(Console):
-    """Console that escapes every text, also those in the cells of tables."""
+    """Console that escapes control characters in every text, cells of tables included."""
 
     @override
     def render_str(self, text: str, **options: Any) -> Text:

@@ -1,4 +1,4 @@
-"""Progress of a recording on the display."""
+"""Metrics of a recording for the display of progress."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ RECENT = 100  # episodes over which the display averages
 
 
 class Progress:
-    """Means over the newest episodes."""
+    """Mean return and success rate of the newest 100 episodes."""
 
     def __init__(self) -> None:
         self._returns: deque[float] = deque(maxlen=RECENT)
         self._successes: deque[bool] = deque(maxlen=RECENT)
 
     def add(self, entry: Entry) -> Metrics:
-        """Take note of an episode and return the present means."""
+        """Add an episode, and return the current means."""
         self._returns.append(entry.episode_return)
         self._successes += [] if entry.success is None else [entry.success]
         rate = {"rollout/success_rate": fmean(self._successes)} if self._successes else {}

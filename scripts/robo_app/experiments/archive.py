@@ -1,7 +1,7 @@
 """Archive of a study: one JSON file with a line for each finished training, from which tables and curves are made.
 
-A training in it counts as finished, so a study goes on elsewhere without its run folders. An archive of before trainings were
-kept has only its table, and says so.
+A training in the archive counts as finished, so a study can continue on another machine without its run folders. Older archives
+have only a table, without trainings; they list in `unknown` what they lack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT = 1
 SHARED = "shared"
 """Name of the settings that all trainings have in common."""
 UNKNOWN = ("commit", "versions", "machine", "date", "settings", "episodes", "curves")
-"""Not in an archive that has only its table."""
+"""Facts that an archive lacks if it has only its table."""
 
 
 @dataclass(frozen=True)
@@ -35,34 +35,34 @@ class Archive:
     kind: str
     """"study", "race" or "results": the form of its table."""
     plan: Mapping[str, Any] = field(default_factory=dict)
-    """Plan as it was last run; empty if there is none."""
+    """Plan of the last run; empty if there is none."""
     datasets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Dataset -> content, reference, episodes, score."""
+    """Dataset -> digest of its content, reference returns, number of episodes, their mean score."""
     records: tuple[Record, ...] = ()
     table: Mapping[str, Any] = field(default_factory=dict)
-    """Facts of the table; of an archive without records, all that there is."""
+    """Facts of the table; an archive without records has nothing else."""
 
     @property
     def is_table(self) -> bool:
-        """True for an archive of before trainings were kept: its table cannot be computed again."""
+        """True if the archive has a table but no trainings, so that the table cannot be computed again."""
         return not self.records and bool(self.table)
 
     @property
     def by_cell(self) -> dict[Cell, Record]:
-        """Records by their place in the table."""
+        """Records by method, dataset or task, and seed."""
         return {record.cell: record for record in self.records}
 
     def of(self, method: str, on: str = "") -> dict[int, Record]:
-        """Return the records of a method by seed."""
+        """Return the records of a method by seed. on: dataset or task; "" if the study has none."""
         return {record.seed: record for record in self.records if (record.method, record.on) == (method, on)}
 
     def with_records(self, records: Iterable[Record]) -> Archive:
-        """Return the archive with more records, which replace those of the same place."""
+        """Return the archive with more records; each replaces an earlier one of the same method, dataset or task, and seed."""
         found = self.by_cell | {record.cell: record for record in records}
         return replace(self, records=tuple(found[cell] for cell in sorted(found)))
 
     def write(self, path: Path) -> None:
-        """Replace the file."""
+        """Write the archive into a file; an existing one is replaced."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, self.text())
 
@@ -128,7 +128,7 @@ class Archive:
 def require_own(path: Path, study: str) -> Archive | None:
     """Return the archive in a file, None without the file.
 
-    Raises RunError if it is of another study, or has only its table: nothing can be added to that.
+    Raises RunError if the archive is of another study, or has only its table, to which nothing can be added.
     """
     if not path.exists():
         return None
@@ -153,7 +153,7 @@ def _key(value: Mapping[str, Any]) -> str:
 
 
 def _shared_settings(records: Iterable[Record]) -> dict[str, Json]:
-    """Return digest -> settings; those that all have in common are under `SHARED`."""
+    """Return digest -> settings; the settings that all records have in common are under `SHARED`."""
     all_of = {_digest(record.settings): dict(record.settings) for record in records if record.settings}
     if not all_of:
         return {}

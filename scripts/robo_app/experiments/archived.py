@@ -1,4 +1,4 @@
-"""Trainings of a plan and its archive: those that count as finished, the table, the seeds that are missing."""
+"""A plan and its archive: trainings that count as finished, the table, and missing seeds."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Plan = Study | Race
 
 
 def archived(archive: Archive | None, plan: Plan, out: Path) -> dict[Cell, Record]:
-    """Return the trainings of a plan that an archive holds with the settings, and the data, that they have now.
+    """Return the trainings of a plan that are in an archive with the plan's present settings and data.
 
-    Data that are not in `out` are not compared.
+    Only data that are in `out` are compared.
     """
     expected, content = cache(plan.expected), cache(lambda method, on: plan.content(method, on, out))
     wanted = {*plan.cells()}
@@ -40,7 +40,7 @@ def archived(archive: Archive | None, plan: Plan, out: Path) -> dict[Cell, Recor
 def updated(archive: Archive | None, plan: Plan, out: Path) -> Archive:
     """Return an archive with the finished trainings of a folder; a new one if there is none.
 
-    A training of the plan that the archive holds with other settings leaves it; those of other methods or seeds stay.
+    Trainings of the plan that were made with other settings are removed; those of methods or seeds outside of the plan stay.
     """
     expected, cells = cache(plan.expected), {*plan.cells()}
     records = archived(archive, plan, out)
@@ -58,14 +58,14 @@ def updated(archive: Archive | None, plan: Plan, out: Path) -> Archive:
 
 
 def page_of(archive: Archive) -> str:
-    """Return the table of an archive for a page."""
+    """Return the table of an archive as Markdown."""
     if archive.kind == "results":
         return results_page(archive)
     return race_page({**archive.table}) if archive.kind == "race" else study_page(archive.table)
 
 
 def curves_of(archive: Archive) -> dict[str, list[Curve]]:
-    """Return method -> curves of its trainings; without those on datasets, whose returns are of different tasks."""
+    """Return method -> learning curves of its trainings; empty for a study on datasets, whose returns cannot be compared."""
     found: dict[str, list[Curve]] = defaultdict(list)
     for record in archive.records:
         points = record.curve

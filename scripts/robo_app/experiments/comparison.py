@@ -18,7 +18,7 @@ SUFFIX = ".json"
 
 @dataclass(frozen=True)
 class Judged:
-    """Evaluation of a training, and its exact recipe if known."""
+    """Evaluation of a training, and the spec of its environment if known."""
 
     name: str
     evaluation: Evaluation
@@ -26,7 +26,7 @@ class Judged:
 
 
 def judged(name: str, runs: Path) -> list[Judged]:
-    """Return the final evaluations of the runs, or in the .json files, of a name or pattern."""
+    """Return the final evaluations of the runs that match a name or pattern; of one that ends in .json, of those files."""
     if not name.endswith(SUFFIX) or Path(name).is_dir():
         return [_of_run(each) for each in find_runs(name, runs)]
     found = [_from_file(path) for path in find_files(name)]

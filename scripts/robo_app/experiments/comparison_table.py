@@ -8,7 +8,7 @@ from rich.table import Table
 from robo_rl.evaluation.statistics import Comparison
 
 ABREAST = 3
-"""Metrics with a column each; further measures of an environment have a line each."""
+"""Most metrics that have a column each; if there are more, each metric has a line."""
 RATE = ".1%"  # the median of binary outcomes is uninformative
 
 
@@ -32,7 +32,7 @@ def comparison_table(comparisons: dict[str, Comparison], *, boxed: bool) -> Tabl
 
 
 def _lines(comparisons: dict[str, tuple[Comparison, str]], table: Table) -> Table:
-    """Add a line for each metric to a table; the rest is in --json."""
+    """Add a line for each metric to a table, without medians and p-values, which `--json` prints."""
     for metric, (it, form) in comparisons.items():
         difference = f"{it.mean_difference:+{form if form == RATE else '.3g'}}"
         table.add_row(metric, f"{it.first_mean:{form}}", f"{it.second_mean:{form}}", difference, f"{it.improvement:.0%}")

@@ -25,12 +25,12 @@ from robo_rl.system.plain_files import parse_yaml, read_yaml
 STRICT = pydantic.ConfigDict(extra="forbid")
 COMPLETION = "reward.completion.name"
 DATASET, FOLDER = "demonstrations.dataset", "folder"
-"""Settings that are paths and may have moved: the dataset, and the model of a reward, whose weights the run records."""
+"""Settings that are paths, which may have moved: dataset, and folder of a reward model (whose weights the run records)."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A training that keeps its episodes, in OUT/sources."""
+    """A training in OUT/sources whose episodes are recorded, as a source of datasets."""
 
     __pydantic_config__ = STRICT
     recipe: str
@@ -39,7 +39,7 @@ class Source:
     settings: Settings = field(default_factory=dict)
 
     def training(self, name: str, out: Path) -> Training:
-        """Return the training; raise RunError if it was made with other settings, as all datasets rest on it."""
+        """Return the training; raises RunError if it was made with other settings, because the datasets were made from it."""
         words = [self.recipe, "--seed", str(self.seed), "--record-episodes", *options(self.settings), "--name", name]
         training = Training(name, self.seed, words, out / "sources")
         if (run := training.run) is not None and (changed := differing(run, words)):
@@ -55,11 +55,11 @@ class Data:
     family: str
     source: str = ""
     environment: str = ""
-    """If there is no source."""
+    """Environment to record in if there is no source."""
     arguments: Settings = field(default_factory=dict)
     """Arguments of that environment."""
     episodes: int = 0
-    """0 for all that there are, or `robo-rl record`'s own default."""
+    """Number of episodes; 0 for the default of `robo-rl record`, such as all episodes of a source."""
     expert: str = ""
     """As in `robo-rl record --expert`."""
 
@@ -71,7 +71,7 @@ class Data:
             )
 
     def command(self, path: Path, source: Training | None) -> Words:
-        """Return the command that records it, or resumes the recording."""
+        """Return the command that records the dataset, or resumes the recording. path: folder of the dataset."""
         environment = self.environment if source is None else read_recipe(source.words[0]).environment.name
         settings: Settings = {
             "family": self.family,
@@ -85,7 +85,7 @@ class Data:
         return ["record", environment, *options({name: value for name, value in settings.items() if value}), *arguments, *begun]
 
     def made(self, path: Path, source: Training | None) -> Dataset | None:
-        """Return the dataset if it is complete, as its card then says; raise RunError if it was made with other settings."""
+        """Return the dataset if its card shows that it is complete; raises RunError if it was made with other settings."""
         if not (path / DESCRIPTION).exists() or "content" not in (card := Dataset(path).card):
             return None
         wanted: Settings = {"family": self.family, "planned": self.episodes or card.get("planned")}
@@ -107,16 +107,16 @@ class PublicData:
     get: str
     """Name of the set."""
     folder: str = ""
-    """Folder that holds its files; none to fetch them."""
+    """Folder that holds its files; "" to download them."""
     source: ClassVar[str] = ""
-    """No training."""
+    """A public set is made from no training."""
 
     def command(self, path: Path, source: Training | None) -> Words:
-        """Return the command that fetches it."""
+        """Return the command that makes the dataset from the public set."""
         return ["data", "get", self.get, "--out", str(path), *(["--from", self.folder] if self.folder else [])]
 
     def made(self, path: Path, source: Training | None) -> Dataset | None:
-        """Return the dataset if it is there; raise RunError if it is another set."""
+        """Return the dataset if it exists; raises RunError if it was made from another public set."""
         if not (path / DESCRIPTION).exists():
             return None
         dataset = Dataset(path)
@@ -135,7 +135,7 @@ class Model:
     settings: Settings = field(default_factory=dict)
 
     def command(self, out: Path) -> Words:
-        """Return the command that learns it."""
+        """Return the command that learns the model."""
         return ["reward", "fit", self.fit, "--out", str(out), *options(self.settings)]
 
 
@@ -151,13 +151,13 @@ class Program:
     settings: Settings = field(default_factory=dict)
 
     def command(self, file: Path) -> Words:
-        """Return the command that has it written."""
+        """Return the command by which the language model writes the program."""
         return ["reward", self.writer, self.environment, "--llm", self.llm, "--out", str(file), *options(self.settings)]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Labels of a reward model."""
+    """Labels that a reward gives to each step."""
 
     __pydantic_config__ = STRICT
     reward: str
@@ -173,7 +173,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Compared:
-    """Labels of a reward that is fitted to comparisons."""
+    """Labels of a reward that is fitted to a rater's comparisons of segments."""
 
     __pydantic_config__ = STRICT
     rater: str
@@ -183,7 +183,7 @@ class Compared:
     """Model of the study; its folder becomes the setting `folder` of the rater."""
     pairs: int = 2000
     length: int = 1
-    """Steps of a segment."""
+    """Number of steps of a segment."""
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
         """Return the commands that compare the segments, fit the reward and make the set."""
@@ -199,7 +199,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """The labels of another set, dealt out by chance: the control."""
+    """Labels of another set in random order, as a control."""
 
     __pydantic_config__ = STRICT
     shuffled: str
@@ -223,7 +223,7 @@ def is_labelled(dataset: Dataset, name: str) -> bool:
 
 
 def span_of(dataset: Dataset, labels: str) -> float:
-    """Return most minus least sum of rewards over the episodes: of those of a label set, or of the recorded ones."""
+    """Return the largest minus the smallest sum of rewards of an episode. labels: label set; "" for the recorded rewards."""
     if not labels:
         return float(dataset.card["return"]["most"] - dataset.card["return"]["least"])
     found = [LabelSet.existing(dataset, labels).read(entry.identity) for entry in dataset.entries()]
@@ -234,7 +234,7 @@ def span_of(dataset: Dataset, labels: str) -> float:
 
 
 def reward_folders(model: str, recipe: str, settings: Settings, out: Path) -> Settings:
-    """Return the settings by which a training's reward, and its completion if it has one, find a model of the study."""
+    """Return the folder of a model of the study, as settings of a training's reward and completion bonus (if it has one)."""
     if not model:
         return {}
     completes = COMPLETION in settings or read_recipe(recipe).reward.completion.name
@@ -243,9 +243,9 @@ def reward_folders(model: str, recipe: str, settings: Settings, out: Path) -> Se
 
 
 def differing(run: Path, words: Words) -> dict[str, tuple[Any, Any]]:
-    """Return the settings in which a run and a command differ, as name -> (of the run, of the command).
+    """Return the settings in which a run and a command differ: name -> (value of the run, value of the command).
 
-    A setting that only one of them names is left out, as it came or went with a version of the program; so is a path.
+    Paths are left out, and so is a setting that only one of them has: another version of the program added or removed it.
     """
     before = _settings(read_yaml(run / "recipe.yaml"))
     now = _settings(parse_yaml(to_yaml(recipe_of(words)), "The recipe"))
@@ -259,7 +259,7 @@ def recipe_settings(recipe: Recipe[Any]) -> dict[str, Any]:
 
 
 def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recipe by dotted path, without paths of files; of a mapping a missing key is a change, too."""
+    """Return the settings of a recipe by dotted path, without paths of files; a mapping with all of its keys is one value."""
     found = flat(recipe, MAPPINGS)
     without = {
         path: {key: value for key, value in found[path].items() if key != FOLDER} for path in MAPPINGS if found.get(path)

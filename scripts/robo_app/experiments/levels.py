@@ -1,4 +1,4 @@
-"""Levels of evidence computed from archives and tests: no statement may claim more, nor a figure that the archive has not."""
+"""Levels of evidence, computed from archives and tests: a statement may claim no higher level, and no other figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from robo_rl.runs.archive import resolve_archive
 from robo_rl.types import Array
 
 FIGURE = re.compile(r"\{(\w[\w ]*):([^{}@]+)(?:@([^{}]+))?\}")
-"""{success:METHOD@DATASET}: by, method, dataset or task."""
+"""Placeholder of a figure, such as {success:METHOD@DATASET}: outcome, method, and dataset or task."""
 
 
 @cache
@@ -40,10 +40,10 @@ def archive_named(name: str, folder: Path) -> Archive:
 
 
 def computed_level(evidence: Evidence, folder: Path) -> str:
-    """Return the level that archive and tests allow.
+    """Return the highest level that archive and tests allow.
 
-    An order that is undecided counts as a tie. Raises RunNotFound if the study has no archive in `folder`, InvalidSetting if it
-    lacks a method.
+    An undecided order counts as a tie. Raises RunNotFound if the study has no archive in `folder`, InvalidSetting if the
+    archive lacks a method.
     """
     found = {}
     for part in ("baseline", "control"):
@@ -57,7 +57,7 @@ def computed_level(evidence: Evidence, folder: Path) -> str:
 
 
 def holds(archive: Archive, order: Order) -> str:
-    """Return "yes", "no" or "undecided"; "few seeds" if a side has less than three."""
+    """Return whether an archive shows an order: "yes", "no" or "undecided"; "few seeds" if a method has less than three."""
     if min(seed_count(archive, method, order.on) for method in (order.better, order.than)) < LEAST_SEEDS:
         return "few seeds"
     records = {(method, order.on): archive.of(method, order.on) for method in (order.better, order.than)}
@@ -74,7 +74,7 @@ def holds(archive: Archive, order: Order) -> str:
 
 
 def _ordered(first: Array, second: Array) -> str:
-    """Return whether the second side is above the first by Welch's interval over seeds, which are all that is known."""
+    """Return whether the second side is above the first, by Welch's interval over the means of seeds."""
     gain, errors = second.mean() - first.mean(), np.array([side.var(ddof=1) / len(side) for side in (first, second)])
     half = 0.0
     if errors.any():
@@ -84,7 +84,7 @@ def _ordered(first: Array, second: Array) -> str:
 
 
 def filled(evidence: Evidence, folder: Path) -> str:
-    """Return the sentence of a template with the figures of its archive: means over seeds, success in per cent."""
+    """Return a template with the figures of its archive filled in: means over seeds, success in per cent."""
 
     def figure(match: re.Match[str]) -> str:
         by, method, on = match[1], match[2], match[3] or ""
@@ -107,7 +107,7 @@ def seed_count(archive: Archive, method: str, on: str) -> int:
 
 
 def seed_values(archive: Archive, method: str, on: str, by: str) -> list[float]:
-    """Return the mean of each seed; raises InvalidSetting if the archive lacks it."""
+    """Return the mean outcome of each seed; raises InvalidSetting if the archive lacks it."""
     records = archive.of(method, on)
     if records:
         reference = _reference(archive, on) if by == "return" else {}
@@ -120,7 +120,7 @@ def seed_values(archive: Archive, method: str, on: str, by: str) -> list[float]:
 
 
 def _in_table(table: Mapping[str, Any], method: str, on: str, by: str) -> Sequence[float] | None:
-    """Return the values of each seed in the table of an archive without records; of a measure the mean is all that there is."""
+    """Return the value of each seed from an archive's table; of a measure the mean over seeds, as a table has no more."""
     for row in table.get("rows", ()):
         if (row["method"], row["task"]) == (method, on) and by in ("success", "return"):
             return [each["final_success"] for each in row["trainings"]]

@@ -1,4 +1,4 @@
-"""Tables and curves on pages, made from archives; and tables with figures that have none.
+"""Tables and curves on pages, made from archives, and the tables of results that have no archive.
 
     <!--archive:oni-->
     | task | method | ...          between the two lines: the table of docs/benchmarks/oni.json
@@ -21,11 +21,11 @@ from robo_app.experiments.levels import archive_named
 MARKED = re.compile(r"(<!--archive:([\w-]+)-->\n)(.*?)(<!--/archive-->)", re.DOTALL)
 CURVES = re.compile(r"\]\(([^)\s]*/)?curves-([\w-]+)\.png\)")
 OTHER = ("<!--speed-->", "<!--runs:")
-"""Line before a table that is of no training, or of the runs in a zip archive, with which its own test compares it."""
+"""Beginnings of the line before a table without an archive: of speeds, or of runs in a zip archive, which have own tests."""
 UNTRACED = "*Unarchived.*"
 """Line after a table of results that cannot be traced to an archive."""
 SHARE = 0.5
-"""Share of cells with a digit, from which a table is one of results."""
+"""Least share of filled cells that begin with a number in a table of results."""
 
 
 class Table(NamedTuple):
@@ -35,11 +35,11 @@ class Table(NamedTuple):
     """Number of its first line."""
     head: str
     is_marked: bool
-    """True if it says that it has no archive."""
+    """True if the line after the table says that it has no archive."""
 
 
 def rendered(text: str, archives: Path) -> str:
-    """Return a page with the tables of its archives. Raises RunNotFound for an archive that is not in the folder."""
+    """Return a page with the tables of its archives inserted; raises RunNotFound for an archive that is not in the folder."""
     return MARKED.sub(lambda found: f"{found[1]}{page_of(archive_named(found[2], archives))}{found[4]}", text)
 
 
@@ -50,7 +50,7 @@ def draw_images(page: Path, archives: Path) -> list[Path]:
 
 
 def untraced(text: str) -> list[Table]:
-    """Return the tables of results that lie in no archive's place."""
+    """Return the tables of results that are not between the marks of an archive."""
     return [table for table in _tables(MARKED.sub(lambda found: "\n" * found[0].count("\n"), text))]
 
 

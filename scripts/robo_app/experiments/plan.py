@@ -1,4 +1,4 @@
-"""Plans of experiments: those of the package, or a YAML file."""
+"""Plans of experiments: of the workbench, of its papers, or in a YAML file of the user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plan_files() -> dict[str, Path]:
 
 
 def read_plan(name: str) -> Study | Race:
-    """Return an experiment that comes with the workbench or a paper, or that of a YAML file, a race if it has tasks.
+    """Return the plan of an experiment of the workbench or a paper, or in a YAML file: a race if it has tasks, else a study.
 
     Raises UnknownName or InvalidSetting.
     """

@@ -1,7 +1,7 @@
 """Scores that others published, read from their files: learning curves by method, task and seed.
 
 Two sources are known: the JSON files in `scores` of https://github.com/danijar/dreamerv3, and the CSV files in `results` of
-https://github.com/nicklashansen/tdmpc2. Both count environment steps, those of a repeated action one by one.
+https://github.com/nicklashansen/tdmpc2. Both count environment steps; a repeated action counts as several steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ METHODS_OF_TDMPC2: Mapping[str, tuple[str, ...]] = {
     "dmc_vision": ("tdmpc2-pixels",),
     "metaworld": ("dreamerv3", "sac", "tdmpc", "tdmpc2"),
 }
-"""Suite -> folders of methods."""
+"""Suite -> folders of its methods in the folder of TD-MPC2."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Published:
     at: int
     """Environment steps at which methods are compared."""
     window: int = 20_000
-    """Environment steps up to `at` over which scores are averaged; those of others are of training episodes, and noisy."""
+    """Environment steps up to `at` over which scores are averaged: published scores are of training episodes, and noisy."""
     by: Literal["return", "success"] = "return"
     """Score of the suite."""
 
@@ -55,7 +55,7 @@ class Published:
 
 @dataclass(frozen=True)
 class ScoreCurve:
-    """Scores of one training."""
+    """Learning curve of one training."""
 
     method: str
     task: str
@@ -64,7 +64,7 @@ class ScoreCurve:
     """(environment steps, score), in order; scores that are not finite are left out."""
 
     def at(self, step: int, window: int) -> float | None:
-        """Return the mean score of the last `window` steps up to `step`; None without one."""
+        """Return the mean score over the last `window` steps up to `step`; None if there is no score in them."""
         scores = [score for at, score in self.points if step - window <= at <= step]
         return float(np.mean(scores)) if scores else None
 
@@ -123,7 +123,7 @@ def _curve(method: str, task: str, seed: Any, points: Iterable[tuple[Any, Any]])
 
 
 def _task_of(stem: str, suite: str) -> str | None:
-    """Return the name of a task of TD-MPC2's as ours, None if it is of another suite."""
+    """Return our name of a task from TD-MPC2's name of its file; None if the task is of another suite."""
     is_metaworld = stem.startswith("mw-")
     if (suite == "metaworld") != is_metaworld:
         return None

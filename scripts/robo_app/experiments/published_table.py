@@ -1,4 +1,4 @@
-"""An experiment beside published scores: the table, the curves, and which seeds are in."""
+"""An experiment beside published scores: table, curves, and finished seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABREAST = 5
 REPEAT = "environment.arguments.action_repeat"
 """Setting of a training: environment steps of one decision."""
 WIDTH, HEIGHT = 3.2, 2.4
-"""[inch] of one panel."""
+"""[inch] Size of one panel."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Compared:
         return own | _grouped(self.theirs)
 
     def scores(self, method: str, task: str, at: int | None = None) -> dict[int, float]:
-        """Return the score of each seed at a step, by default `published.at`; empty without one."""
+        """Return the score of each seed at a step, by default `published.at`; seeds without a score there are left out."""
         step = self.published.at if at is None else at
         found = {each.seed: each.at(step, self.published.window) for each in self._curves.get((method, task), ())}
         return {seed: score for seed, score in found.items() if score is not None}
@@ -109,7 +109,7 @@ def published_page(compared: Compared) -> str:
 
 
 def seed_lines(compared: Compared) -> list[str]:
-    """Return which seeds are in, a line for each method of ours."""
+    """Return one line for each method of ours: on how many tasks each seed is finished."""
     tasks, lines = compared.race.tasks, []
     for method in compared.race.methods:
         counts = {seed: sum(seed in compared.scores(_own(method), task) for task in tasks) for seed in compared.race.seeds}
@@ -119,7 +119,7 @@ def seed_lines(compared: Compared) -> list[str]:
 
 
 def draw_published(compared: Compared, out: Path) -> Path:
-    """Draw a panel for each task of ours with a score: means of others thin behind ours, each seed of ours thin."""
+    """Draw a panel for each task of ours that has scores: our means are bold, our seeds and the means of others thin."""
     with optional("A figure of curves", "matplotlib", "plots"):
         from matplotlib.figure import Figure  # slow to import
 
@@ -171,7 +171,7 @@ def _grouped(curves: Iterable[ScoreCurve]) -> dict[tuple[str, str], list[ScoreCu
 
 
 def _own(method: str) -> str:
-    """Return the name of a method of ours among all: others have methods of the same name."""
+    """Return a method of ours under a name that differs from others' methods of the same name."""
     return f"ours: {method}"
 
 

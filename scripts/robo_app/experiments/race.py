@@ -1,4 +1,4 @@
-"""A race: methods on tasks, each some settings over one recipe, and the steps until each succeeds; strict as a recipe is."""
+"""A race: after how many steps methods solve tasks. Methods and tasks are changes of one recipe; unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Race:
     recipe_of_all: Tree
     """Settings that all recipes have in common."""
     methods: dict[str, Tree]
-    """Changes of each method, and under `tasks` its changes on one of them alone."""
+    """Method -> changes of the recipe; its key `tasks` holds further changes for single tasks."""
     tasks: dict[str, Tree]
-    """Changes of each task."""
+    """Task -> changes of the recipe."""
     success: float = 0.8
     """Share of successful evaluation episodes from which a task counts as solved."""
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -50,14 +50,14 @@ class Race:
             parse_recipe(self._tree(method, task), source=f"{method} on {task} of the experiment {self.name}")
 
     def cells(self) -> Iterator[Cell]:
-        """Yield the cells, one seed of each method before the next, so that a table grows evenly."""
+        """Yield the cells, all methods with one seed before the next seed, so that a table grows evenly."""
         for seed in self.seeds:
             for task in self.tasks:
                 for method in self.methods:
                     yield method, task, seed
 
     def preparations(self, out: Path) -> Sequence[Sequence[Job]]:
-        """Return no jobs: its trainings need nothing."""
+        """Return no jobs: the trainings of a race need no inputs."""
         return ()
 
     def trainings(self, out: Path) -> dict[Cell, Training]:
@@ -72,16 +72,16 @@ class Race:
         return found
 
     def recipe(self, method: str, task: str) -> str:
-        """Return the recipe of a method on a task, as YAML without seed."""
+        """Return the recipe of a method on a task as YAML, without a seed."""
         words: str = yaml.safe_dump(self._tree(method, task), sort_keys=False, width=120)
         return words
 
     def expected(self, method: str, task: str) -> Settings:
-        """Return the settings of a training with all defaults, by dotted path: they identify it in an archive."""
+        """Return all settings of a training, defaults included, by dotted path; they identify the training in an archive."""
         return recipe_settings(parse_recipe(self._tree(method, task), source=self.name))
 
     def content(self, method: str, task: str, out: Path) -> dict[str, str]:
-        """Return no digests: there are no data."""
+        """Return no digests: the trainings of a race have no data."""
         return {}
 
     def _tree(self, method: str, task: str) -> Tree:

@@ -1,4 +1,4 @@
-"""The table of a race: at how many steps each training first succeeded often enough, and how often in the end."""
+"""Table of a race: the step at which each training first reached the success rate of a solved task, and its final rate."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ def _returns_page(facts: Facts) -> str:
 
 
 def solved_at(record: Record, success: float) -> int | None:
-    """Return the step of the first evaluation in training with that success rate or a higher one; None without one."""
+    """Return the step of the first evaluation during training whose success rate is at least `success`; None without one."""
     rates = zip(record.curve.steps, record.curve.successes, strict=False)
     return next((step for step, rate in rates if rate >= success), None)
 
 
 def cycle_seconds(record: Record) -> float | None:
-    """Return the mean seconds of the successful episodes; None without one, or if time has no meaning."""
+    """Return the mean duration [s] of the successful episodes; None without one, or without a control period."""
     final, period = record.evaluation, record.figures.get("control_period")
     lengths = [length for length, success in zip(final.lengths, final.successes, strict=True) if success]
     return float(np.mean(lengths)) * period if isinstance(period, float) and lengths else None
 
 
 def human_seconds(record: Record, step: int | None) -> float | None:
-    """Return for how long a person was busy until an evaluation; None without step or person."""
+    """Return how long [s] a person was busy until the evaluation at `step`; None without that evaluation or a person."""
     return dict(zip(record.curve.steps, record.curve.human_seconds, strict=False)).get(step)  # type: ignore[arg-type]
 
 

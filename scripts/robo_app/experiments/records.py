@@ -37,7 +37,7 @@ class CurvePoints:
     successes: tuple[float, ...] = ()
     """Success rate; empty if the environment declares no success."""
     human_seconds: tuple[float, ...] = ()
-    """[s] For which a person was busy until then; empty without a person."""
+    """[s] Time for which a person was busy until each evaluation; empty without a person."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class Record:
     run: str = ""
     """Name of the run folder."""
     seconds: float | None = None
-    """[s] of the training."""
+    """[s] Duration of the training."""
     final: Evaluation | None = None
-    """Evaluation at the end, without films; None for a result that is made of `figures` alone."""
+    """Evaluation at the end, without films; None for a result that has only `figures`."""
     curve: CurvePoints = field(default_factory=CurvePoints)
     figures: Figures = field(default_factory=dict)
     """Results of a study that evaluates by itself, and facts of a run: regret, offline_steps, control_period,
@@ -92,7 +92,7 @@ class Record:
         return self.final
 
     def outcomes(self, by: str) -> Sequence[float]:
-        """Return "return", "success", a measure, or a figure: a value for each episode, or one; raises UnknownName."""
+        """Return an outcome by name ("return", "success", measure or figure), one or one per episode; raises UnknownName."""
         if by in self.figures:
             value = self.figures[by]
             values: Any = value if isinstance(value, Sequence) else [value]
@@ -101,11 +101,11 @@ class Record:
         return [math.nan if value is None else float(value) for value in values]
 
     def counts(self, settings: Mapping[str, Any], content: Mapping[str, str]) -> bool:
-        """Return whether this is the training of these settings.
+        """Return whether the record is of a training with these settings and data.
 
         Args:
-            settings: Dotted path -> value. One that only one side has is left out: it came or went with a version.
-            content: Digests of the data; empty if the data are not there, and cannot be compared.
+            settings: Dotted path -> value. A setting that only one side has is ignored: another version added or removed it.
+            content: Digests of the data; empty if the data are missing and cannot be compared.
         """
         shared = self.settings.keys() & settings.keys()
         is_same = bool(shared) and all(self.settings[name] == settings[name] for name in shared)
@@ -113,7 +113,7 @@ class Record:
 
 
 def record_of(run: Path, cell: Cell, settings: Mapping[str, Any], content: Mapping[str, str] | None = None) -> Record:
-    """Return the record of a run folder that has its final evaluation."""
+    """Return the record of a run folder; its final evaluation must be there."""
     method, on, seed = cell
     opened, facts = Run(run), Run(run).description
     recipe = read_yaml(run / "recipe.yaml")
@@ -150,7 +150,7 @@ def scores(returns: Sequence[float], reference: Mapping[str, Any]) -> list[float
 
 
 def busy_until(run: Run, demonstrated: float, steps: Iterable[int]) -> Iterator[float]:
-    """Yield for how long [s] a person was busy until each step; corrections are counted at the end of a training episode."""
+    """Yield how long [s] a person was busy until each step; corrections are counted at the end of a training episode."""
     corrections = [(line["step"], line["human/seconds"]) for line in run.metrics() if "human/seconds" in line]
     for step in steps:
         until = [seconds for at, seconds in corrections if at <= step]
@@ -177,7 +177,7 @@ def from_json(
     circumstances: Circumstances,
     measures: Mapping[str, Mapping[str, Measure]],
 ) -> Record:
-    """Inverse of `to_json`. measures: by environment and name."""
+    """Return the record of `to_json`'s values. measures: by environment and name."""
     known = {name: data[name] for name in ("run", "started", "seconds", "content", "figures") if name in data}
     curve: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in data.get("curve", {}).items()
@@ -245,7 +245,7 @@ def _curve_of(run: Run, demonstrated: float | None) -> CurvePoints:
 
 
 def _rounded(value: Any) -> Any:
-    """Return a value or sequence with `DIGITS` significant digits; None for one that is not finite."""
+    """Return a value or sequence with `DIGITS` significant digits; a value that is not finite becomes None."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_rounded(each) for each in value]
     if not isinstance(value, float):

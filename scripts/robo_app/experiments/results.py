@@ -26,7 +26,7 @@ from robo_rl.system.durable_files import locked_folder
 
 
 class Results:
-    """Archive of a study by method, dataset or task, and seed; a result that is there with the same settings is not made again.
+    """Archive of a study's results by method, dataset or task, and seed; a result with the same settings is not made again.
 
     Args:
         study: Name of the study.

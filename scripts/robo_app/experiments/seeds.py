@@ -28,7 +28,7 @@ MOST = 1000
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """Return the seeds of "0-9" or "0,3,7-9"; raises InvalidSetting."""
+    """Return the seeds of a text such as "0-9" or "0,3,7-9"; raises InvalidSetting."""
     seeds: list[int] = []
     for part in text.split(","):
         found = PART.fullmatch(part.strip())

@@ -1,6 +1,6 @@
 """Study: methods trained in environments or on datasets with several seeds, and their expected order.
 
-A YAML file over the dataclasses below, as strict as a recipe. All results lie in one folder:
+A YAML file gives the fields of the dataclasses below; as in a recipe, unknown keys are errors. All results lie in one folder:
 
     OUT/sources/   runs        OUT/data/NAME  datasets       OUT/programs/  written by language models
     OUT/models/    learned     OUT/runs/      trainings      OUT/logs/      their output
@@ -56,9 +56,9 @@ class Method:
     recipe: str
     settings: Settings = field(default_factory=dict)
     for_source: dict[str, Settings] = field(default_factory=dict)
-    """Settings that hold for the datasets of one source, such as a penalty that the paper chooses for each domain."""
+    """Source -> settings for its datasets alone, such as a penalty that the paper chooses for each domain."""
     return_span: float = 0.0
-    """Rewards are scaled so that their sums over a dataset's episodes span this; 0 leaves them. IQL's paper scales to 1,000."""
+    """Difference of the best and the worst return of a dataset after scaling of rewards (IQL's paper: 1,000); 0: no scaling."""
     labels: str = ""
     """Label set of the study that replaces the recorded rewards."""
     model: str = ""
@@ -66,7 +66,7 @@ class Method:
     program: str = ""
     """Program of the study that the reward reads."""
     only: tuple[str, ...] = ()
-    """Datasets; none for all."""
+    """Names of the datasets that the method learns from; empty for all datasets."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,18 @@ class Claim:
     better: str
     than: str
     datasets: tuple[str, ...] = ()
-    """Endings of their names, such as mixed; none for all."""
+    """Endings of the datasets' names, such as mixed; empty for all datasets."""
     share: float = 1.0
-    """Share of the other's score that is to be exceeded."""
+    """Share of the other method's score that the better one is to exceed."""
     by: str = "return"
-    """Or "success", or a measure of the environment: returns of different rewards are not comparable."""
+    """Compared outcome: "return" (not comparable between different rewards), "success" or a measure of the environment."""
     fewer: bool = False
-    """True if less of it is better, as of infractions."""
+    """True if a lower outcome is better, such as fewer infractions."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A table of methods, by datasets if there are any."""
+    """Methods that are compared in environments or on datasets."""
 
     __pydantic_config__ = STRICT
     name: str
@@ -130,7 +130,7 @@ class Study:
         require_allowed(self, {"seeds": (len(set(self.seeds)) == len(self.seeds) >= 1, "one or more, all different")})
 
     def cells(self) -> Iterator[Cell]:
-        """Yield the cells, one seed of each method before the next, so that a table grows evenly."""
+        """Yield the cells, all methods with one seed before the next seed, so that a table grows evenly."""
         for seed in self.seeds:
             for name, method in self.methods.items():
                 for dataset in method.only or self.datasets or ("",):
@@ -139,7 +139,7 @@ class Study:
     def preparations(self, out: Path) -> Iterator[Sequence[Job]]:
         """Yield the jobs for the missing inputs of the trainings, stage by stage: each stage needs the one before.
 
-        Raises RunError if an input was made with other settings: its dependents would have to go, too.
+        Raises RunError if an input was made with other settings: what was made from it would have to be removed, too.
         """
         sources = {name: source.training(name, out) for name, source in self.sources.items()}
         yield [source.job() for source in sources.values() if source.finished is None]
@@ -156,9 +156,9 @@ class Study:
             yield self._labelling(name, out)
 
     def trainings(self, out: Path) -> dict[Cell, Training]:
-        """Return the trainings, without those that lack their dataset or its labels.
+        """Return the trainings whose dataset and labels exist.
 
-        A run counts if it has these settings and has learnt from exactly these episodes and labels.
+        A run counts if it has the plan's settings and has learnt from exactly the dataset's episodes and labels.
         """
         made, found = self.made(out), {}
         for method, name, seed in self.cells():
@@ -172,7 +172,7 @@ class Study:
         return found
 
     def made(self, out: Path) -> dict[str, Dataset]:
-        """Return the datasets that are complete; raise RunError if one was made with other settings."""
+        """Return the complete datasets by name; raises RunError if one was made with other settings."""
         sources = {name: source.training(name, out) for name, source in self.sources.items()}
         found = {name: data.made(out / "data" / name, sources.get(data.source)) for name, data in self.datasets.items()}
         return {name: dataset for name, dataset in found.items() if dataset is not None}
@@ -195,7 +195,7 @@ class Study:
         return [*words, *(["--labels", chosen.labels] if chosen.labels else []), "--name", name]
 
     def settings_of(self, method: str, dataset: str, span: float) -> Settings:
-        """Return the settings of one training; `span` is that of the sums of rewards over the episodes of the dataset."""
+        """Return the settings of one training. span: best minus worst return of the dataset's episodes."""
         chosen = self.methods[method]
         settings = self.settings | chosen.settings | chosen.for_source.get(self.datasets[dataset].source, {})
         if chosen.return_span and span > 0:
@@ -205,7 +205,7 @@ class Study:
     def expected(self, method: str, on: str) -> Settings:
         """Return the settings of a training as far as they are known before its data are made, by dotted path.
 
-        They identify it in an archive: those of the recipe with all defaults, and the plan's words about its inputs.
+        They identify the training in an archive: settings of the recipe with defaults, and those of its inputs in the plan.
         """
         chosen = self.methods[method]
         settings = self.settings_of(method, on, 0.0) if on else self.settings | chosen.settings
@@ -226,7 +226,7 @@ class Study:
         return found | {f"study.{name}": plain(value) for name, value in inputs.items()}
 
     def content(self, method: str, on: str, out: Path) -> dict[str, str]:
-        """Return digests of the data of a training, as far as they are there."""
+        """Return digests of the dataset and labels of a training; empty if they do not exist yet."""
         return _content(self.made(out).get(on), self.methods[method].labels)
 
     def _labelling(self, name: str, out: Path) -> list[Job]:
@@ -248,7 +248,7 @@ def _origin(labels: Labels) -> str:
 
 @lru_cache(maxsize=256)
 def _recipe_settings(recipe: str, words: tuple[str, ...]) -> Settings:
-    """Return the settings of a recipe with options: those of several datasets are alike, and reading them takes 0.1 s."""
+    """Return the settings of a recipe with options, cached: datasets share them, and reading them takes 0.1 s."""
     return recipe_settings(parsed(Train, recipe, words).recipe)
 
 

@@ -23,7 +23,7 @@ Facts = dict[str, Any]
 Reference = Mapping[str, Any]
 """Returns of the random policy and of the expert, which normalise scores; empty in environments."""
 LEAST_SEEDS = 3
-"""Trainings of each method, from which an order is judged."""
+"""Least number of trainings of each method for a judgement of an order."""
 
 
 def study_facts(study: Study, records: Mapping[Cell, Record], datasets: Mapping[str, Mapping[str, Any]]) -> Facts:
@@ -51,14 +51,14 @@ def study_facts(study: Study, records: Mapping[Cell, Record], datasets: Mapping[
 
 
 def dataset_facts(dataset: Dataset) -> Facts:
-    """Return digest, references, number of episodes and their mean score."""
+    """Return digest, reference returns and number of episodes of a dataset, and the mean score of its episodes."""
     reference = dataset.card["reference"]
     own = scores([entry.episode_return for entry in dataset.entries()], reference)
     return {"content": dataset.card["content"], "reference": reference, "episodes": len(own), "score": fmean(own)}
 
 
 def study_page(facts: Mapping[str, Any]) -> str:
-    """Return the tables for a page."""
+    """Return the tables of a study as Markdown."""
     lines = _dataset_lines(facts["datasets"]) if "datasets" in facts else _environment_lines(facts["methods"])
     is_on_data = "datasets" in facts
     heads = ["expected", *(["on"] if is_on_data else []), "difference", "holds"]
@@ -90,10 +90,10 @@ def _on_dataset(records: Mapping[int, Record], reference: Reference) -> Facts:
 
 
 def _online_phase(record: Record, reference: Reference) -> dict[str, float] | None:
-    """Return the effect of the online phase: scores before, during (in the evaluation episodes) and after it; regret.
+    """Return the effect of the online phase: scores before and after it, and regret.
 
-    None if the training had no such phase, or no evaluation at its start. Regret is that of
-    `robo_app.training.finalisation`, in [0, 1] if success is declared.
+    None if the training had no such phase, or no evaluation at its start. Regret is defined in
+    `robo_app.training.finalisation`; it is in [0, 1] if success is declared.
     """
     regret, start = (record.figures.get(name) for name in ("regret", "offline_steps"))
     at_start = dict(zip(record.curve.steps, record.curve.returns, strict=True)).get(start)  # type: ignore[call-overload]
@@ -127,7 +127,7 @@ def _score_cell(cell: Mapping[str, Any] | None) -> str:
 
 
 def _mean_of(values: Sequence[float], number: str) -> str:
-    """Return the mean and its values: three are too few for an interval."""
+    """Return the mean and its values as text, without an interval, for which a few values are not enough."""
     return f"{fmean(values):{number}} ({listed(values, number)})"
 
 
@@ -182,7 +182,9 @@ def _environment_lines(rows: Mapping[str, Facts]) -> list[str]:
 
 
 def verdict(claim: Claim, found: Mapping[tuple[str, str], Mapping[int, Record]], on: str, reference: Reference) -> Facts:
-    """Return yes or no if the interval says so, "few seeds" below `LEAST_SEEDS`; one covers the evaluation only.
+    """Return the facts of a claim: the difference with its interval, and whether the claim holds.
+
+    It is undecided if the interval contains 0, and has "few seeds" below `LEAST_SEEDS` trainings of a method.
 
     found: (method, dataset or task) -> seed -> record.
     """

@@ -1,1 +1,1 @@
-"""Commands in child processes: job pool, resumable trainings, interruption."""
+"""Commands in child processes: pool of jobs, resumable trainings, interruption."""

@@ -1,4 +1,4 @@
-"""Commands of the workbench as child processes, which end with this process."""
+"""Start commands of the workbench as child processes, which end when this process ends."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from collections.abc import Sequence
 
 
 def command_of(words: Sequence[str]) -> list[str]:
-    """Return the command line that starts a command of the workbench as a child of this process."""
+    """Return the command line that starts `robo-rl WORDS` as a child of this process."""
     return [sys.executable, "-m", "robo_cli.job", str(os.getpid()), *words]

@@ -9,5 +9,5 @@ DIVERGED = 3
 
 
 def status_of(error: Exception) -> int:
-    """Return the exit status of an error: 3 if a training failed by its own settings, otherwise 1."""
+    """Return the exit status of an error: 3 (DIVERGED) for numbers or simulations that are not finite, otherwise 1."""
     return DIVERGED if isinstance(error, NonFiniteUpdate | SimulationFailed) else 1

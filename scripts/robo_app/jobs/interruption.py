@@ -21,9 +21,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what `kill`, job schedulers
 
 @contextmanager
 def gentle_interruption(request_stop: Callable[[], None]) -> Iterator[None]:
-    """Turn the first Ctrl-C or SIGTERM inside the block into a request; the second one acts at once, as it always does.
+    """Call `request_stop` at the first Ctrl-C or SIGTERM inside the block; the second one has its usual effect.
 
-    Signals reach the main thread alone: in another one the block runs as it is.
+    In a thread other than the main one this does nothing, because only the main thread receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -49,10 +49,12 @@ def gentle_interruption(request_stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def insistent_interruption(seconds: float = 5.0) -> Iterator[None]:
-    """Raise KeyboardInterrupt at Ctrl-C and at SIGTERM, and again until it leaves the block.
+    """Raise KeyboardInterrupt at Ctrl-C and SIGTERM inside the block, and again until the block ends.
 
-    Python drops exceptions that a signal raises within a destructor or a callback of a weak reference: whatever must end at a
-    signal, such as the motion of an arm, would go on. seconds: from one time to the next.
+    A single exception could be lost: Python drops those that are raised within a destructor or a callback of a weak reference,
+    and a motion of an arm, for example, would then go on.
+
+    seconds: time between two exceptions.
     """
     if not hasattr(signal, "setitimer"):  # Windows
         yield
@@ -74,7 +76,7 @@ def insistent_interruption(seconds: float = 5.0) -> Iterator[None]:
 
 @contextmanager
 def resumable(run: Path) -> Iterator[None]:
-    """Turn a full or missing disk, and an unrequested exit, into an error that says how to resume the run."""
+    """Turn a full or missing disk, and an exit of the program from within, into an error that says how to resume the run."""
     try:
         with loud_exit(f"go on with: robo-rl resume {run}"):
             yield
@@ -87,9 +89,12 @@ def resumable(run: Path) -> Iterator[None]:
 
 @contextmanager
 def loud_exit(fix: str) -> Iterator[None]:
-    """Raise RunError for a SystemExit, and make os._exit an error exit: no simulator ends a command as if it were done.
+    """Turn an exit of the program inside the block into an error, so that no simulator ends a command as if it were done.
 
-    An exit from within a library in C is not seen, nor is os._exit if the block runs in another thread than the main one.
+    SystemExit becomes RunError, and os._exit gets an error message and a status other than 0. Not noticed: an exit from C
+    code, and os._exit if the block runs in a thread other than the main one.
+
+    fix: remedy in the error.
     """
     before, process = os._exit, os.getpid()
     is_main = threading.current_thread() is threading.main_thread()  # two threads would restore each other's function

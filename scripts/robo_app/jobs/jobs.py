@@ -1,4 +1,4 @@
-"""Concurrent workbench commands in separate processes, with logs: for seeds, experiments and sweeps."""
+"""Run commands of the workbench concurrently in separate processes, with logs; for seeds, experiments and sweeps."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from robo_rl.errors import RunError
 from robo_rl.system.supervised_process import SupervisedProcess
 
 PERIOD = 0.2
-"""[s] between two checks for ended jobs."""
+"""Time between two checks for ended jobs [s]."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Commands that make one thing, one after the other."""
+    """A job: commands that run one after the other, each as the words after `robo-rl`."""
 
     name: str
     commands: Sequence[Words]
 
 
 class UnderWay(Protocol):
-    """Running job, local or remote."""
+    """A running job, on this machine or another."""
 
     @property
     def job(self) -> Job:
         """The job."""
 
     def status(self) -> int | None:
-        """Return None while it runs, then 0 or the exit status of the failed command."""
+        """Return None while the job runs, then 0, or the exit status of the command that failed."""
 
     def stop(self) -> None:
-        """Request an end; a second request ends it at once."""
+        """Request the end of the job; a second request ends it at once."""
 
     def wait(self) -> None:
         """Wait until it has ended."""
@@ -66,7 +66,7 @@ class Running:
         self._process = self._next()
 
     def status(self) -> int | None:
-        """Return None while it runs, then 0 or the status of the failed command; starts the next command."""
+        """Return None while the job runs, then 0 or the status of the failed command; also starts the next command."""
         if (status := self._process.status) is None:
             return None
         self._process.stop()
@@ -76,7 +76,7 @@ class Running:
         return status
 
     def stop(self) -> None:
-        """Request an end: a training saves first. A second request ends it at once."""
+        """Request the end of the job; a training saves a checkpoint first. A second request ends it at once."""
         self._left.clear()
         self._process.terminate()
 
@@ -90,10 +90,18 @@ class Running:
 
 
 class Crew:
-    """Pool of concurrent jobs; those still running after an error, Ctrl-C or SIGTERM are terminated."""
+    """Pool of concurrent jobs, a context manager; after an error, Ctrl-C or SIGTERM it terminates the running jobs."""
 
     def __init__(self, what: str, total: int, logs: Path, at_once: int, begin: Begin | None = None) -> None:
-        """begin: starts a job elsewhere than in a local process."""
+        """Make the pool.
+
+        Args:
+            what: Name of the whole, such as "study offline", for the display.
+            total: Number of jobs.
+            logs: Folder for the logs, JOB.log.
+            at_once: Largest number of concurrent jobs.
+            begin: Starts a job, such as on a cluster; None for a process on this machine.
+        """
         logs.mkdir(parents=True, exist_ok=True)
         self.board = Board(what, total, logs)
         self._logs, self._at_once, self._begin = logs, at_once, begin
@@ -117,7 +125,7 @@ class Crew:
 
     @property
     def has_room(self) -> bool:
-        """True if another job fits."""
+        """True if another job may be started."""
         return len(self._running) < self._at_once
 
     @property
@@ -143,14 +151,14 @@ class Crew:
         return found
 
     def stop(self, name: str) -> None:
-        """End a job, if it runs, whatever it has reached; a training is saved first."""
+        """End a job, if it runs, without counting it as failed; a training is saved first."""
         if (found := self._running.pop(name, None)) is not None:
             found.stop()
             found.wait()
             self.board.drop(name)
 
     def _wait_for_all(self) -> None:
-        """Wait until all jobs have ended: a training that counts as done may still be writing its report."""
+        """Wait until all jobs have ended, because a training that counts as done may still be writing its report."""
         while self._running:
             self.ended()
 
@@ -164,9 +172,17 @@ class Crew:
 
 
 def run_jobs(what: str, jobs: Sequence[Job], logs: Path, *, at_once: int, begin: Begin | None = None) -> None:
-    """Run jobs, at most `at_once` concurrently; raises RunError at the end if one failed.
+    """Run jobs, at most `at_once` concurrently.
 
-    what: name of the whole, such as "study offline". logs: folder of their output, JOB.log. begin: as of a Crew.
+    Args:
+        what: Name of the whole, such as "study offline", for the display and errors.
+        jobs: The jobs, in the order in which they start.
+        logs: Folder for the logs, JOB.log.
+        at_once: Largest number of concurrent jobs.
+        begin: Starts a job, such as on a cluster; None for a process on this machine.
+
+    Raises:
+        RunError: A job failed; raised after all jobs have ended.
     """
     waiting, failed = deque(jobs), []
     with Crew(what, len(jobs), logs, at_once, begin) as crew:
@@ -179,7 +195,14 @@ def run_jobs(what: str, jobs: Sequence[Job], logs: Path, *, at_once: int, begin:
 
 
 def failure(what: str, failed: Sequence[str], of: int, logs: Path) -> RunError:
-    """Return the error of failed jobs."""
+    """Return, without raising it, the error that says which jobs failed and where their logs are.
+
+    Args:
+        what: Name of the whole, such as "study offline".
+        failed: Names of the failed jobs.
+        of: Number of all jobs.
+        logs: Folder of the logs.
+    """
     fix = "read these logs, then give the same command again"
     return RunError(
         f"{what}: {len(failed)} of {of} jobs failed.", got=", ".join(str(logs / f"{n}.log") for n in failed), fix=fix

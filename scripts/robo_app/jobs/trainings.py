@@ -1,4 +1,4 @@
-"""Resumable trainings, of which several seeds, experiments, comparisons of rewards and sweeps are made."""
+"""Resumable trainings: the parts of several seeds, experiments, comparisons of rewards and sweeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from robo_rl.system.plain_files import parse_yaml, read_yaml
 
 EVALUATION = "evaluation.json"
 PATIENCE = 60.0
-"""[s] Time to wait for a run that another process still writes: the training of a killed command saves itself first."""
+"""Time to wait for a run that another process still writes [s]: the training of a killed command saves itself first."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Names and purposes of components, known without importing them."""
+"""Lists of components with their purposes, made without importing the components."""

@@ -17,12 +17,12 @@ Reward = Literal["dense", "sparse", "none"]
 
 @dataclass(frozen=True)
 class Situation:
-    """Answers to the questions."""
+    """A user's answers to the six questions, from which `choose` finds a method."""
 
     demonstrations: Answer
-    """Recorded successful episodes, or somebody who can record them?"""
+    """Are there recorded successful episodes, or somebody who can record them?"""
     reward: Reward
-    """Reward: dense tells good steps from bad ones, sparse tells success alone, none tells nothing."""
+    """Reward of the environment: "dense" tells good steps from bad ones, "sparse" rewards success alone, "none" is none."""
     pictures: Answer
     """Does the policy see pictures instead of states?"""
     data_alone: Answer
@@ -61,14 +61,14 @@ QUESTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """A method for a situation."""
+    """The method for a situation, with the commands to run."""
 
     learner: str
     """Name of the learner."""
     because: str
     """Reason, in one sentence."""
     commands: tuple[str, ...]
-    """Commands in their order."""
+    """Commands to run, in this order."""
     page: str
     """Page with its measurements."""
     evidence: Evidence
@@ -77,17 +77,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class Rule:
-    """A method and the situations that it is for."""
+    """A method, and the condition under which it is chosen."""
 
     holds: Callable[[Situation], bool]
     learner: str
     because: str
     needs_data: bool = True
-    """Recorded demonstrations are required."""
+    """True if the method needs recorded demonstrations; the commands then record some."""
     more: str = ""
-    """Further words of the training's command."""
+    """Further options of the command `robo-rl train`."""
     page: str = ""
-    """Page with its measurements; by default that of the learner."""
+    """Page with measurements; "" for that of the learner."""
 
 
 RULES = (

@@ -1,4 +1,4 @@
-"""Search of environments by name, and the description of one."""
+"""Find environments by name, and describe one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ if TYPE_CHECKING:
     from robo_rl.spec.environment import EnvironmentSpec
 
 DOUBLES = {"robot/Fake-v0"}
-"""Environments that tests use in the place of a robot."""
+"""Environments that only tests use, in place of a robot."""
 
 
 def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None]:
-    """Return the environments of the family of that name, else those with it as prefix, else those that contain it.
+    """Return the environments that a text names.
 
-    Test doubles are left out unless their family is named.
+    They are those of the family with this name; without such a family those that begin with the text; without these those that
+    contain it. Environments for tests are left out unless the text begins with "robot".
+
+    names: name of an environment -> reason why it cannot be used, or None. Returns the matching entries.
     """
     shown = {name: problem for name, problem in names.items() if name not in DOUBLES or text.startswith("robot")}
     for fits in (
@@ -30,7 +33,7 @@ def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None
 
 
 def describe(spec: EnvironmentSpec, measures: Sequence[Measure] = ()) -> str:
-    """Return a spec, and the measures of an episode, as a page of text."""
+    """Return a description of a spec, and of the measures of an episode, as a page of text."""
     action = spec.action
     lines = [f"{spec.name}   spec {spec.fingerprint}"]
     lines += [f"task         {spec.instruction}"] if spec.instruction else []

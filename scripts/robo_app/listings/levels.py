@@ -1,4 +1,4 @@
-"""Lists of components by level of evidence, proven before experimental, without importing any."""
+"""Lists of components by level of evidence, proven ones first, made without importing the components."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ WIDTH = 24
 
 
 class Row(NamedTuple):
-    """One entry of a list."""
+    """One entry of a list of components."""
 
     name: str
     evidence: Evidence
     text: str
-    """What it is."""
+    """Purpose of the component, in one line."""
     more: tuple[str, ...] = ()
-    """Further lines."""
+    """Further lines under it."""
 
 
 def by_level(rows: Iterable[Row]) -> Iterator[str]:
-    """Yield the lines of a list: a heading for each level, and under each name its sentence."""
+    """Yield the lines of a list: a heading for each level of evidence, and the entries with the sentence of their evidence."""
     rows = [*rows]
     for level in LEVELS:
         found = sorted((row for row in rows if row.evidence.level == level), key=lambda row: row.name)
@@ -38,18 +38,21 @@ def by_level(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def components(group: Group) -> list[Row]:
-    """Return the components of a group."""
+    """Return all components of a group of entry points."""
     return [Row(name, evidence_of(group, name), purpose(group, point)) for name, point in known(group).items()]
 
 
 def weakest_of(learner: str, reward: str) -> Evidence:
-    """Return the weaker evidence of the two, as that of a recipe that names them. reward: "" for the environment's own."""
+    """Return the evidence of a recipe: the weaker one of its learner and its reward.
+
+    reward: name of a reward model; "" for the environment's own reward, which needs no evidence.
+    """
     found = [evidence_of("learners", learner), *([evidence_of("rewards", reward)] if reward else [])]
     return max(found, key=lambda evidence: evidence.rank)
 
 
 def evidence_of_paper(paper: Paper) -> Evidence:
-    """Return the evidence of a paper: its own, else the best of its components, `NONE` without any."""
+    """Return the evidence of a paper: its own if it has some, else the best of its components, else `NONE`."""
     own = evidence_of("papers", paper.name)
     if own is not NONE:
         return own
@@ -58,7 +61,10 @@ def evidence_of_paper(paper: Paper) -> Evidence:
 
 
 def about(group: Group, name: str, paper: Paper | None) -> list[str]:
-    """Return what a component is, its level, its sentence, its study and its page. paper: that which brings it."""
+    """Return lines about a component: purpose, evidence, study and page.
+
+    paper: paper to which the component belongs, for its page; None for a component of the kernel.
+    """
     evidence = evidence_of(group, name)
     lines = [f"{name}: {purpose(group, known(group)[name])}", str(evidence)]
     lines += [f"study  docs/benchmarks/{evidence.study}"] if evidence.study else []

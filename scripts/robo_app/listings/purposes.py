@@ -1,4 +1,4 @@
-"""Purposes of components, read from their source in milliseconds; importing them may take seconds."""
+"""Purposes of components, read from their source files in milliseconds; importing them may take seconds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from robo_rl.papers import Group
 def purpose(group: Group, point: EntryPoint) -> str:
     """Return the first line of a component's docstring, or the reason why it cannot be loaded.
 
-    Of a learner it is the line of its module, which names the paper: the component itself is the settings.
-    It is loaded only if its source does not show the docstring.
+    For a learner it is the first line of its module, which names the paper, because the component is the class of its settings.
+    The component is imported only if the docstring cannot be read from its source file.
     """
     try:
         found = documented(point.module, "" if group == "learners" else point.attr)
@@ -28,9 +28,11 @@ def purpose(group: Group, point: EntryPoint) -> str:
 
 
 def documented(module: str, name: str) -> str | None:
-    """Return the docstring of a class, function or constant from the file of its module, or of that which this imports it from.
+    """Return the docstring of a class, function or constant, read from the source file of its module.
 
-    name: "" for the module itself. None if it cannot be read there.
+    If the module imports the name from another one, the docstring is read from that module.
+
+    name: name in the module; "" for the module itself. Returns None if there is none or it cannot be read.
     """
     try:
         file = _source(module)
@@ -52,7 +54,7 @@ def documented(module: str, name: str) -> str | None:
 
 
 def _source(module: str) -> Path | None:
-    """Return the file of a module without importing the packages above it."""
+    """Return the source file of a module, found without importing its parent packages; None if there is none."""
     top, *rest = module.split(".")
     spec = find_spec(top)
     if spec is None or not rest:
@@ -66,6 +68,6 @@ def _source(module: str) -> Path | None:
 
 
 def _text(statement: ast.stmt | None) -> str | None:
-    """Return the text that follows a constant as its docstring."""
+    """Return the text of a statement that is a docstring, such as one that follows a constant; None for others."""
     is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     return str(statement.value.value) if is_text else None  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Finding of a check of `robo-rl doctor`."""
+"""Result of one check of `robo-rl doctor`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about this machine, and the remedy if it is a problem."""
+    """One fact about this machine, with a remedy if it is a warning or a problem."""
 
     level: Literal["ok", "warning", "problem"]
-    """A warning slows down or surprises; a problem breaks."""
+    """Severity: with "warning" something is slow or surprising, with "problem" something does not work."""
     text: str
     fix: str | None = None
-    """One line for a shell."""
+    """Remedy: one line for a shell, or None."""

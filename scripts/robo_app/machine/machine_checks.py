@@ -1,4 +1,4 @@
-"""Checks of `robo-rl doctor` on the machine: drawing, threads, accelerator, disk."""
+"""Checks of `robo-rl doctor` on the machine: rendering, threads, accelerator, sandbox, disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _as_requested(value: str) -> Finding:
 
 
 def threads() -> Iterator[Finding]:
-    """Torch starts no more threads than this process may use; a container's quota is invisible to torch."""
+    """Check that torch starts no more threads than this process may use; torch does not know the quota of a container."""
     import torch
 
     cores, started = usable_cores(), torch.get_num_threads()
@@ -61,7 +61,7 @@ def threads() -> Iterator[Finding]:
 
 
 def accelerator() -> Iterator[Finding]:
-    """Devices of torch, and bfloat16 in hardware."""
+    """Report the device that torch uses, and whether it computes bfloat16 in hardware."""
     import torch
 
     if torch.cuda.is_available():
@@ -78,7 +78,7 @@ def accelerator() -> Iterator[Finding]:
 
 
 def sandbox() -> Iterator[Finding]:
-    """Reward programs can be confined."""
+    """Check that the sandbox of reward programs works."""
     try:
         filter_program()
         yield Finding("ok", "reward programs run in a sandbox with seccomp")
@@ -88,7 +88,7 @@ def sandbox() -> Iterator[Finding]:
 
 
 def disk(out: Path) -> Iterator[Finding]:
-    """There is room for checkpoints and videos."""
+    """Check that the disk of the folder `out` has room for checkpoints and videos."""
     folder = _existing(out)
     free = shutil.disk_usage(folder).free / GIGABYTE
     fix = "remove old run folders, or choose another disk with --out"

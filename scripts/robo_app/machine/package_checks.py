@@ -13,10 +13,10 @@ from pathlib import Path
 from robo_app.machine.finding import Finding
 
 SHIPPED = Path(__file__).with_name("default.txt")
-"""locks/default.txt where a wheel has it."""
+"""Copy of locks/default.txt in an installed wheel."""
 IS_CHECKOUT = not SHIPPED.exists()
 LOCK = Path(__file__).parents[3] / "locks" / "default.txt" if IS_CHECKOUT else SHIPPED
-"""Versions of all packages that the tests ran on."""
+"""File with the versions of all packages with which the tests ran."""
 INSTALL_LOCK = f"pip install --no-deps -r {shlex.quote(str(LOCK))}"
 FAILS_FROM_MUJOCO = {"gymnasium-robotics": (3, 12), "metaworld": (3, 17)}  # measured with 1.4.2 and 3.1.1
 OWN_THE_SAME_FOLDER = {  # import folder -> wheels, the one to keep first
@@ -26,12 +26,12 @@ OWN_THE_SAME_FOLDER = {  # import folder -> wheels, the one to keep first
 
 
 def python() -> Iterator[Finding]:
-    """Check of the interpreter; a wrong one is the most common cause of trouble."""
+    """Report version and folder of the Python interpreter; a wrong one is the most common cause of trouble."""
     yield Finding("ok", f"Python {platform.python_version()} in {sys.prefix}")
 
 
 def locked_versions() -> Iterator[Finding]:
-    """The installed versions are the ones that the tests ran on; a wheel's optional packages may be missing."""
+    """Check that the installed versions are those with which the tests ran; in a wheel optional packages may be missing."""
     lines = [line.partition("#")[0].strip() for line in LOCK.read_text(encoding="utf-8").splitlines()]
     pins = [line.split("==") for line in lines if "==" in line and ";" not in line]
     found = [(name, installed(name), pin) for name, pin in pins if IS_CHECKOUT or installed(name)]
@@ -44,7 +44,7 @@ def locked_versions() -> Iterator[Finding]:
 
 
 def mujoco() -> Iterator[Finding]:
-    """MuJoCo and the packages that follow it release by release fit together."""
+    """Check that MuJoCo has a supported version, and that packages which depend on its exact version fit."""
     version = installed("mujoco")
     if version is None:
         yield Finding("problem", "mujoco is not installed", INSTALL_LOCK)
@@ -68,7 +68,7 @@ def _followers(mujoco_version: str) -> Iterator[Finding]:
 
 
 def double_wheels() -> Iterator[Finding]:
-    """No import folder is written by two wheels: the one installed last wins, file by file."""
+    """Check that no two installed wheels write the same import folder, in which the one installed last would win."""
     for folder, wheels in OWN_THE_SAME_FOLDER.items():
         found = [name for name in wheels if installed(name)]
         if len(found) > 1:
@@ -78,7 +78,7 @@ def double_wheels() -> Iterator[Finding]:
 
 
 def installed(name: str) -> str | None:
-    """Return the version of a distribution, or None."""
+    """Return the version of an installed distribution, or None."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -93,6 +93,6 @@ def wanted_mujoco(name: str) -> str | None:
 
 
 def series(version: str) -> tuple[int, int]:
-    """Return major and minor."""
+    """Return major and minor number of a version."""
     major, minor, *_ = [int(number) for number in re.findall(r"\d+", version)] + [0, 0]
     return major, minor

@@ -1,4 +1,4 @@
-"""Check of `robo-rl doctor` on components of installed packages: each can be loaded, and no name is declared twice."""
+"""Check of `robo-rl doctor` that all components of installed packages can be loaded and have different names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robo_rl.papers import Group
 
 
 def plugins() -> Iterator[Finding]:
-    """Every entry point of every group can be loaded, unless its optional package is missing; none hides another."""
+    """Check that every entry point can be loaded, except if an optional package is missing, and that no name is used twice."""
     found: list[Finding] = []
     count = 0
     for group in get_args(Group):

@@ -1,1 +1,1 @@
-"""Papers as a whole: their conformance."""
+"""Conformance checks of papers."""

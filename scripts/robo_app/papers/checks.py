@@ -1,4 +1,4 @@
-"""Everything that an installed paper promises, checked from what its folder declares.
+"""Check an installed paper: each component that its folder declares passes the conformance suite of its kind.
 
     from robo_app.papers.checks import check_paper
 
@@ -47,20 +47,23 @@ EPISODES = 3
 
 @dataclass(frozen=True)
 class TrialRow:
-    """How the suites try a component."""
+    """Row of `[trials]` in paper.toml: how the conformance suites try a component."""
 
     settings: dict[str, Any] = field(default_factory=dict)
-    """Small settings."""
+    """Settings of the component in the trial; small ones, to save time."""
     environment: str = ""
-    """Environment that it fits; empty for that of the suites."""
+    """Environment of the trial; empty for that of the suites."""
     wrap: str = ""
-    """Function of an environment that returns what a learner acts in; empty for the environment itself."""
+    """Function, as module:name of the folder, that wraps the environment for a learner; empty for none."""
     elsewhere: str = ""
-    """Reason why the suites leave it out, and the tests that do not."""
+    """Reason why the suites leave the component out, with the tests that cover it; empty if they do not."""
 
 
 def rows_of(paper: Paper) -> dict[str, TrialRow]:
-    """Return the rows of a paper's components; raises UnknownName, InvalidSetting if one is misspelt."""
+    """Return component -> row of `[trials]`, with default values for components without a row.
+
+    Raises UnknownName or InvalidSetting for a misspelt component or key.
+    """
     names = [name for components in paper.components.values() for name in components]
     for name in paper.trials:
         if name not in names:
@@ -70,7 +73,10 @@ def rows_of(paper: Paper) -> dict[str, TrialRow]:
 
 
 def run_row(paper: Paper, row: TrialRow, config: Any, *, count: int = 1, corrected: bool = False) -> Trial:
-    """Return the trial of a learner of a paper, with settings; the other arguments are those of `run_learner`."""
+    """Run a short training of a paper's learner; `count` and `corrected` are those of `run_learner`.
+
+    config: settings of the learner.
+    """
     environment: Callable[[], Swerving] | None = _object_of(paper, row.environment)
     return run_learner(config, environment=environment, wrap=_wrap_of(paper, row), count=count, corrected=corrected)
 
@@ -81,13 +87,13 @@ def _wrap_of(paper: Paper, row: TrialRow) -> Around:
 
 
 def _object_of(paper: Paper, place: str) -> Any:
-    """Return the object at "module:name" of a paper's folder; None for no place."""
+    """Return the object "module:name" of a paper's folder; None for ""."""
     module, _, name = place.partition(":")
     return getattr(import_module(f"{paper.package}.{module}"), name) if place else None
 
 
 def check_paper(name: str) -> None:
-    """Check every component, recipe and page of an installed paper; raises ConformanceFailure at the first broken promise."""
+    """Check all components, recipes and the page of an installed paper; raises ConformanceFailure at the first failure."""
     if name not in papers():
         raise UnknownName("paper", name, papers(), fix="install its package, which declares it under robo_rl.papers")
     paper = papers()[name]
@@ -142,7 +148,7 @@ CHECKS: Mapping[Any, Callable[[Paper, str, TrialRow], None]] = {
     "environments": _check_environments,
     "wrappers": _check_wrapper,
 }
-"""Group -> check of a component."""
+"""Group of entry points -> check of one component."""
 
 
 def _require(holds: bool, paper: Paper, rule: str, failure: str) -> None:

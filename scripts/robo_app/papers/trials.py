@@ -1,4 +1,4 @@
-"""A short training of any learner in the environment of the conformance suite, on its usual loop."""
+"""Short trainings of any learner in the environment of the conformance suite, with its usual training loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from robo_rl.training.compatibility import Capabilities
 from robo_rl.training.plan import OnlinePhase, TrainingPlan
 
 STEPS, UPDATES = 123, 3
-"""The first is no multiple of an episode, and of no rollout."""
+"""Environment steps, no multiple of an episode or a rollout; updates of an offline phase."""
 DEMONSTRATIONS, CAPACITY = 30, 1_000
 Around = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 
@@ -41,11 +41,15 @@ def run_learner(
     corrected: bool = False,
     accompanied: bool = False,
 ) -> Trial:
-    """Return a training of a learner's settings that ran to its end, for the checks of `robo_rl.conformance.trainings`.
+    """Run a short training to its end, and return it for the checks of `robo_rl.conformance.trainings`.
 
-    environment: makes one that the learner can act in; by default one with actions that it can choose. wrap: put around it.
-    count: environments side by side. corrected: a person takes over now and then, and the checks
-    look for it. accompanied: a person does, and they do not.
+    Args:
+        config: Settings of the learner.
+        environment: Makes the environment; by default Swerving with continuous or discrete actions, as the learner needs.
+        wrap: Wraps the environment.
+        count: Number of environments that step together.
+        corrected: True if a simulated person takes over at times, and the checks test the corrections.
+        accompanied: True if a simulated person takes over at times, and the checks ignore it.
     """
     able = Capabilities.of(config)
     made = environment or (lambda: Swerving(is_discrete=Feature.CONTINUOUS not in able.spaces))

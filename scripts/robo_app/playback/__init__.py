@@ -1,1 +1,1 @@
-"""Playback of a policy: window, page, films."""
+"""Show a policy in its environment: in a window, on a page, in a film."""

@@ -1,4 +1,4 @@
-"""Environments that draw what a policy does."""
+"""Environments with pictures for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from robo_rl.errors import InvalidSetting, RenderingUnavailable, UnknownName
 
 
 def drawing_environment(recipe: Recipe[Any], mode: str) -> gymnasium.Env[Any, Any]:
-    """Return an environment that draws; raises RenderingUnavailable if there is none of the recipe's."""
+    """Return the evaluation environment of a recipe with a render mode; raises RenderingUnavailable if it has no pictures.
+
+    mode: render mode, such as "rgb_array".
+    """
     name = recipe.environment.name
     try:
         found = judged_environment_of(recipe, render_mode=mode)

@@ -1,4 +1,4 @@
-"""Film of episodes of a policy."""
+"""Films of the episodes of a policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,19 @@ from robo_rl.protocols.components import Policy
 def write_film(
     environment: gymnasium.Env[Any, Any], policy: Policy, path: Path, seeds: Sequence[int], *, deterministic: bool, speed: float
 ) -> list[Moment]:
-    """Write a film (.mp4) of one episode for each seed, one after another; returns how each ended."""
+    """Write a film of one episode for each seed, one after another.
+
+    Args:
+        environment: Environment with a render mode.
+        policy: The policy.
+        path: File of the film, .mp4.
+        seeds: Reset seeds of the episodes.
+        deterministic: True for the most likely actions, False for samples.
+        speed: Speed of the film, as a multiple of the environment's own rate.
+
+    Returns:
+        Last moment of each episode.
+    """
     outcomes: list[Moment] = []
 
     def decisions() -> Iterator[list[Frame]]:

@@ -1,4 +1,4 @@
-"""Episodes of a policy, played at the environment's own rate, with controls."""
+"""Play episodes of a policy at the environment's own rate, with pause, restart and next."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import Rollout
 
 Command = Literal["pause", "go", "restart", "next"]
-"""restart: the same seed again. next: the next seed."""
+"""Command to a player: "restart" plays the same seed again, "next" the next seed."""
 IDLE = 0.05
-"""[s] between two looks at a paused screen"""
+"""Time between two checks whether a paused player goes on [s]."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The state of an episode after a decision."""
+    """Numbers of an episode after a decision of the policy."""
 
     seed: int
     step: int = 0
     reward: float = 0.0
     """Reward of the newest step."""
     episode_return: float = 0.0
-    """Undiscounted, so far."""
+    """Undiscounted return so far."""
     success: bool | None = None
-    """None if the environment has no success criterion."""
+    """True once the episode was a success; None if the environment has no success criterion."""
     stop_reason: str | None = None
     """Stop reason of the episode; None while it runs."""
 
 
 class Screen(Protocol):
-    """Shows an episode."""
+    """A screen that shows an episode: a window or a page."""
 
     @property
     def is_open(self) -> bool:
         """False once the page or window is closed."""
 
     def show(self, picture: Frame | None, moment: Moment) -> None:
-        """Show a picture, None if the environment does not draw, and the numbers."""
+        """Show a picture (H, W, 3), or None if the environment has none, and the numbers of the moment."""
 
 
 def episode_of(
     environment: gymnasium.Env[Any, Any], policy: Policy, seed: int, *, deterministic: bool
 ) -> Iterator[tuple[list[Frame], Moment]]:
-    """Yield the start of an episode and each decision: the pictures since the one before, and the state.
+    """Play an episode, and yield after the reset and after each decision (new pictures, numbers).
 
-    There are no pictures if the environment has no render mode.
+    The list of pictures is empty if the environment has no render mode.
     """
     rollout = Rollout(environment, policy, seed=seed, deterministic=deterministic)
     moment = Moment(seed)
@@ -75,14 +75,14 @@ def _pictures(environment: gymnasium.Env[Any, Any]) -> list[Frame]:
 
 
 class Player:
-    """Plays episodes in the thread that calls `run`; other threads send commands."""
+    """Plays episodes on a screen, in the thread that calls `run`; other threads may send commands."""
 
     def __init__(
         self, environment: gymnasium.Env[Any, Any], policy: Policy, *, deterministic: bool = True, speed: float = 1.0
     ) -> None:
-        """speed: times the environment's own rate."""
+        """Make a player; `speed` is a multiple of the environment's own rate."""
         self.outcomes: list[Moment] = []
-        """The end of each episode that was played to its end."""
+        """Last moment of each episode that was played to its end."""
         self.is_paused = False
         self._environment, self._policy, self._deterministic = environment, policy, deterministic
         self._period = 1.0 / (decisions_per_second(environment) * speed)
@@ -90,7 +90,7 @@ class Player:
         self._jump: Command | None = None
 
     def command(self, command: Command) -> None:
-        """Pause, resume, or leave the episode; from any thread."""
+        """Execute a command: pause or resume the episode, or leave it. Any thread may call this."""
         if command in ("pause", "go"):
             self.is_paused = command == "pause"
         else:
@@ -98,9 +98,9 @@ class Player:
         self._changed.set()
 
     def run(self, screen: Screen, first_seed: int, episodes: int | None = None) -> None:
-        """Play the seeds from the first one on until that many episodes have ended, without end for None, or the screen closes.
+        """Play episodes with seeds from `first_seed` on until `episodes` of them have ended or the screen is closed.
 
-        A paused episode keeps its newest frame.
+        screen: shows the episodes; a paused one keeps its newest picture. episodes: None for no limit.
         """
         seed = first_seed
         while screen.is_open and (episodes is None or len(self.outcomes) < episodes):
@@ -108,7 +108,7 @@ class Player:
             seed += 0 if self._play(screen, moments) == "restart" else 1
 
     def _play(self, screen: Screen, moments: Iterator[tuple[list[Frame], Moment]]) -> Command | None:
-        """Play an episode and return the command that ended it, None if it came to its own end."""
+        """Play an episode; return the command that ended it, or None if it came to its own end."""
         due = time.monotonic()
         for pictures, moment in moments:
             frames: list[Frame | None] = [*pictures] or [None]
@@ -122,7 +122,7 @@ class Player:
         return self._taken()
 
     def _waited(self, screen: Screen, due: float) -> bool:
-        """Wait until a moment [s] is due, as long as the player is paused; False if the episode is left."""
+        """Wait until the time `due` [s], and while the player is paused; return False if the episode is to be left."""
         while self._jump is None and screen.is_open:
             left = due - time.monotonic()
             if left <= 0 and not self.is_paused:
@@ -137,7 +137,7 @@ class Player:
 
 
 def summary(outcomes: list[Moment]) -> str:
-    """Return one line about the episodes that were played to their end."""
+    """Return one line with number, successes and mean return of the episodes that were played to their end."""
     judged = [moment.success for moment in outcomes if moment.success is not None]
     rate = f", {sum(judged)} of {len(judged)} successes" if judged else ""
     mean = f", mean return {sum(moment.episode_return for moment in outcomes) / len(outcomes):.4g}" if outcomes else ""

@@ -1,4 +1,4 @@
-"""Playing of a policy on a screen, a window or a page: its options, player and screens."""
+"""Options of `robo-rl play`, and playing in a window or on a page."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Play:
 
 
 def stage_of(recipe: Recipe[Any], arguments: Play) -> Recipe[Any]:
-    """Return the recipe with the environment in which its policy is shown."""
+    """Return the recipe with the environment that the options ask for; the recipe itself if they ask for none."""
     if not (arguments.environment or arguments.arguments):
         return recipe
     there = elsewhere(recipe.environment, arguments.environment, "", arguments.arguments)
@@ -70,7 +70,7 @@ def stage_of(recipe: Recipe[Any], arguments: Play) -> Recipe[Any]:
 
 
 def is_deterministic(arguments: Play, recipe: Recipe[Any]) -> bool:
-    """Return True if the most likely action is taken instead of a sample."""
+    """Return True if the policy takes its most likely actions, False if it samples."""
     return not (arguments.stochastic or recipe.evaluation.stochastic)
 
 

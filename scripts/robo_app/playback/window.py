@@ -1,4 +1,4 @@
-"""MuJoCo's own window as a screen for episodes: space pauses, R restarts, N goes to the next seed, Tab shows its panel."""
+"""MuJoCo's own window as a screen: space pauses, R restarts, N goes to the next seed, Tab shows MuJoCo's panel."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from robo_rl.spec.environment import specification
 KEYS: dict[int, Command] = {ord("R"): "restart", ord("N"): "next"}
 SPACE = 32
 PATIENCE = 3.0
-"""[s] for the window to close"""
+"""Time to wait until the window has closed [s]."""
 CAMERAS = ("overview", "track")
-"""Cameras that show the whole model; the window starts with the first available one, else with its free camera."""
+"""Cameras from which the window shows the model: the first one that exists, else a free camera."""
 
 
 def simulation_of(environment: gymnasium.Env[Any, Any]) -> tuple[mujoco.MjModel, mujoco.MjData] | None:
-    """Return MuJoCo's model and state of an environment, None if another simulator is behind it."""
+    """Return MuJoCo's model and data of an environment; None if another simulator is behind it."""
     found = getattr(environment.unwrapped, "physics", environment.unwrapped)
     model, data = getattr(found, "model", None), getattr(found, "data", None)
     return (model, data) if isinstance(model, mujoco.MjModel) and isinstance(data, mujoco.MjData) else None
 
 
 def has_window() -> bool:
-    """Return if a window can open; MuJoCo's viewer ends the whole process otherwise."""
+    """Return True if a window can be opened; otherwise MuJoCo's viewer would end the whole process."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -42,10 +42,10 @@ def has_window() -> bool:
 
 
 class Window:
-    """Shows the simulation of an environment."""
+    """Screen that shows the simulation of an environment in MuJoCo's window."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], player: Player) -> None:
-        """Open nothing yet; raises RenderingUnavailable if MuJoCo's viewer cannot be had here."""
+        """Prepare the window, which `show` opens; raises RenderingUnavailable if no window can be opened."""
         if not has_window():
             raise _no_window("GLFW finds no display")
         self._viewer: Any = import_module("mujoco.viewer")
@@ -56,11 +56,11 @@ class Window:
 
     @property
     def is_open(self) -> bool:
-        """True until the person closes the window."""
+        """True until the user closes the window."""
         return self._handle is None or bool(self._handle.is_running())
 
     def show(self, picture: Frame | None, moment: Moment) -> None:
-        """Show the simulation as it is now; raises RenderingUnavailable if no window opens."""
+        """Show the current state of the simulation; raises RenderingUnavailable if the window does not open."""
         del picture, moment
         found = simulation_of(self._environment)
         assert found is not None
@@ -105,7 +105,10 @@ def _no_window(why: str) -> RenderingUnavailable:
 
 
 def wants_window(viewer: str, environment: gymnasium.Env[Any, Any]) -> bool:
-    """Return whether to open MuJoCo's window; raises InvalidSetting if it is requested with another simulator."""
+    """Return True if MuJoCo's window is to be opened; raises InvalidSetting for "window" with another simulator.
+
+    viewer: "auto", "window" or "browser".
+    """
     is_mujoco = simulation_of(environment) is not None
     if viewer == "window" and not is_mujoco:
         raise InvalidSetting(

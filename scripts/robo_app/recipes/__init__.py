@@ -1,1 +1,1 @@
-"""Recipes: reading, defaults, environments and rewards that they name."""
+"""Recipes: reading them, filling in defaults, making the environments and rewards that they name."""

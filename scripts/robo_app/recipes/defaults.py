@@ -1,4 +1,4 @@
-"""Fill in the settings that a recipe takes from its dataset, so that a run's recipe is complete."""
+"""Complete a recipe with settings that come from its dataset, so that the recipe of a run has all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robo_rl.training.compatibility import own_number
 
 
 def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
-    """Return the identity of a recipe's episodes for run.json: a hash over all of them."""
+    """Return facts about a recipe's recorded episodes and labels for run.json, with hashes over their contents."""
     settings = recipe.demonstrations
     dataset = Dataset(Path(settings.dataset))
     entries = dataset.entries()[: settings.episodes or None]
@@ -74,12 +74,15 @@ def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
 
 
 def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:
-    """Return the recipe with environment steps after its updates: a given number, its own, or that of the updates."""
+    """Return the recipe with an online phase after its updates.
+
+    steps: environment steps of the phase; 0 for the number in the recipe, or else as many as there are updates.
+    """
     return replace(recipe, online=replace(recipe.online, steps=steps or recipe.online.steps or recipe.steps))
 
 
 def with_environments(recipe: Recipe[Any]) -> Recipe[Any]:
-    """Return the recipe with its number of environments as that of its learner, if that has a setting for it."""
+    """Return the recipe with `environments` moved to the learner's own setting for it, if the learner has one."""
     own = own_number(recipe.learner)
     if not recipe.environments or not own:
         return recipe
@@ -87,10 +90,10 @@ def with_environments(recipe: Recipe[Any]) -> Recipe[Any]:
 
 
 def completed(recipe: Recipe[Any]) -> Recipe[Any]:
-    """Return the recipe with environment and number of episodes of its dataset if it names none.
+    """Return the recipe with environment and number of episodes taken from its dataset, if it does not set them.
 
-    Arguments of the environment in the recipe, such as frame_stack, are added to those of the dataset, or replace them.
-    With the number, a run can be resumed after its dataset has grown. Raises InvalidSetting if neither names one.
+    Arguments of the environment in the recipe are added to those of the dataset, or replace them. The number of episodes is
+    fixed so that a run can be resumed after its dataset has grown. Raises InvalidSetting if no environment is named.
     """
     recipe = with_environments(recipe)
     settings = recipe.demonstrations

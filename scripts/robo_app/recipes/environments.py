@@ -1,4 +1,4 @@
-"""Environments of a recipe: with the policy's observations, and with the pictures of its reward."""
+"""Environments of a recipe: with the observations of the policy, and with additional pictures for its reward model."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from robo_rl.types import Episode
 
 
 class Specs(Protocol):
-    """The specs of a recipe's environment."""
+    """The two specs of a recipe's environment: for the reward and for the policy."""
 
     @property
     def drawn(self) -> EnvironmentSpec:
-        """With the pictures of the reward."""
+        """Spec with the additional pictures that the reward reads."""
 
     @property
     def seen(self) -> EnvironmentSpec:
-        """As the policy sees it."""
+        """Spec as the policy sees it, without the pictures of the reward."""
 
 
 @dataclass(frozen=True)
 class KnownSpecs:
-    """Specs that were read before, so that no environment is made."""
+    """Specs that are known already, so that no environment has to be made for them."""
 
     drawn: EnvironmentSpec
     seen: EnvironmentSpec
 
 
 class RecipeEnvironments:
-    """Makes the environment of a recipe, drawn for its reward, one by one or many in one object (VectorFactory).
+    """Factory of the training environments of a recipe, with the pictures of its reward; single ones or vector environments.
 
-    The one that is made to read the spec is the first that is handed out; `close` closes it if it was not handed out.
+    To read the spec an environment must be made; it is the first that a call returns, or `close` closes it.
     """
 
     def __init__(self, recipe: Recipe[Any]) -> None:
@@ -51,22 +51,22 @@ class RecipeEnvironments:
 
     @cached_property
     def drawn(self) -> EnvironmentSpec:
-        """With the pictures of the reward."""
+        """Spec with the additional pictures that the reward reads."""
         self._spare = training_environment(self._recipe)
         return specification(self._spare)
 
     @cached_property
     def seen(self) -> EnvironmentSpec:
-        """As the policy sees it."""
+        """Spec as the policy sees it, without the pictures of the reward."""
         return spec_of(self._recipe) if self._recipe.reward.arguments else self.drawn
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Return a fresh environment."""
+        """Return a new environment, in the recipe's curriculum if it has one."""
         spare, self._spare = self._spare, None
         return self._in_curriculum(training_environment(self._recipe) if spare is None else spare)
 
     def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """Return environments with autoreset in the same step, simulated by the recipe's threads."""
+        """Return a vector environment with autoreset in the same step; batched simulation uses the recipe's threads."""
         recipe = self._recipe
         if recipe.curriculum.sampler:
             return SequentialEnvironments(
@@ -78,7 +78,7 @@ class RecipeEnvironments:
         )
 
     def _in_curriculum(self, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-        """Return the environment in the recipe's curriculum; itself without one."""
+        """Return an environment wrapped in the recipe's curriculum, or itself if the recipe has none."""
         recipe = self._recipe
         if not recipe.curriculum.sampler:
             return environment
@@ -105,19 +105,19 @@ class RecipeEnvironments:
 
 
 def variant_environment(recipe: Recipe[Any], variant: EnvironmentSettings) -> gymnasium.Env[Any, Any]:
-    """Return a new environment of a variant of the recipe's curriculum."""
+    """Return a new environment of one variant of the recipe's curriculum."""
     here = recipe.environment.with_more(recipe.reward.arguments).with_more(variant.everything)
     return make_environment(variant.name or here.name, **here.everything)
 
 
 def training_environment(recipe: Recipe[Any]) -> gymnasium.Env[Any, Any]:
-    """Return a new environment of the training: drawn for its reward, in all its wrappers."""
+    """Return a new training environment, with all wrappers and with the pictures of the reward."""
     there = recipe.environment.with_more(recipe.reward.arguments)
     return make_environment(there.name, **there.everything)
 
 
 def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
-    """Return a fresh environment of the recipe, as its policy sees it."""
+    """Return a new environment as the policy sees it, without wrappers that only trainings have; `more`: further arguments."""
     return make_environment(recipe.environment.name, **recipe.arguments, **more)
 
 
@@ -130,10 +130,10 @@ def spec_of(recipe: Recipe[Any]) -> EnvironmentSpec:
 
 
 def drawn_arguments(recipe: Recipe[Any]) -> dict[str, Any]:
-    """Return the arguments of the environment in which its reward's pictures are drawn."""
+    """Return the arguments of the environment with the pictures of the reward, without wrappers that only trainings have."""
     return recipe.environment.in_evaluation(recipe.reward.arguments, ()).everything
 
 
 def drawn_environment(recipe: Recipe[Any]) -> gymnasium.Env[Any, Any]:
-    """Return a new environment with the pictures of the recipe's reward; the plain one if it needs none."""
+    """Return a new environment with the pictures of the reward, without wrappers that only trainings have."""
     return make_environment(recipe.environment.name, **drawn_arguments(recipe))

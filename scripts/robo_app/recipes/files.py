@@ -1,4 +1,4 @@
-"""Files of the recipes that can be named, and their summaries, without reading them whole."""
+"""Files of the recipes that have names, and their summaries, read without parsing whole files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _HEADING = re.compile(r"^(?:summary|needs):.*\n(?:[ \t].*\n)*", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Heading:
-    """What a list says of a recipe."""
+    """Facts about a recipe for a list of recipes."""
 
     summary: str
-    """One sentence."""
+    """What the recipe is for, in one sentence."""
     needs: dict[str, str]
     """File or folder that must exist -> the command that makes it."""
     algorithm: str = ""
@@ -37,7 +37,7 @@ def recipe_files() -> dict[str, Path]:
 
 
 def heading(file: Path) -> Heading:
-    """Return summary and needs of a recipe; the rest of the file, which takes ten times as long, is not parsed."""
+    """Return the heading of a recipe file; the rest of the file is not parsed, which would take ten times as long."""
     text = text_of(file, "a recipe") + "\n"
     found = parse_yaml("".join(_HEADING.findall(text)), str(file)) or {}
     algorithm, reward = ("".join(each.findall(text)[:1]) for each in (_ALGORITHM, _REWARD))

@@ -14,12 +14,15 @@ ROBOT = "robot:"
 
 
 def loop_of(recipe: Recipe[Any], *, collectors: bool = False) -> Loop:
-    """Return the loop that trains a recipe; raises InvalidSetting if there is none with all that the recipe asks for."""
+    """Return the training loop for a recipe; raises InvalidSetting if no loop has all features that the recipe needs.
+
+    collectors: True if collectors act in processes of their own.
+    """
     return require_loop(recipe.algorithm, recipe.learner, asked_of(recipe, collectors=collectors))
 
 
 def asked_of(recipe: Recipe[Any], *, collectors: bool = False) -> frozenset[Feature]:
-    """Return the features that a recipe asks for."""
+    """Return the features of a training loop that a recipe needs."""
     name, arguments = recipe.environment.name, recipe.environment.arguments
     asked: dict[Feature, object] = {
         Feature.PERSON: recipe.human.kind,

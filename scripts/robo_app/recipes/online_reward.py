@@ -1,4 +1,4 @@
-"""Reward model of a recipe: its pictures, its labels of demonstrations, its identity."""
+"""Reward model of a recipe, which replaces the environment's reward while a policy learns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from robo_rl.types import Episode
 
 
 def reward_of(recipe: Recipe[Any], specs: Specs) -> OnlineRewards | None:
-    """Return the reward of a recipe, None for the environment's own.
+    """Return the reward model of a recipe, or None for the environment's own reward.
 
     Raises InvalidSetting for a model that cannot score online, whose pictures are not rendered, whose discount
     is not the learner's, or whose files are not made yet.
@@ -59,7 +59,16 @@ def _scoring(recipe: Recipe[Any], model: PictureReward, specs: Specs) -> Picture
 
 
 def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: EnvironmentSpec) -> tuple[list[Episode], str]:
-    """Return demonstrations with the model's rewards and a policy's observations of that spec, and a message about them."""
+    """Return demonstrations with the rewards of a model, and a message about them.
+
+    Args:
+        reward: The reward model.
+        episodes: Demonstrations with the pictures of the reward. A step without a reward cuts an episode in two.
+        spec: Spec of the policy; other entries of the observations are left out.
+
+    Raises:
+        InvalidSetting: No step got a reward.
+    """
     found, steps = [], 0
     for episode in episodes:
         steps += len(episode)
@@ -72,7 +81,7 @@ def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: Environme
 
 
 def require_same_reward(run: Run, reward: OnlineRewards | None) -> None:
-    """Raise InvalidSetting if a run would continue with another reward than it started with."""
+    """Raise InvalidSetting if the reward differs from that with which the run began."""
     before, now = run.description.get("reward"), None if reward is None else dict(reward.identity)
     if before != now:
         names = [name for name in {**(before or {}), **(now or {})} if (before or {}).get(name) != (now or {}).get(name)]
@@ -113,7 +122,7 @@ def _discount(recipe: Recipe[Any]) -> float | None:
 
 
 def _drawn_alone(specs: Specs) -> tuple[str, ...]:
-    """Return the arrays rendered only for the reward; raises InvalidSetting if they change the policy's observations."""
+    """Return the names of the entries that only the reward reads; raises InvalidSetting if the policy's entries change, too."""
     hidden = tuple(name for name in specs.drawn.observation if name not in specs.seen.observation)
     specs.seen.require(
         without(specs.drawn, hidden),

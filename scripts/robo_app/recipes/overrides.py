@@ -1,4 +1,4 @@
-"""A recipe from Python values: a name, a path, a mapping or a Recipe, with some of its keys changed."""
+"""Make a recipe from Python values: a name, a path, a mapping or a Recipe, with changes of some keys."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from robo_rl.settings import plain
 from robo_rl.workbench import RecipeLike
 
 WRAPPERS = "wrappers"
-"""Key of a list of wrappers."""
+"""Key of the list of wrappers."""
 CODE = ("name", "encoder", "actor", "critic", "function")
 """Keys whose values may be classes or functions."""
 FIXED = ("algorithm", "summary", "needs")
-"""Keys that a recipe brings and no option of the command line changes."""
+"""Keys of a recipe that overrides may not change."""
 
 
 def recipe_from(source: RecipeLike, overrides: Mapping[str, Any]) -> Recipe[Any]:
-    """Return the recipe with the values of overrides in it, mapping by mapping.
+    """Return a recipe with some of its values replaced by those of nested mappings.
 
     Raises UnknownName, InvalidSetting naming the key.
     """
@@ -47,7 +47,7 @@ def recipe_from(source: RecipeLike, overrides: Mapping[str, Any]) -> Recipe[Any]
 
 
 def _tree(source: object) -> dict[str, Any]:
-    """Return a recipe as nested mappings; one without a name is called after its algorithm."""
+    """Return a recipe as nested mappings; without a name it gets that of its algorithm."""
     if isinstance(source, Recipe):
         return dict(plain(source))
     if isinstance(source, Mapping):
@@ -57,10 +57,11 @@ def _tree(source: object) -> dict[str, Any]:
 
 
 def with_short_forms(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return values of a recipe in which short forms are written out.
+    """Return values of a recipe with short forms written out.
 
-    An environment or a reward that is a name or an object becomes a mapping with its name, and `network`, an encoder or
-    the settings of the group, a part of `learner`. Raises InvalidSetting for an object that is neither.
+    An environment or a reward that is a name, a class, a function or an object becomes a mapping with its name. The key
+    `network`, an encoder or settings of the group `network`, becomes a part of `learner`. Raises InvalidSetting for other
+    objects.
     """
     found = dict(values)
     if "environment" in found:
@@ -75,7 +76,7 @@ def with_short_forms(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _environment(given: Any) -> Any:
-    """Return the settings of an environment that is a name, a class, a function, an instance, or such in a mapping."""
+    """Return the settings of an environment given as a name, a class, a function, an instance, or one of these in a mapping."""
     if given is None or isinstance(given, EnvironmentSettings):
         return given
     if isinstance(given, Mapping):
@@ -88,7 +89,7 @@ def _environment(given: Any) -> Any:
 
 
 def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tree in which the leaves of another replace its own; wrappers are changed by name."""
+    """Return nested mappings in which the values of `changes` replace those of `values`; wrappers are merged by name."""
     found = dict(values)
     for key, change in changes.items():
         before = found.get(key)
@@ -102,7 +103,10 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def plain_value(value: Any, key: str = "overrides") -> Any:
-    """Return a value as in a recipe's YAML, a class or function by its name; raises InvalidSetting for other objects."""
+    """Return a value as YAML can hold it; a class or function becomes its name. Raises InvalidSetting for other objects.
+
+    key: key of the value; it decides whether classes and functions are allowed.
+    """
     if value is None or isinstance(value, bool | int | str | float | np.generic):
         return value.item() if isinstance(value, np.generic) else value
     if isinstance(value, os.PathLike):

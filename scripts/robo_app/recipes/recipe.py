@@ -1,4 +1,4 @@
-"""Recipe: all settings of a training, as YAML over frozen dataclasses.
+"""Recipe: all settings of a training, frozen dataclasses that are read from YAML.
 
 Reading is strict: the error for an unknown key names the nearest known key, and the error for a wrong type the right type.
 """
@@ -27,7 +27,7 @@ from robo_rl.training.compatibility import own_number
 Learner = TypeVar("Learner")
 ZOO_SEPARATOR = "#"
 USUAL_STEPS = 50_000
-"""Steps of a recipe that is a learner's name alone."""
+"""Steps of the recipe that the name of a learner stands for."""
 
 
 def require_at_least(settings: Any, least: Mapping[str, float]) -> None:
@@ -61,9 +61,9 @@ class EnvironmentSettings:
         return replace(self, arguments=own, wrappers=tuple(around))
 
     def in_evaluation(self, arguments: Mapping[str, Any], wrappers: Sequence[Mapping[str, Any]]) -> EnvironmentSettings:
-        """Return the settings of the environment in evaluations, without the wrappers that only trainings have.
+        """Return the settings of the environment for evaluations, without the wrappers that only trainings have.
 
-        arguments, wrappers: those that differ in evaluations.
+        arguments, wrappers: values that differ in evaluations, as in EvaluationSettings.
         """
         there = self.with_more({**arguments, **({"wrappers": wrappers} if wrappers else {})})
         return replace(there, wrappers=tuple(map(dict, in_evaluations(there.wrappers))))
@@ -356,7 +356,7 @@ def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
 
 
 def _with_own_number(data: Mapping[str, Any], config: Any) -> Mapping[str, Any]:
-    """Return the mapping with `environments` moved to the learner's own setting for it, if the learner has one."""
+    """Return the values of a recipe with `environments` moved to the learner's own setting for it, if it has one."""
     own, count = own_number(config), data.get("environments")
     if not own or not isinstance(count, int) or isinstance(count, bool) or count < 1:
         return data

@@ -1,4 +1,4 @@
-"""Files that a recipe reads and that a command has to make first, such as a fitted reward."""
+"""Files that a recipe reads and that another command makes, such as a fitted reward."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from robo_rl.settings import plain
 
 
 def require_needs(recipe: Recipe[Any]) -> None:
-    """Raise InvalidSetting, naming the command, if a file or folder that the recipe reads is not there.
+    """Raise InvalidSetting, with the command that makes it, if a file or folder in the recipe's `needs` does not exist.
 
-    A path counts as long as the recipe's reward names it: with another one on the command line nothing is needed.
+    Only paths that the recipe's reward settings name are checked, so another path on the command line needs nothing.
     """
     named = set(_texts(plain(recipe.reward)))
     for path, command in recipe.needs.items():

@@ -1,4 +1,4 @@
-"""A reward model by its name, from a file that names it with its settings, or from a file that is a reward program."""
+"""Make a reward model from its name, from a YAML file with name and settings, or from the file of a reward program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_reward(name: str, settings: Mapping[str, Any]) -> RewardModel:
 
 
 def named_reward(name: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of a reward and all its settings, from its file if it has one; raises InvalidSetting.
+    """Return the name of a reward and its settings, read from its YAML file if `name` is one; raises InvalidSetting.
 
     "program:PATH" is short for the reward `program` with that path, also in such a file and among the sources of a pipeline;
     "package.module:function" is short for the reward `function` with that function.
@@ -49,7 +49,10 @@ def named_reward(name: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[s
 
 
 def read_labeller(name: str, settings: Mapping[str, Any]) -> RewardModel:
-    """Return a reward model that can label recorded episodes; raises as `read_reward`, and InvalidSetting."""
+    """Return a reward model that can label recorded episodes.
+
+    Raises InvalidSetting for one that is learned while a policy acts, and the errors of `read_reward`.
+    """
     model = read_reward(name, settings)
     if not model.learns_in_a_run:
         return model
@@ -62,7 +65,7 @@ def read_labeller(name: str, settings: Mapping[str, Any]) -> RewardModel:
 
 
 def program_file(name: str) -> Path:
-    """Return the file of a reward program, possibly one of the package's own, such as arm_push.
+    """Return the file of a reward program, given as a path or as the name of one of the package, such as arm_push.
 
     Raises UnknownName for a bare word that is neither; a missing path raises at its first read.
     """
@@ -80,7 +83,7 @@ def shipped_programs() -> list[str]:
 
 
 def _source(raw: Any) -> Any:
-    """Return a source of a pipeline with the file of its program in the place of `program:NAME`."""
+    """Return a source of a pipeline in which `program:NAME` is replaced by the reward `program` with its file."""
     reward = raw.get("reward") if isinstance(raw, Mapping) else None
     if not isinstance(reward, str) or not reward.startswith(PROGRAM):
         return raw

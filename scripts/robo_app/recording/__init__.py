@@ -1,1 +1,1 @@
-"""Recording of episodes: actors, dataset families, reference scores."""
+"""Recording of episodes into datasets: actors, families of datasets, reference scores."""

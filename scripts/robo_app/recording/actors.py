@@ -1,4 +1,4 @@
-"""Actors of a recording: an expert, random actions, a trained policy, or a mixture."""
+"""Actors of a recording: scripted expert, random actions, trained policy, or a mixture of these."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT = "@"
 
 
 class Actor(NamedTuple):
-    """A policy for one episode, its name for the record, and whether it is to take its most likely actions."""
+    """Policy of one episode, its name in the dataset, and True in `deterministic` if it takes its most likely actions."""
 
     name: str
     policy: Policy
@@ -30,15 +30,15 @@ class Actor(NamedTuple):
 
 
 class ActorSettings(Protocol):
-    """Choice of actors of `robo-rl record`."""
+    """Options of `robo-rl record` on which actors depend."""
 
     @property
     def noise(self) -> float:
-        """Of the scripted expert."""
+        """Standard deviation of the noise on the scripted expert's actions, which lie in [-1, 1]."""
 
     @property
     def stochastic(self) -> bool:
-        """True if a run's actions are sampled."""
+        """True if trained policies sample their actions."""
 
     @property
     def runs(self) -> Path:
@@ -46,9 +46,18 @@ class ActorSettings(Protocol):
 
 
 def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:
-    """Return a function from an episode's seed to its actor; RUN@STEP is the run's policy at that step, zoo:PATH an agent's.
+    """Return a function from the seed of an episode to its actor.
 
-    Raises InvalidSetting, RunNotFound, SpecMismatch.
+    Args:
+        text: "random", "scripted", RUN, RUN@STEP (the run's policy at a step), zoo:PATH (a published agent of
+            Stable-Baselines3), or mix:NAME=SHARE,NAME=SHARE,... with shares that add up to 1.
+        environment: Environment of the recording.
+        settings: Options of the command.
+
+    Raises:
+        InvalidSetting: The text is no actor, or the environment has no scripted expert.
+        UnknownName: There is no such run or agent.
+        SpecMismatch: The policy was trained in another environment.
     """
     if text.startswith(MIX):
         return _mixed(text.removeprefix(MIX), environment, settings)
@@ -71,7 +80,7 @@ def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettin
 
 
 def _run_or_policy(text: str, runs: Path) -> tuple[Run, int | None]:
-    """Return run and step as `run_at`; raises UnknownName, which also lists the policies that are no runs."""
+    """Return what `run_at` returns; the error for an unknown run also lists the actors that are no runs."""
     try:
         return run_at(text, runs)
     except UnknownName as error:
@@ -82,7 +91,7 @@ def _run_or_policy(text: str, runs: Path) -> tuple[Run, int | None]:
 
 
 def run_at(text: str, runs: Path) -> tuple[Run, int | None]:
-    """Return run and step of RUN or RUN@STEP."""
+    """Return the run and the step that RUN@STEP names; the step is None for RUN."""
     name, _, step = text.rpartition(AT)
     return (find_run(name, runs), int(step)) if name and step.isdigit() else (find_run(text, runs), None)
 

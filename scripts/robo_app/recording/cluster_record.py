@@ -1,4 +1,4 @@
-"""Recording on a cluster: seeds go out, episodes come back in their order; only this process writes the dataset."""
+"""Recording on a cluster: workers get seeds and return episodes, which this process writes in the order of the seeds."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ from robo_sims.carla.connection import STAND_IN
 
 NODE = "robo_app.recording.node_record:NodeRecorder"
 TIMEOUTS = Timeouts(answer=1800.0)
-"""An episode may be long, and its simulator slow."""
+"""A worker is lost if it does not answer for half an hour: an episode may be long, and its simulator slow."""
 AGAIN = "what is recorded is kept; go on with --append and --seed, which is the first that is missing, and --episodes, the rest"
-"""Remedy if the cluster is gone."""
+"""Remedy in the error for a lost cluster."""
 AHEAD = 2
-"""Episodes for each worker that may wait for an earlier one."""
+"""Number of episodes per worker that may be finished before an earlier one is."""
 
 
 def recorded_at(
     where: str, writer: DatasetWriter, seeds: Sequence[int], settings: Mapping[str, Any], workers: int = 0
 ) -> Generator[Entry, None, None]:
-    """Yield the entry of each seed's episode once it is stored, in the order of the seeds, as in a local recording.
+    """Record an episode for each seed, and yield its catalogue entry once it is stored, in the order of the seeds.
 
-    settings: of a NodeRecorder. workers: concurrent environments, 0 for one per core of the cluster; if servers are
-    named, at most their number.
+    Args:
+        where: "auto" or the address of the cluster.
+        writer: Writer of the dataset.
+        seeds: Reset seeds.
+        settings: Settings of the workers (NodeRecorder): environment, policy and so on.
+        workers: Number of concurrent environments; 0 for one per core of the cluster. If the arguments name servers there are
+        at
+            most as many workers as servers.
     """
     threads = threads_in_use()
     with connected(where, again=AGAIN) as cluster:
@@ -47,9 +53,9 @@ def recorded_at(
 
 
 def arguments_of_workers(arguments: Mapping[str, Any], count: int, cluster: Cluster) -> list[dict[str, Any]]:
-    """Return the environment arguments of each worker: a named server belongs to one worker.
+    """Return the arguments of the environment for each of `count` workers; each named server goes to one worker.
 
-    Raises InvalidSetting if the server's address is local to each machine.
+    Raises InvalidSetting if the host of the servers is a local address and the cluster has several machines.
     """
     host, ports = arguments.get("host"), arguments.get("port")
     if host in (None, STAND_IN):

@@ -1,4 +1,4 @@
-"""The environment that foreign data are of: its spec, and how large its observations are."""
+"""The environment to which converted data belong: its spec, and the size of its observations for a comparison."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from robo_rl.spec.environment import EnvironmentSpec, specification
 
 
 class OfData(NamedTuple):
-    """Environment of the data of a conversion."""
+    """Facts about the environment of converted data."""
 
     spec: EnvironmentSpec | None
     card: Mapping[str, Any]
-    """Entries of the new dataset's card."""
+    """Entries for the card of the new dataset."""
     shown: Mapping[str, float]
-    """Observation -> largest magnitude in a few steps; empty if it was not played."""
+    """Entry of the observation -> largest magnitude in a few steps; empty if the environment was not played."""
 
 
 def environment_of_data(name: str | None, arguments: Mapping[str, Any]) -> OfData:
-    """Make an environment, plays it a little unless it is a robot, and close it."""
+    """Return facts about an environment, after a few steps in it (none on a robot); empty ones if `name` is None."""
     if name is None:
         return OfData(None, {}, {})
     environment, shown = make_environment(name, **arguments), {}

@@ -1,4 +1,4 @@
-"""Policies that act worse than an expert: slow random motion without a task, and an expert whose actions are replaced."""
+"""Policies that are worse than an expert: slow random motion, and an expert with some actions replaced by random ones."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from robo_rl.types import Array
 
 @dataclass(frozen=True)
 class WanderingConfig:
-    """Time scale of random motion."""
+    """Parameters of a WanderingPolicy."""
 
     theta: float = 0.15
-    """Share of the distance to zero that an action loses in a step; of Lillicrap et al. 2016. For discrete actions the
-    probability of another choice."""
+    """Share by which an action returns to 0 in each step, as in Lillicrap et al. 2016. For discrete actions the probability
+    that a new choice is drawn."""
     sigma: float = 0.2
-    """Standard deviation of the noise per step, in [-1, 1] units; of Lillicrap et al. 2016."""
+    """Standard deviation of the noise that is added in each step, for actions in [-1, 1], as in Lillicrap et al. 2016."""
     switch: float = 0.04
-    """Probability in each step of turning from wandering to the expert, or back: stretches of 25 steps on average."""
+    """Probability in each step of changing between random motion and the expert: every 25 steps on average."""
 
 
 class WanderingPolicy:
-    """Actions of an Ornstein-Uhlenbeck process (Uhlenbeck and Ornstein 1930), in turn with those of an expert if there is one.
+    """Policy with actions of an Ornstein-Uhlenbeck process (Uhlenbeck and Ornstein 1930).
 
-    The seed determines all random choices; the expert is reset at each of its turns.
+    If there is an expert, stretches of its actions alternate with the random ones; it is reset at the beginning of each. The
+    seed determines all random choices.
     """
 
     def __init__(self, spec: EnvironmentSpec, seed: int, expert: Policy | None = None) -> None:
@@ -37,7 +38,7 @@ class WanderingPolicy:
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode, with or without the expert at even odds."""
+        """Begin an episode, with random motion or, with probability 0.5, with the expert."""
         self._has_expert = self._expert is not None and bool(self._random.random() < 0.5)
         if self._expert is not None:
             self._expert.reset()
@@ -72,10 +73,10 @@ class WanderingPolicy:
 
 
 class DisturbedPolicy:
-    """Another policy, of whose actions a share is replaced by uniformly random ones; a seed determines which."""
+    """Another policy with a share of its actions replaced by uniformly random ones; the seed determines which."""
 
     def __init__(self, policy: Policy, share: float, seed: int) -> None:
-        """share: probability in each step of a random action."""
+        """Wrap a policy; `share` is the probability of a random action in each step."""
         self.environment_spec, self._policy, self._share = policy.environment_spec, policy, share
         self._spec = policy.environment_spec.action
         self._random = np.random.default_rng([seed, 1])
@@ -91,9 +92,15 @@ class DisturbedPolicy:
 
 
 def share_for(mean_return: Callable[[float], float], wanted: float, steps: int = 6) -> tuple[float, float]:
-    """Return the share of random actions whose mean return is nearest to `wanted`, and that return, by bisection.
+    """Find by bisection the share of random actions with which a policy has a mean return near a wanted value.
 
-    mean_return: share in [0, 1] -> mean return, which falls with the share.
+    Args:
+        mean_return: Function from a share in [0, 1] to the mean return, which falls with the share.
+        wanted: Wanted mean return.
+        steps: Number of shares to try.
+
+    Returns:
+        The best share that was tried, and its mean return.
     """
     low, high = 0.0, 1.0
     tried: dict[float, float] = {}

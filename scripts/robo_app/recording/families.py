@@ -1,7 +1,7 @@
-"""Families of datasets of one environment, from chance to an expert, after D4RL (Fu et al. 2020, arXiv:2004.07219).
+"""Families of datasets of one environment, from random to expert, after D4RL (Fu et al. 2020, arXiv:2004.07219).
 
-A family is a plan: each of its episodes has an identity and a way to come about, so that a recording that was killed is
-completed by the same command. docs/data/dataset-families.md defines every family.
+A family is a plan of episodes. Each planned episode has an identity and a function that makes it, so that the same command
+completes a recording that was killed. docs/data/dataset-families.md defines all families.
 """
 
 from __future__ import annotations
@@ -29,34 +29,44 @@ PLAYED = 10  # default number of episodes
 
 
 class Planned(NamedTuple):
-    """An episode to be stored."""
+    """A planned episode of a family."""
 
     identity: str
-    """32 hex digits, the same whenever the same family is planned"""
+    """Identity of the episode: 32 hex digits, the same whenever the same family is planned."""
     make: Callable[[], Episode]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Family before its recording."""
+    """Plan of a family: what to record, before it is recorded."""
 
     how: str
-    """In one sentence, for the card."""
+    """How the episodes are made, in one sentence for the card of the dataset."""
     episodes: Sequence[Planned]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Further entries of the card."""
+    """Further entries for the card."""
 
 
 @runtime_checkable
 class Seeded(Protocol):
-    """Policy with a random generator that can be reseeded."""
+    """Policy whose random generator can be seeded."""
 
     def seed(self, seed: int) -> None:
         """Reseed the generator: the following actions depend only on `seed`."""
 
 
 def plan_of(family: str, sources: Sources, episodes: int | None) -> Plan:
-    """Return the plan of a family; raises UnknownName, or InvalidSetting if the sources do not suffice."""
+    """Return the plan of a family.
+
+    Args:
+        family: Name of the family, such as medium-replay or mixed-30.
+        sources: Environment, run and expert.
+        episodes: Number of episodes; None for 10, or all if training episodes are copied.
+
+    Raises:
+        UnknownName: There is no such family.
+        InvalidSetting: The sources are not enough, such as without a run.
+    """
     if match := MIXED.fullmatch(family):
         return _mixed(sources, episodes or PLAYED, int(match[1]))
     if family not in FAMILIES:
@@ -120,7 +130,7 @@ def _mixed(sources: Sources, episodes: int, percent: int) -> Plan:
 
 
 def _played(sources: Sources, choose: Callable[[int], Actor], episodes: int) -> list[Planned]:
-    """Return episodes to be played from successive seeds, each determined by its seed."""
+    """Return planned episodes that are played with successive seeds; the seed determines an episode."""
 
     def planned(seed: int) -> Planned:
         chosen = choose(seed)
@@ -139,7 +149,11 @@ def _play_one(sources: Sources, chosen: Actor, seed: int) -> Episode:
 
 
 def _copied(sources: Sources, last_step: int | None, episodes: int | None) -> list[Planned]:
-    """Return training episodes to be copied, ended by `last_step`: all in order, or a random sample."""
+    """Return planned episodes that are copied from the run's training episodes.
+
+    last_step: only episodes that ended at this training step or before; None for all. episodes: size of a random sample; None
+    for all of them, in order.
+    """
     dataset = sources.training_episodes
     steps = {entry.identity: _training_step(dataset, entry) for entry in dataset.entries()}
     found = sorted(dataset.entries(), key=lambda entry: steps[entry.identity])

@@ -1,4 +1,4 @@
-"""Record a family of episodes: the missing ones of a plan, then the card with the results."""
+"""Record a family: the missing episodes of its plan, then the card with the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from robo_rl.runs.run import circumstances
 
 
 def record_family(family: str, sources: Sources, episodes: int | None, out: Path, *, append: bool) -> Dataset:
-    """Return the complete dataset of a family; with `append` a killed recording is completed.
+    """Record the dataset of a family and return it; with `append` an interrupted recording is completed.
 
     Raises UnknownName, InvalidSetting before any recording, DatasetError for a dataset of another plan.
     """
@@ -47,7 +47,7 @@ def record_family(family: str, sources: Sources, episodes: int | None, out: Path
 
 
 def _begun(path: Path, card: dict[str, Any]) -> Dataset:
-    """Return the dataset of an earlier call."""
+    """Return the dataset of an interrupted recording; raises DatasetError if it has another plan."""
     dataset = Dataset(path)
     planned = json.loads(json.dumps(card))
     if differing := sorted(key for key in planned if dataset.card.get(key) != planned[key]):

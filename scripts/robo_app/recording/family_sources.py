@@ -1,4 +1,4 @@
-"""Sources of dataset families: an environment, random actions, an expert, and a run that kept its episodes."""
+"""Sources of dataset families: environment, random actions, expert, and a run that kept its training episodes."""
 
 from __future__ import annotations
 
@@ -30,47 +30,47 @@ from robo_rl.system.user_cache import user_cache
 SHARE = 1 / 3  # of the way from random to expert, as in D4RL
 SCRIPTED = "scripted"
 PROBES = 5
-"""Episodes by which a share of random actions is judged."""
+"""Number of episodes that measure the mean return for a share of random actions."""
 
 
 class Medium(NamedTuple):
-    """The first evaluated policy of a run that was good enough."""
+    """The policy of the family medium: the first evaluated one of a run whose mean return reached the threshold."""
 
     step: int
     evaluated: float
-    """mean return in that evaluation, on the run's own seeds"""
+    """Mean return in that evaluation, on the run's evaluation seeds."""
     threshold: float
 
 
 class Disturbed(NamedTuple):
-    """An expert of whose actions a share is replaced by random ones."""
+    """The policy of the family medium without a run: an expert with a share of random actions."""
 
     share: float
-    """Probability in each step of a random action."""
+    """Probability of a random action in each step."""
     evaluated: float
-    """mean return over PROBES episodes"""
+    """Mean return over PROBES episodes."""
     threshold: float
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Sources of families, made on demand; `seed` determines all random choices."""
+    """Sources of the episodes of a family, made when they are first used; `seed` determines all random choices."""
 
     environment: gymnasium.Env[Any, Any]
     environment_name: str
     arguments: Mapping[str, Any]
     run: Run | None
     expert_name: str
-    """"scripted", RUN, RUN@STEP or zoo:PATH; empty for the newest policy of the run, or without one the scripted expert"""
+    """"scripted", RUN, RUN@STEP or zoo:PATH; "" for the newest policy of the run, or without a run the scripted expert."""
     runs: Path
     seed: int = 0
     noise: float = 0.0
     stochastic: bool = True
-    """Actions of trained policies are sampled, as in D4RL."""
+    """True if trained policies sample their actions, as in D4RL."""
 
     @cached_property
     def spec(self) -> EnvironmentSpec:
-        """That of the environment."""
+        """Spec of the environment."""
         return specification(self.environment)
 
     @cached_property
@@ -80,12 +80,12 @@ class Sources:
 
     @cached_property
     def random(self) -> Callable[[int], Actor]:
-        """Chance."""
+        """Actor with uniformly random actions, for each seed."""
         return actor("random", self.environment, self)
 
     @cached_property
     def expert(self) -> Callable[[int], Actor]:
-        """The expert, a trained one with the step in its name; raises InvalidSetting if there is none."""
+        """The expert, for each seed; a trained one has its step in its name. Raises InvalidSetting if there is none."""
         if self.expert_name == SCRIPTED or not (self.expert_name or self.run):
             return actor(SCRIPTED, self.environment, self)
         if self.expert_name.startswith(ZOO):
@@ -95,7 +95,7 @@ class Sources:
 
     @cached_property
     def wanderer(self) -> Callable[[int], Actor]:
-        """Random actions that ignore the task."""
+        """Actor with slow random motion, alternating with the scripted expert if there is one, for each seed."""
         expert_for = scripted_expert(self.environment, self.environment_name) if self.has_script else None
 
         def wander(seed: int) -> Actor:
@@ -106,19 +106,22 @@ class Sources:
 
     @property
     def is_disturbed(self) -> bool:
-        """True if the family medium is a disturbed expert, as there is no run whose training passed through it."""
+        """True if the family medium is an expert with random actions, because there is no run but an expert."""
         return self.run is None and bool(self.expert_name)
 
     @cached_property
     def medium_actor(self) -> Callable[[int], Actor]:
-        """The run's policy at the medium step, or the disturbed expert."""
+        """Actor of the family medium, for each seed: the run's policy at the medium step, or the disturbed expert."""
         if self.is_disturbed:
             return self._disturbed(self.disturbed.share)
         return actor(f"{self.training.path}{AT}{self.medium.step}", self.environment, self)
 
     @cached_property
     def disturbed(self) -> Disturbed:
-        """The expert with the share of random actions that makes it medium; raises InvalidSetting if it is no expert."""
+        """The expert with the share of random actions whose mean return is nearest to the threshold of medium.
+
+        Raises InvalidSetting if the expert is not better than random actions.
+        """
         threshold = self._threshold()
 
         def mean_return(share: float) -> float:
@@ -137,7 +140,10 @@ class Sources:
         return choose
 
     def _threshold(self) -> float:
-        """Return the mean return a third of the way from random to expert; raises InvalidSetting if there is no way."""
+        """Return the mean return a third of the way from random to expert.
+
+        Raises InvalidSetting if the expert is not better.
+        """
         random, expert = (self.scores[role]["return"] for role in ("random", "expert"))
         if expert <= random:
             raise InvalidSetting("The expert is no better than chance.", got=f"{expert:.6g}", allowed=f"above {random:.6g}")
@@ -145,7 +151,10 @@ class Sources:
 
     @cached_property
     def medium(self) -> Medium:
-        """First step at which the run was good enough; raises InvalidSetting if there is none, or the expert is no expert."""
+        """The first evaluated policy of the run that reached the threshold of medium.
+
+        Raises InvalidSetting if there is none, or if the expert is not better than random actions.
+        """
         threshold = self._threshold()
         means = {step: fmean(Evaluation.read(file).returns) for step, file in self.training.evaluation_files.items()}
         for step, mean in means.items():
@@ -160,13 +169,13 @@ class Sources:
 
     @cached_property
     def scores(self) -> dict[str, reference.Score]:
-        """Scores of "random", and of "expert" if there is one."""
+        """Reference scores: "random", and "expert" if there is one."""
         named = {"random": self.random} | ({"expert": self.expert} if self.run or self.expert_name or self.has_script else {})
         return {role: reference.score(choose, self.environment, self._remembered) for role, choose in named.items()}
 
     @property
     def _remembered(self) -> Path | None:
-        """File that remembers scores: of the run, or in the user's cache for weights, environment and packages like these."""
+        """File that keeps reference scores: in the run, or for a published agent in the user's cache; None for neither."""
         if self.run is not None:
             return self.run.path / reference.FILE
         if not self.expert_name.startswith(ZOO):
@@ -177,7 +186,7 @@ class Sources:
 
     @property
     def training(self) -> Run:
-        """The run; raises InvalidSetting if none is given."""
+        """The run of the sources; raises InvalidSetting if there is none."""
         if self.run is None:
             raise InvalidSetting(
                 "This family needs a run.", got="no --run", fix="name one that was trained in this environment"
@@ -186,12 +195,12 @@ class Sources:
 
     @property
     def has_training_episodes(self) -> bool:
-        """True if a run kept its episodes."""
+        """True if there is a run and it kept its training episodes."""
         return self.run is not None and (self.run.path / FOLDER / DESCRIPTION).exists()
 
     @property
     def training_episodes(self) -> Dataset:
-        """The episodes of the run; raises InvalidSetting if it kept none."""
+        """Dataset of the run's training episodes; raises InvalidSetting if it kept none."""
         if not self.has_training_episodes:
             raise InvalidSetting(
                 f"The run {self.training.path.name} kept no episodes.",
@@ -202,7 +211,7 @@ class Sources:
 
     @property
     def card(self) -> dict[str, Any]:
-        """Origin of the episodes, for the card."""
+        """Entries about the origin of the episodes, for the card of the dataset."""
         origin = None
         if self.run is not None:
             facts = self.run.description

@@ -1,4 +1,4 @@
-"""Environment and actor on a node of a cluster: plays an episode for a seed, and returns the content of its file."""
+"""Worker that records on a node of a cluster: it plays an episode for a seed, and returns the content of its file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from robo_rl.system.threads import use_threads
 from robo_rl.types import Episode
 
 LINK_LOST = "link_lost"
-"""Stop reason of an episode after the loss of its simulator or robot."""
+"""Stop reason of an episode whose simulator or robot was lost."""
 WAIT, PAUSE = 120.0, 1.0
-"""[s] for a simulator's server to be there again; between two tries."""
+"""Time to wait for a lost simulator's server, and time between two tries [s]."""
 
 
 @dataclass(frozen=True)
 class ActorOptions:
-    """Options of the actors, as of `robo-rl record`."""
+    """Options of `robo-rl record` on which actors depend (ActorSettings)."""
 
     noise: float
     stochastic: bool
@@ -40,7 +40,7 @@ class ActorOptions:
 
 
 class NodeRecorder:
-    """One environment with its simulator."""
+    """Environment and actor on a node; raises SpecMismatch if the environment differs from that of the command's machine."""
 
     def __init__(self, setup: bytes) -> None:
         message = unpacked(setup)
@@ -55,16 +55,16 @@ class NodeRecorder:
         self._choose = actor(message["policy"], self._environment, options)
 
     def work(self, task: bytes) -> bytes:
-        """Return the episode of a seed, and its catalogue entry."""
+        """Play the episode of a seed (digits in `task`); returns its catalogue entry and the content of its file."""
         episode = self._played(int(task))
         file, content = encoded_episode(new_identity(), episode, self._spec, self._packing)
         entry = Entry.of(episode, file, len(content))
         return packed({"entry": asdict(entry), "content": np.frombuffer(content, np.uint8)})
 
     def _played(self, seed: int) -> Episode:
-        """Return the episode of a seed; repeats it for up to WAIT seconds if the simulator's server is lost.
+        """Play the episode of a seed; if the simulator's server is lost, it is played again, for up to WAIT seconds.
 
-        After that it returns the truncated episode, or raises ServerUnavailable if none could start.
+        After that the truncated episode is returned; raises ServerUnavailable if no episode could begin.
         """
         deadline = time.monotonic() + WAIT
         while True:

@@ -1,4 +1,4 @@
-"""Recording of episodes into a dataset: its options, and the recording itself."""
+"""Record episodes into a dataset (`robo-rl record`): options, and the recording itself."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Writing and searching of reward programs, rating of clips."""
+"""Parts of commands about rewards: audit, preferences, writing of reward programs."""

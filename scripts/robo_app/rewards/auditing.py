@@ -1,4 +1,4 @@
-"""Audit of a reward model or of a label set: its options, and the evidence."""
+"""Audit of a reward model or of a label set (`robo-rl audit`): options, and collection of the evidence."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AuditOrder:
     """Compare a reward with recorded progress, try it on spoilt clips, and recommend for or against training on it."""
 
     dataset: Path
-    """Episodes it is tried on; best some of all qualities, none of which it was fitted to."""
+    """Dataset on which the reward is tried; best good and bad episodes to which it was not fitted."""
     out: Path
     """Folder of audit.html and audit.json."""
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")] = ""
@@ -75,7 +75,7 @@ class AuditOrder:
 
 
 def audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], progress: Progress) -> tuple[str, Audit]:
-    """Return the name of a label set and its audit."""
+    """Return the name of the label set in the options, and its audit on the episodes `entries`."""
     labels = LabelSet.existing(dataset, arguments.labels)
     makers = ", ".join(f"{model} ({weights})" for model, weights in sorted(labels.makers))
     evidence = Evidence()
@@ -87,7 +87,7 @@ def audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], 
 
 
 def audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], progress: Progress) -> tuple[str, Audit]:
-    """Return the name of a reward model and its audit."""
+    """Return the name of the reward model in the options, and its audit on the episodes `entries`, spoilt clips included."""
     shape, settings = SHAPES[arguments.shape], arguments.settings
     model = read_labeller(arguments.reward, settings)
     if arguments.wrong_text and not getattr(model, "hears_instruction", True):

@@ -1,4 +1,4 @@
-"""Compared segments of a dataset as arrays."""
+"""Compared segments of a dataset as arrays, for the fit of a reward."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MOST = 200_000  # steps that set the scale
 
 
 class Rows:
-    """Observations and actions of a dataset, all episodes one after the other, from its training cache."""
+    """Reads observations and actions (D numbers a step) of a dataset from its training cache."""
 
     def __init__(self, dataset: Dataset, entries: Sequence[Entry]) -> None:
-        """Raise InvalidSetting if the environment has no vectors."""
+        """Open the training cache for some episodes; raises InvalidSetting if the environment has no vectors."""
         require_vectors(dataset.spec)
         cache = open_cache(dataset, entries, partial(counted, "training cache", "episodes"))
         self._values, self._starts = cache.rows["vectors"][:, :-1], cache.rows["starts"]  # the last column is the reward
@@ -30,12 +30,15 @@ class Rows:
         self._first = {entry.identity: end - entry.steps - 1 for entry, end in zip(entries, ends, strict=True)}
 
     def steps(self) -> Array:
-        """Return (B, D) of all steps, or of an even selection that fits into memory."""
+        """Return all steps (B, D), or every n-th one so that at most about 200,000 are in memory."""
         rows = np.flatnonzero(self._starts)
         return np.array(self._values[rows[:: max(1, len(rows) // MOST)]], np.float32)
 
     def segment(self, place: tuple[str, int, int]) -> Array:
-        """Return (L, D); raises InvalidSetting for an episode that is gone."""
+        """Return the L steps of a segment (L, D); raises InvalidSetting for an episode that the dataset does not have.
+
+        place: identity of the episode, first step, and the step after the last.
+        """
         identity, start, stop = place
         if identity not in self._first:
             raise InvalidSetting("A comparison is of an episode that the dataset does not have.", got=identity)
@@ -43,7 +46,10 @@ class Rows:
 
 
 def pairs_of(preferences: Sequence[Preference], rows: Rows) -> Pairs:
-    """Return comparisons as arrays; raises InvalidSetting if segments differ in length."""
+    """Return K comparisons as arrays: first and second segments (K, L, D) and labels (K,).
+
+    Raises InvalidSetting if there are none, or if segments differ in length.
+    """
     lengths = {stop - start for each in preferences for _, start, stop in (each.first, each.second)}
     if len(lengths) > 1:
         raise InvalidSetting(

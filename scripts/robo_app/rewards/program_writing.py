@@ -1,4 +1,4 @@
-"""Shared parts of writing and searching reward programs: the task, the model, the examples."""
+"""Common parts of the commands that write or search reward programs: task, language model, examples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from robo_rl.spec.environment import specification
 
 RULE = "rule:"
 KNOWN = {"arm_reach": "robo/ArmReach-v0", "arm_push": "robo/ArmPush-v0", "arm_pick": "robo/ArmPick-v0"}
-"""Programs that come with the package and may be shown as examples -> environment that each is for."""
+"""Program that comes with the package and may be shown as an example -> its environment."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Asking:
     """Programs for other tasks that are shown, the nearest by their sentences; 0 for none (zero-shot)."""
 
     def require_one(self, environment: str) -> None:
-        """Raise InvalidSetting if the source of answers is ambiguous, or for a pack of another environment.
+        """Raise InvalidSetting unless exactly one of `llm` and `replay` is set, and for a pack of another environment.
 
         Raises UnknownName for an unknown rule or pack.
         """
@@ -66,12 +66,12 @@ class Asking:
 
     @property
     def order(self) -> dict[str, Any]:
-        """Origin of a folder of replies; a log names the model that answered."""
+        """Settings that are stored with the results, so that the same folder is not continued with others."""
         return {"llm": self.llm, "llm_settings": as_words(self.llm_settings), "examples": self.examples}
 
 
 class WritingContext(NamedTuple):
-    """Context of writing programs for a task."""
+    """Everything that is needed to write a program for a task: writer, task, and examples for the prompt."""
 
     writer: Writer
     task: RewardTask
@@ -82,9 +82,17 @@ class WritingContext(NamedTuple):
 def writing(
     name: str, arguments: Mapping[str, Any], asking: Asking, log: Path, sizes: Sequence[int] = ()
 ) -> Iterator[WritingContext]:
-    """Yield the writer for an environment, in which validation steps are recorded, after a check of the source of answers.
+    """Yield the writer of programs for an environment, and print the number and cost of its calls at the end.
 
-    sizes: batch sizes of the learner. Prints calls and cost at the end.
+    Args:
+        name: Name of the environment, in which steps for the validation of programs are recorded.
+        arguments: Arguments of the environment.
+        asking: Language model and its settings.
+        log: Log of all calls.
+        sizes: Batch sizes of the learner, with which programs are tried.
+
+    Raises:
+        InvalidSetting: There is no sentence about the task.
     """
     with _model(asking, log) as model:
         model.watch = partial(print, flush=True)
@@ -111,7 +119,7 @@ def _model(asking: Asking, log: Path) -> ModelClient:
 
 
 def _known(name: str) -> list[Example]:
-    """Return the programs of other environments with installed simulators."""
+    """Return the example programs for other environments whose simulators are installed."""
     folder = Path(str(files("robo_app") / "rewards" / "programs"))
     found = []
     for stem, environment in KNOWN.items():

@@ -1,4 +1,4 @@
-"""Usable answers of the models behind a reward or a rater: a model that never gave one must not pass in silence."""
+"""Check that the models behind a reward or a rater gave usable answers; a model that never did is an error."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from robo_rl.rewards.judges.rewards import WithJudge
 
 
 class Answered(NamedTuple):
-    """Answers of one model in this process, known ones among them."""
+    """Number of answers by status that one model gave in this process, stored answers included."""
 
     name: str
     statuses: Counter[str]
     remedy: str
-    """Against its useless answers; empty without any."""
+    """Remedy against its useless answers; "" if there are none."""
 
     @property
     def is_useless(self) -> bool:
-        """True if it was asked, and gave no usable answer."""
+        """True if the model was asked and gave no usable answer."""
         return self.statuses.total() > 0 and not self.statuses["ok"]
 
 
 def answered_by(model: Any) -> list[Answered]:
-    """Return the answers of each judge and language model of a reward, of its parts, or of a rater."""
+    """Return the answers of each judge and language model of a reward (sources of a pipeline included) or of a rater."""
     found = []
     for part in parts_of(model):
         if isinstance(part, WithJudge):

@@ -1,1 +1,1 @@
-"""Robots that a command brings along."""
+"""Commands that use a robot or a twin: console, driving, set-up, shadow runs, demonstration."""

@@ -1,4 +1,4 @@
-"""Console of a robot: its options, the twin that it may serve, the dataset that it records."""
+"""Console of a robot (`robo-rl robot console`): options, the twin that it may serve, the dataset that it records."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 ADDRESS = "127.0.0.1"
 NO_POLICY = "nobody"
 TWIN_EPISODE = 30.0
-"""[s] of an episode on the twin, for a person; a policy's own limit is shorter"""
+"""Time limit of an episode on the twin for a person [s]; a policy's is shorter."""
 PICTURE = 240
-"""[pixel] side of the twin's pictures: for a person's eyes"""
+"""Height and width of the twin's pictures [pixel], large enough for a person."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Console:
 
 
 def print_shadow(console: RobotConsole) -> Callable[[], None]:
-    """Collect the console's episodes from now on; return a function that prints the report of its shadow run."""
+    """Collect the console's episodes from now on; return a function that prints the report of the shadow run."""
     from robo_real.shadow_report import shadow_report
 
     played: list[Episode] = []
@@ -95,7 +95,11 @@ def print_shadow(console: RobotConsole) -> Callable[[], None]:
 def serve_console(
     arguments: Console, operator: Callable[[RobotConsole], AbstractContextManager[None]] = lambda _: nullcontext()
 ) -> int:
-    """Serve a console until Ctrl-C, and leave the arm still. operator: open meanwhile, in the place of a person at the page."""
+    """Serve a console until Ctrl-C; the arm then holds still.
+
+    operator: context manager that operates the console while it is open, in place of a person at the page. Returns exit status
+    0.
+    """
     from robo_real.console.robot_console import RobotConsole
     from robo_real.teleoperation.teleoperator import make_teleoperator
 
@@ -133,7 +137,10 @@ def serve_console(
 
 
 def record_to_dataset(arguments: Console, console: RobotConsole, stack: ExitStack, card: dict[str, Any]) -> None:
-    """Have the console record its episodes into the dataset of the options, and link to its viewer."""
+    """Let the console record its episodes to the dataset in the options, and link to a viewer of it.
+
+    stack: closes dataset and viewer at the end. card: facts stored in a new dataset.
+    """
     from robo_datasets.viewer.server import viewer_server
 
     assert arguments.out is not None
@@ -146,7 +153,7 @@ def record_to_dataset(arguments: Console, console: RobotConsole, stack: ExitStac
 
 
 def _dataset_of(path: Path, spec: EnvironmentSpec, card: dict[str, Any]) -> Dataset:
-    """Return the dataset, made if there is none; raises SpecMismatch for one of another robot."""
+    """Return the dataset in a folder, which is made if it does not exist; raises SpecMismatch for one of another robot."""
     if not path.exists():
         return Dataset.create(path, spec, card)
     dataset = Dataset(path)
@@ -155,7 +162,7 @@ def _dataset_of(path: Path, spec: EnvironmentSpec, card: dict[str, Any]) -> Data
 
 
 def policy_for(arguments: Console) -> Callable[[Any], Policy] | None:
-    """Return a function from an environment to the policy that acts in it, None if no policy acts."""
+    """Return a function from an environment to the policy in the options; None if there is no policy."""
     if not arguments.policy:
         return None
     return lambda environment: actor(arguments.policy, environment, arguments)(arguments.seed).policy
@@ -163,7 +170,7 @@ def policy_for(arguments: Console) -> Callable[[Any], Policy] | None:
 
 @contextmanager
 def twin_server(arguments: Console) -> Iterator[RobotServer]:
-    """Serve a twin meanwhile."""
+    """Serve a twin inside the block."""
     from robo_real.serving import ServerSettings, build_server
 
     options = {"cameras": ("front",), "image_size": PICTURE} | arguments.options
@@ -176,7 +183,7 @@ def twin_server(arguments: Console) -> Iterator[RobotServer]:
 
 
 def for_a_person(spec: EnvironmentSpec, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a robot's environment, with a time limit that is long enough for a person if they have none."""
+    """Return settings of a robot's environment, with a time limit long enough for a person unless they have one."""
     period = (spec.action.control_period or 1.0) * settings.get("action_repeat", 1)
     return {"max_steps": math.ceil(TWIN_EPISODE / period), **settings}
 

@@ -1,4 +1,4 @@
-"""Driving of a robot from a terminal, without a browser."""
+"""Drive a robot from a terminal, without a browser (`robo-rl robot drive`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 KEYBOARD = "keyboard"
 POLL = 0.1
-"""[s] period of the look at the state of the episode"""
+"""Time between two looks at the state of the episode [s]."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Drive:
 
 
 def drive(arguments: Drive) -> int:
-    """Drive until Ctrl-C; the arm is left still."""
+    """Drive until Ctrl-C; the arm then holds still. Returns exit status 0."""
     device = make_teleoperator(arguments.teleoperator, arguments.teleoperator_settings)
     if not arguments.url:
         return _try_out(device)
@@ -95,7 +95,7 @@ def _try_out(device: Teleoperator) -> int:
 
 @contextmanager
 def _operator_in_terminal(console: RobotConsole, devices: list[Teleoperator]) -> Iterator[None]:
-    """Make the first device the operator, and print its messages."""
+    """Let devices drive the console inside the block; the first one also starts, stops and labels episodes."""
     for index, device in enumerate(devices):
         console.drive_with(device, is_operator=index == 0)
         print(f"  {device.keys}", flush=True)

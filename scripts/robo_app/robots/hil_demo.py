@@ -1,4 +1,4 @@
-"""Demonstration of learning from a human on a twin: its options, and the training."""
+"""Demonstration of learning from a person on a twin (`robo-rl demo hil`): options, and the training."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from robo_datasets.dataset import Dataset
 from robo_rl.runs.run import Run
 
 RECIPES = {"pick": "arm-pick-hil", "peg": "arm-peg-hil"}
-"""of the same in the simulation, by task"""
+"""Task -> recipe of the same training in the simulation."""
 STEPS = {"pick": 4000, "peg": 8000}
-"""decisions of 0.15 s and 0.1 s of the robot's time"""
+"""Task -> default number of decisions, of 0.15 s and 0.1 s of the robot's time."""
 DEMONSTRATIONS, NOISE = 20, 0.1
 PICTURE = 240
-"""[pixel] side of the pictures on the page"""
+"""Height and width of the pictures on the page [pixel]."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _go_on(arguments: Hil, url: str, demonstrations: Path) -> int:
 
 
 def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:
-    """Return the recipe of the demonstration: that of the simulation, on the twin."""
+    """Return the recipe of the demonstration: that of the task in simulation, changed to the twin at `url`."""
     recipe = read_recipe(RECIPES[arguments.task])
     kind = CONSOLE if arguments.human == CONSOLE else "perfect"
     evaluation = replace(
@@ -112,7 +112,7 @@ def _name(arguments: Hil) -> str:
 
 
 def _demonstrations(arguments: Hil) -> Path:
-    """Return the dataset of the scripted expert's episodes; records the missing ones."""
+    """Return the folder of the scripted expert's demonstrations; missing episodes are recorded."""
     path = arguments.out / f"demonstrations-{arguments.task}"
     present = len(Dataset(path)) if path.exists() else 0
     if present < DEMONSTRATIONS:
@@ -132,6 +132,6 @@ def _demonstrations(arguments: Hil) -> Path:
 
 
 def _interrupted(runs: Path, name: str) -> Run | None:
-    """Return the newest run of that name unless it is finished."""
+    """Return the newest run with a name if it is not finished, else None."""
     found = [Run(path) for path in sorted(runs.glob(f"*-{name}-*")) if (path / "recipe.yaml").exists()]
     return found[-1] if found and not (found[-1].path / "evaluation.json").exists() else None

@@ -1,4 +1,4 @@
-"""Wizard for the limits of a robot: watch a person drive the hand, propose limits around it, write them as a file."""
+"""Propose limits for a robot (`robo-rl robot setup`), from poses that are recorded while a person moves the hand."""
 
 from __future__ import annotations
 
@@ -24,27 +24,35 @@ from robo_rl.runs.run import write_text
 from robo_rl.settings import settings_as
 
 PERIOD = 0.05
-"""[s] between two poses"""
+"""Time between two recorded poses [s]."""
 SHOWN = 1.0
-"""[s] between two lines of progress"""
+"""Time between two lines of progress [s]."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Robot whose hand is driven."""
+    """Robot whose hand a person moves, and how to read its pose."""
 
     name: str
     read: Callable[[], HandPose]
     base: Limits
     serve: str
-    """Options of `robo-rl robot serve` for it."""
+    """Options of `robo-rl robot serve` for this robot."""
 
 
 @contextmanager
 def driven_robot(url: str, driver: str, options: Mapping[str, Any], base: Path | None, freedrive: bool) -> Iterator[Source]:
-    """Open a served robot by its URL, or a driver by its name, to be read; nothing is sent but a request for freedrive.
+    """Open a robot for reading; no command is sent except, if wanted, that for freedrive.
 
-    Raises InvalidSetting unless one of the two is given, or if the driver has no freedrive.
+    Args:
+        url: Address of a served robot; "" if a driver is given.
+        driver: Name of a driver; "" if a URL is given.
+        options: Options of the driver.
+        base: File of limits that the proposal starts from; None for those of the robot.
+        freedrive: True to switch the driver's freedrive on inside the block.
+
+    Raises:
+        InvalidSetting: Not exactly one of `url` and `driver` is given, or the driver has no freedrive.
     """
     if bool(url) == bool(driver):
         raise InvalidSetting("Which robot?", got=f"URL {url!r}, driver {driver!r}", allowed="URL, or --driver NAME")
@@ -72,13 +80,13 @@ def driven_robot(url: str, driver: str, options: Mapping[str, Any], base: Path |
 
 
 def require_new(out: Path) -> None:
-    """Raise InvalidSetting if there is such a file already."""
+    """Raise InvalidSetting if the file exists."""
     if out.exists():
         raise InvalidSetting("There is such a file already.", got=str(out), allowed="a new file", fix="--out another.yaml")
 
 
 def watch_drive(source: Source, seconds: float | None, tell: Callable[[str], object]) -> list[HandPose]:
-    """Return the poses of the hand until Ctrl-C, or for a time [s]; tell: takes lines of progress."""
+    """Record poses of the hand until Ctrl-C, or for `seconds` if given; `tell` is called with lines of progress."""
     poses: list[HandPose] = []
     end, shown = np.inf if seconds is None else time.monotonic() + seconds, 0.0
     with contextlib.suppress(KeyboardInterrupt):
@@ -96,7 +104,21 @@ def watch_drive(source: Source, seconds: float | None, tell: Callable[[str], obj
 def limits_file(
     source: Source, poses: list[HandPose], margins: Margins, speed: float | None, out: Path
 ) -> tuple[Limits, list[str]]:
-    """Write the proposed limits to a file and return them with notes; raises InvalidSetting if the poses give none."""
+    """Propose limits around recorded poses, and write them to a file.
+
+    Args:
+        source: The robot; its base limits are kept where nothing was measured.
+        poses: Recorded poses.
+        margins: Distances between poses and limits.
+        speed: Largest speed of the hand [m/s]; None for that of the base limits.
+        out: File to write.
+
+    Returns:
+        The limits, and notes that the file also has.
+
+    Raises:
+        InvalidSetting: The poses are not enough for a proposal.
+    """
     limits = propose_limits(poses, source.base, margins, speed)
     notes = [
         f"Limits of {source.name}, proposed by robo-rl robot setup on {date.today()}: look at each one before you use it.",

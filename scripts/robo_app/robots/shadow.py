@@ -1,4 +1,4 @@
-"""Shadow run of a trained policy on a robot: it is judged and recorded, and another source commands."""
+"""Shadow run of a trained policy on a robot: another source commands; the policy's actions are only judged and recorded."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class ShadowSettings:
     """Settings of a shadow run."""
 
     commands: str
-    """zero, scripted, or person at the console"""
+    """Source of the executed commands: "zero", "scripted", or "person" at the console."""
     episodes: int
     seed: int
-    """of the first episode; the others follow"""
+    """Reset seed of the first episode; later episodes have the following numbers."""
     port: int = 8644
-    """of the console"""
+    """Port of the console."""
 
     def __post_init__(self) -> None:
         if self.commands not in get_args(Source):
@@ -51,9 +51,19 @@ class ShadowSettings:
 
 
 def shadow_run(run: Run, robot: EnvironmentSettings, how: ShadowSettings) -> tuple[ShadowReport, Path]:
-    """Play episodes in which the run's policy is judged and not sent; return the report, and its folder with the dataset.
+    """Play episodes in which the guard judges the actions of a run's policy, while another source commands the robot.
 
-    Raises InvalidSetting unless the environment is a robot, SpecMismatch if the policy is of another one.
+    Args:
+        run: Run of the policy.
+        robot: Environment of the robot.
+        how: Settings of the shadow run.
+
+    Returns:
+        The report, and the folder in which it and the dataset of the episodes are.
+
+    Raises:
+        InvalidSetting: The environment is no robot.
+        SpecMismatch: The policy was trained for another environment.
     """
     policy = load_policy(run)
     with _commanded(robot, how) as environment:
@@ -81,7 +91,7 @@ def shadow_run(run: Run, robot: EnvironmentSettings, how: ShadowSettings) -> tup
 
 @contextmanager
 def _commanded(robot: EnvironmentSettings, how: ShadowSettings) -> Iterator[gymnasium.Env[Any, Any]]:
-    """Open the environment of a robot whose actions are judged only; the arm holds afterwards."""
+    """Open the environment of a robot in which actions are only judged; the arm holds still afterwards."""
     with closing(make_environment(robot.name, **robot.arguments)) as environment:
         bare = environment.unwrapped
         if not isinstance(bare, RobotEnv) or (how.commands == PERSON and environment is not bare):
@@ -109,5 +119,5 @@ def _scripted(bare: RobotEnv) -> ScriptedCommands:
 def shadow_run_elsewhere(
     trained: Run, environment: str, arguments: Mapping[str, Any], settings: ShadowSettings
 ) -> tuple[ShadowReport, Path]:
-    """Return what `shadow_run` does, on the robot of a name, made with the arguments of the training and these."""
+    """Run `shadow_run` on the robot with the name `environment`, made with the arguments of the training and `arguments`."""
     return shadow_run(trained, elsewhere(recipe_of(trained).environment, environment, "", arguments), settings)

@@ -1,4 +1,4 @@
-"""Twin in a separate process, for commands that start their own robot."""
+"""Serve a twin in a separate process, for commands that need a robot of their own."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from robo_rl.errors import RobotUnavailable
 from robo_rl.system.supervised_process import SupervisedProcess, ending
 
 PATIENCE = 10.0
-"""[s] for it to leave the arm still"""
+"""Time that the process has to stop the arm and end [s]."""
 
 
 @contextmanager
 def twin_process(log: Path, **settings: Any) -> Iterator[str]:
-    """Serve a twin meanwhile and give its address. log: the audit log. settings: of the twin, such as speed."""
+    """Serve a twin inside the block, and yield its address.
+
+    log: file of the audit log. settings: options of the twin, such as speed. Raises RobotUnavailable if it does not start.
+    """
     words = ["robot", "serve", "--port", "0", "--log", str(log), *option_words("driver.settings", settings)]
     process = SupervisedProcess(command_of(words), stdout=subprocess.PIPE)
     try:

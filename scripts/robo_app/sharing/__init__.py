@@ -1,1 +1,1 @@
-"""Runs and datasets in other places: folders, object stores, the Hugging Face hub."""
+"""Push and pull runs and datasets: to folders, object stores, the Hugging Face hub."""

@@ -1,4 +1,4 @@
-"""README.md of a run or a dataset that travels: front matter of the hub, and the facts of the report."""
+"""README.md (card) of a run or a dataset that is pushed: front matter for the hub, and the facts of the report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 
 def card_of(folder: Path, manifest: Manifest) -> str:
-    """Return the card of a run or a dataset."""
+    """Return the text of README.md for the run or dataset in a folder."""
     return _of_run(folder, manifest) if manifest.kind == "run" else _of_dataset(folder, manifest)
 
 
@@ -54,7 +54,7 @@ robo-rl export {manifest.name} --out exported
 
 
 def _index(name: str, environment: str, final: Any) -> dict[str, Any]:
-    """Return the result as the hub lists it."""
+    """Return the final evaluation in the format `model-index` of the hub; empty if there is none."""
     if final is None:
         return {}
     metrics = [{"type": "mean_reward", "value": round(final.mean_return.estimate, 4), "name": "mean return"}]

@@ -1,4 +1,4 @@
-"""The list of files with their digests that travels with a run or a dataset, last of all."""
+"""List of the files of a pushed run or dataset, with sizes and digests; it is written last, so it shows completeness."""
 
 from __future__ import annotations
 
@@ -15,37 +15,43 @@ from robo_rl.errors import RunError
 NAME = "robo-rl.json"
 VERSION = 1
 MOST_BYTES = 1 << 26
-"""Of a manifest that is read."""
+"""Largest size of a manifest that is read [bytes]."""
 PIECE = 1 << 24
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Kind, name and files of what travels."""
+    """Description of a pushed run or dataset: its kind, its name, and the size and digest of each file."""
 
     kind: Kind
     name: str
     files: Mapping[str, tuple[int, str]]
-    """Path -> (bytes, SHA-256)."""
+    """Path in the folder -> (size in bytes, SHA-256 in hex digits)."""
 
     @classmethod
     def of(cls, payload: Payload) -> Manifest:
-        """Return the manifest of files on this machine."""
+        """Return the manifest of files on this machine; all of them are read."""
         return cls(payload.kind, payload.name, {name: digest_of(path) for name, path in payload.files.items()})
 
     @property
     def size(self) -> int:
-        """[bytes] of all files."""
+        """Size of all files together [bytes]."""
         return sum(size for size, _ in self.files.values())
 
     def to_bytes(self) -> bytes:
-        """Return JSON."""
+        """Return the manifest as JSON."""
         files = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in sorted(self.files.items())}
         return json.dumps({"format": VERSION, "kind": self.kind, "name": self.name, "files": files}, indent=1).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes, source: str) -> Manifest:
-        """Return the manifest of a stranger; raises RunError unless each path stays inside and can run no code."""
+        """Return the manifest in JSON from an untrusted place.
+
+        Raises RunError if it is damaged or of another format, or if a path leads out of the folder or could be of a file with
+        code.
+
+        source: address of the place, for errors.
+        """
         try:
             plain: Any = json.loads(content)
             files = {str(name): (int(each["bytes"]), str(each["sha256"])) for name, each in plain["files"].items()}
@@ -66,7 +72,7 @@ class Manifest:
         return found
 
     def require(self, name: str, path: Path) -> None:
-        """Raise RunError unless a file that arrived is the one that was sent."""
+        """Raise RunError unless the file `path` has the size and digest of the entry `name`."""
         if digest_of(path) != self.files[name]:
             raise RunError(
                 f"{name} did not arrive as it was sent.", got="another size or digest", fix="pull again, or push again"

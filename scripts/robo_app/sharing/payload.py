@@ -1,4 +1,4 @@
-"""Files of a run or a dataset that travel, and those that must not."""
+"""Files of a run or a dataset that are pushed, and files that must not be."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ DATASET_FILES = (DESCRIPTION, "episodes/*.h5")
 DATABASES = ("catalogue.sqlite", "labels/*.sqlite", "preferences/*.sqlite")
 CHECKPOINTS = "checkpoints"
 MEMORIES = ("replay", "offline")
-"""Parts of a checkpoint that a policy does not need: recorded steps."""
+"""Parts of a checkpoint with recorded steps, which a policy does not need."""
 SUFFIXES = (".json", ".jsonl", ".yaml", ".md", ".safetensors", ".h5", ".sqlite", ".mp4")
-"""Of files that travel: none of them can run code."""
+"""Allowed suffixes of pushed files; no such file can run code."""
 TEXTS = (".json", ".jsonl", ".yaml", ".md")
 SECRETS = re.compile(
     rb"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bAKIA[0-9A-Z]{16}\b"
@@ -37,7 +37,7 @@ SECRETS = re.compile(
 
 @dataclass(frozen=True)
 class Payload:
-    """Files of a run or a dataset."""
+    """Files of a run or a dataset to push."""
 
     kind: Kind
     name: str
@@ -46,7 +46,7 @@ class Payload:
 
 
 def kind_of(folder: Path) -> Kind:
-    """Return what a folder holds; raises InvalidSetting if it is neither a run nor a dataset."""
+    """Return "run" or "dataset" for a folder; raises InvalidSetting if it is neither."""
     if is_run(folder):
         return "run"
     if (folder / DESCRIPTION).is_file():
@@ -57,9 +57,10 @@ def kind_of(folder: Path) -> Kind:
 
 @contextmanager
 def payload_of(folder: Path, *, resumable: bool = False) -> Iterator[Payload]:
-    """Yield the files of a folder that travel; databases and the checkpoint are copies, which nobody writes to meanwhile.
+    """Yield the files of a run or a dataset to push; databases and the checkpoint are temporary copies of those in use.
 
-    resumable: with the replay memory, so that the training can go on. Raises InvalidSetting for a file that must not travel.
+    resumable: True to include the replay memory, so that the training can be resumed. Raises InvalidSetting for a link, a file
+    that could run code, and a text with a token or key.
     """
     kind = kind_of(folder)
     with TemporaryDirectory() as drafts:
@@ -77,7 +78,7 @@ def payload_of(folder: Path, *, resumable: bool = False) -> Iterator[Payload]:
 
 
 def _copy_checkpoint(run: Run, drafts: Path, *, resumable: bool) -> None:
-    """Write the newest checkpoint, without its memories unless it is to be resumable."""
+    """Copy the newest checkpoint; unless `resumable` without recorded steps."""
     if not run.has_checkpoint:
         return
     step, parts = run.load()
@@ -97,7 +98,7 @@ def _copy_databases(folder: Path, drafts: Path) -> None:
 
 
 def require_harmless(name: str, path: Path) -> None:
-    """Raise InvalidSetting for a link, a file that could run code, or a text with what looks like a token or a key."""
+    """Raise InvalidSetting for a link, a file that could run code, or a text that seems to hold a token or a key."""
     if path.is_symlink() or not path.is_file():
         raise InvalidSetting(f"{name} is no plain file; it does not travel.", got=path, fix="replace the link by its target")
     if path.suffix not in SUFFIXES:

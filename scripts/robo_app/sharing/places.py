@@ -1,4 +1,4 @@
-"""Places that runs and datasets travel to: a folder, a store that fsspec knows, the Hugging Face hub."""
+"""Places to which runs and datasets are pushed: a folder, a store that fsspec supports, the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -19,30 +19,39 @@ README = "README.md"
 
 
 class Place(ABC):
-    """A place for one run or dataset; its manifest is there if and only if all of it is."""
+    """Place for one run or dataset, given by an address. It is complete if it has a manifest."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return True if there is a manifest."""
+        """Return True if the place is taken, so that nothing may be pushed to it."""
 
     @abstractmethod
     def write(self, files: Mapping[str, Path], texts: Mapping[str, bytes], kind: Kind) -> None:
-        """Write files, then texts, the manifest last; raises RunError."""
+        """Write a run or a dataset to the place.
+
+        Args:
+            files: Path in the place -> file on this machine; written first.
+            texts: Path in the place -> content, in the order of writing; the manifest comes last.
+            kind: Run or dataset.
+
+        Raises:
+            RunError: The place does not work.
+        """
 
     @abstractmethod
     def text(self, name: str) -> bytes:
-        """Return a small file; raises RunError if it is missing or large."""
+        """Return the content of a file; raises RunError if it is missing or larger than MOST_BYTES."""
 
     @abstractmethod
     def fetch(self, name: str, target: Path) -> None:
-        """Copy a file to this machine; raises RunError."""
+        """Copy a file to `target` on this machine; raises RunError if that fails."""
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Turn errors of clients into RunError: their kinds are as many as their stores."""
+        """Turn any error of a client inside the block into RunError, because each store raises errors of its own."""
         try:
             yield
         except (RunError, InvalidSetting):
@@ -54,18 +63,18 @@ class Place(ABC):
 
 
 class Folder(Place):
-    """A folder on this machine; it gets its name when it is complete."""
+    """A folder on this machine, or on a mounted disk."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._path = Path(url.removeprefix("file://")).expanduser()
 
     def exists(self) -> bool:
-        """Return True if there is anything: nothing is written over."""
+        """Return True if the path exists."""
         return self._path.exists()
 
     def write(self, files: Mapping[str, Path], texts: Mapping[str, bytes], kind: Kind) -> None:
-        """Write into a folder beside it, which is renamed."""
+        """Write all files to a temporary folder in the same parent, then rename it, so that the folder is never incomplete."""
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with self._told():
             try:
@@ -93,7 +102,7 @@ class Folder(Place):
 
 
 class Store(Place):
-    """A folder of a store behind fsspec, such as s3://BUCKET/NAME; the manifest comes last, and a reader begins with it."""
+    """A folder of an object store that fsspec supports, such as s3://BUCKET/NAME."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -111,7 +120,7 @@ class Store(Place):
             return bool(self._files.exists(f"{self._root}/{NAME}"))
 
     def write(self, files: Mapping[str, Path], texts: Mapping[str, bytes], kind: Kind) -> None:
-        """Write file by file."""
+        """Write the files one by one, the manifest last: until then a reader finds nothing."""
         with self._told():
             for name, path in files.items():
                 folder = f"{self._root}/{name}".rpartition("/")[0]
@@ -132,7 +141,7 @@ class Store(Place):
 
 
 class Hub(Place):
-    """A repository of the Hugging Face hub: hf://USER/NAME, hf://datasets/USER/NAME; one commit holds all of it.
+    """A repository of the Hugging Face hub, hf://USER/NAME or hf://datasets/USER/NAME; a push is one commit.
 
     The client reads its own token (HF_TOKEN, `hf auth login`) and address (HF_ENDPOINT).
     """
@@ -151,11 +160,14 @@ class Hub(Place):
         self._client = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
 
     def exists(self) -> bool:
-        """Return False: a push is another commit, and the ones before stay."""
+        """Return False: a push to an existing repository adds a commit, and earlier commits stay."""
         return False
 
     def write(self, files: Mapping[str, Path], texts: Mapping[str, bytes], kind: Kind) -> None:
-        """Write one commit, which removes files of earlier ones."""
+        """Write all files in one commit, which also removes other files.
+
+        Raises InvalidSetting if kind and address do not fit.
+        """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         expected = "dataset" if kind == "dataset" else "model"
@@ -183,7 +195,7 @@ class Hub(Place):
             return _small(target.read_bytes(), name)
 
     def fetch(self, name: str, target: Path) -> None:
-        """Copy a file; the cache of the client is beside the target, and is removed."""
+        """Copy a file, with a temporary cache of the client next to the target."""
         cache = target.with_name(f".{target.name}.hub")
         with self._told():
             try:
@@ -200,7 +212,7 @@ def _small(content: bytes, name: str) -> bytes:
 
 
 def place_of(url: str) -> Place:
-    """Return the place of an address."""
+    """Return the place for an address: hf://..., another URL of fsspec, or a path."""
     if url.startswith(HUB):
         return Hub(url)
     return Store(url) if "://" in url and not url.startswith("file://") else Folder(url)

@@ -1,4 +1,4 @@
-"""Push runs and datasets to a place, and pull them: complete and as they were sent, or not at all."""
+"""Push runs and datasets to a place, and pull them; they arrive complete and unchanged, or not at all."""
 
 from __future__ import annotations
 
@@ -14,9 +14,19 @@ from robo_rl.errors import InvalidSetting
 
 
 def push(folder: Path, url: str, *, resumable: bool = False) -> Manifest:
-    """Write a run or a dataset to a place, with a card made from its report; returns what was sent.
+    """Push a run or a dataset to a place, with a README.md made from its report.
 
-    Raises InvalidSetting for a file that must not travel and for a place that is taken, RunError if the place does not work.
+    Args:
+        folder: Folder of the run or dataset.
+        url: Address of the place.
+        resumable: True to include the replay memory of a run.
+
+    Returns:
+        Manifest of the files that were sent.
+
+    Raises:
+        InvalidSetting: The place is taken, or a file must not be sent.
+        RunError: The place does not work.
     """
     place = place_of(url)
     if place.exists():
@@ -29,9 +39,9 @@ def push(folder: Path, url: str, *, resumable: bool = False) -> Manifest:
 
 
 def pull(url: str, out: Path) -> Manifest:
-    """Read a run or a dataset into a new folder; returns what arrived.
+    """Fetch a run or a dataset into a new folder; returns its manifest.
 
-    Raises InvalidSetting for a folder that exists, RunError if anything is missing, changed, or could run code.
+    Raises InvalidSetting if the folder exists, RunError if a file is missing, was changed, or could run code.
     """
     if out.exists():
         raise InvalidSetting("The folder exists.", got=out, allowed="a folder to make", fix="name another one with --out")

@@ -1,1 +1,1 @@
-"""Sweeps: search space, search, stopping, results."""
+"""Sweeps over settings: search space, search, early stopping, results."""

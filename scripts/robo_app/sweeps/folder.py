@@ -1,4 +1,4 @@
-"""Folder of a sweep: its request, recipes and runs of its trials, and the lock for writing.
+"""Folder of a sweep: its settings, the recipes and runs of its trials, and a lock.
 
 OUT/NAME-sweep/  sweep.yaml  search space     journal.log  of Optuna     trials/  recipes     runs/     logs/
                  report.html, table.md, sweep.json, best.yaml
@@ -24,23 +24,30 @@ from robo_rl.system.durable_files import exclusive_lock
 
 
 class SweepFolder:
-    """Folder of a sweep."""
+    """Reads and writes the folder of a sweep. A trial is a number; it has a recipe, and a training for each seed."""
 
     def __init__(self, path: Path, name: str, seeds: Sequence[int], every: int) -> None:
-        """every: steps between evaluations."""
+        """Use a folder.
+
+        Args:
+            path: The folder.
+            name: Name of the recipe.
+            seeds: Training seeds of each trial.
+            every: Steps between evaluations; 0 for none.
+        """
         self.path, self._name, self._seeds, self._every = path, name, seeds, every
         self._scores: dict[Path, Score] = {}
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other sweeps out of the folder; raises RunError if one is in it."""
+        """Lock the folder inside the block; raises RunError if another process has locked it."""
         (self.path / "trials").mkdir(parents=True, exist_ok=True)
         fix = "wait for it, or stop it, then give the command again"
         with exclusive_lock(self.path / "lock", RunError(f"Another process runs the sweep in {self.path}.", fix=fix)):
             yield
 
     def keep(self, asked: Mapping[str, Any]) -> None:
-        """Write the request; raises RunError if the folder has another one."""
+        """Write the settings of the sweep; raises RunError if the folder has other ones."""
         text = yaml.safe_dump(json.loads(json.dumps(asked)), sort_keys=False, width=120)
         keep_settings(self.path / "sweep.yaml", text, fix="another --out or --name, or remove the folder")
 
@@ -62,14 +69,14 @@ class SweepFolder:
         return [seed for seed in self._seeds if self.training(trial, seed).finished is None]
 
     def final(self, trial: int) -> dict[int, Score]:
-        """Return the final scores of a trial, by seed."""
+        """Return seed -> score of the final evaluation, for the seeds of a trial that are finished."""
         runs = {seed: self.training(trial, seed).finished for seed in self._seeds}
         return {seed: self._score(run / EVALUATION) for seed, run in runs.items() if run is not None}
 
     def course(self, trial: int) -> Course:
-        """Return the scores during training: step -> seed -> score.
+        """Return the scores of a trial's evaluations during training: step -> seed -> score.
 
-        The step is the due one, so that trials with other batch sizes are compared at equal steps.
+        The step is the one at which the evaluation was due, so that trials with different batch sizes have equal steps.
         """
         course: dict[int, dict[int, Score]] = {}
         for seed in self._seeds if self._every else ():

@@ -22,13 +22,13 @@ from robo_rl.runs.run import write_text
 
 Facts = dict[str, Any]
 FRESH = 500_000
-"""From the first evaluation seed of a sweep to that of a confirmation."""
+"""Difference between the first evaluation seed of a sweep and that of a confirmation."""
 BIASED = "It was chosen as the best of {}, so its figure is biased upwards. --confirm 5 trains it again from fresh seeds."
 CONFIRMED = "{} fresh seeds, judged on episodes that had no part in the choice: {} {}."
 
 
 def conclude_sweep(folder: SweepFolder, search: Search, rule: Stopping, space: Space) -> None:
-    """Write the results and print the table."""
+    """Write table.md, sweep.json, report.html and best.yaml of a sweep, and print the table."""
     trials = search.trials()
     finals = {each.number: folder.final(each.number) for each in trials}
     known = [each for scores in finals.values() for each in scores.values()]
@@ -55,7 +55,16 @@ def conclude_sweep(folder: SweepFolder, search: Search, rule: Stopping, space: S
 
 
 def confirm(folder: SweepFolder, search: Search, space: Space, seeds: Sequence[int], jobs: int, cluster: str = "") -> None:
-    """Train the best trial with unused seeds, and evaluate it in unused episodes; resumable."""
+    """Train the best trial again with new seeds, and evaluate it on new episodes; a repeated call resumes.
+
+    Args:
+        folder: Folder of the sweep.
+        search: Trials of the sweep.
+        space: Search space.
+        seeds: New training seeds.
+        jobs: Number of concurrent trainings; 0 for as many as fit.
+        cluster: Address of a Ray cluster; "" for this machine.
+    """
     if (best := best_of(search.trials())) is None:
         return
     recipe = space.at(best.values, folder.name_of(best.number))
@@ -64,18 +73,21 @@ def confirm(folder: SweepFolder, search: Search, space: Space, seeds: Sequence[i
 
 
 def fresh_seeds(seeds: Sequence[int], count: int) -> range:
-    """Return seeds that a sweep has not used."""
+    """Return `count` training seeds that are larger than those of a sweep."""
     return range(max(seeds) + 1, max(seeds) + 1 + count)
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """Return the complete trial with the highest objective."""
+    """Return the complete trial with the highest objective; None if there is no complete trial."""
     complete = [each for each in trials if each.value is not None]
     return max(complete, key=lambda each: each.value or 0.0, default=None)
 
 
 def words(facts: Facts) -> list[str]:
-    """Return caveats about the best trial, in sentences."""
+    """Return sentences about the best trial and how far its figure can be trusted.
+
+    facts: content of sweep.json.
+    """
     states = [each["state"] for each in facts["trials"]]
     if facts["best"] is None:
         return ["No trial was trained to its end yet."]
@@ -93,7 +105,10 @@ def words(facts: Facts) -> list[str]:
 
 
 def markdown(facts: Facts) -> str:
-    """Return the table, the best trial first, then sentences about it."""
+    """Return the table of trials in Markdown, the best one first, then sentences about it.
+
+    facts: content of sweep.json.
+    """
     form, order = _form(facts), {"complete": 0, "running": 1, "stopped": 2, "failed": 3}
     rows = sorted(facts["trials"], key=lambda each: (order[each["state"]], -(each["value"] or 0.0), each["number"]))
     cells = []
@@ -108,7 +123,7 @@ def markdown(facts: Facts) -> str:
 
 
 def format_values(values: Mapping[str, Any]) -> str:
-    """Return settings in one line."""
+    """Return the values of settings as one line of text."""
     return ", ".join(f"{path} {value:.4g}" if isinstance(value, float) else f"{path} {value}" for path, value in values.items())
 
 
@@ -128,7 +143,7 @@ def _confirmation(folder: SweepFolder, best: int) -> Facts | None:
 
 
 def _interval(scores: Mapping[int, Score]) -> list[float | None]:
-    """Return estimate, low and high over seeds; None if there is no bound."""
+    """Return mean over seeds, low and high end of its interval; None for an end that is not known."""
     found = student_interval([each.value for each in scores.values()])
     return ends(found.within(0.0, 1.0) if all(each.is_rate for each in scores.values()) else found)
 

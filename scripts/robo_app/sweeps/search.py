@@ -1,6 +1,6 @@
-"""Optuna's part in a sweep: it suggests the settings of a trial, keeps its result, says which settings mattered.
+"""Search by Optuna: it suggests the settings of trials, stores their results, and computes the importance of settings.
 
-Its journal lies in the folder of the sweep, a line for each change; other programs for Optuna read it, too.
+Everything is stored in Optuna's journal in the folder of the sweep, which other programs for Optuna can read.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from robo_rl.errors import MissingExtra
 
 STUDY = "sweep"
 FEWEST = 4
-"""Complete trials needed for the importance of settings."""
+"""Smallest number of complete trials for which the importance of settings is computed."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings with their results."""
+    """One trial: values of the searched settings, and its result."""
 
     number: int
     values: Mapping[str, Any]
-    """Values of the settings, by path."""
+    """Path of a setting -> value."""
     state: str
     """"running", "complete", "stopped" or "failed"."""
     value: float | None = None
-    """Objective of one that is complete."""
+    """Objective of a complete trial; None for others."""
     why: str = ""
-    """Why one was stopped or failed."""
+    """Reason why the trial was stopped or failed; "" for others."""
 
 
 def optuna_library() -> Any:
-    """Return the package; raises MissingExtra."""
+    """Return the module optuna; raises MissingExtra if it is not installed."""
     try:
         import optuna
     except ModuleNotFoundError as error:
@@ -48,10 +48,10 @@ def optuna_library() -> Any:
 
 
 class Search:
-    """Study of Optuna; seed and results determine its suggestions, also after a kill."""
+    """Study of Optuna. Seed and results determine the suggestions, also after a kill."""
 
     def __init__(self, journal: Path, space: Space, seed: int) -> None:
-        """Continue the journal if there is one. The folder must be locked: the journal has no lock."""
+        """Open the journal, or begin one. Lock the folder of the sweep first: the journal itself is not locked."""
         self._optuna = optuna_library()
         self._states = self._optuna.trial.TrialState
         self._space, self._seed = space, seed
@@ -64,11 +64,11 @@ class Search:
                 self._study.tell(trial.number, state=self._states.FAIL)
 
     def trials(self) -> list[Trial]:
-        """Return every trial, in the order of their numbers."""
+        """Return all trials in the order of their numbers."""
         return [self._trial(number, each) for number, each in enumerate(self._kept())]
 
     def ask(self) -> Trial:
-        """Return a new trial: random at first, then by TPE (Bergstra et al. 2011); running trials count as bad."""
+        """Suggest a new trial: random ones first, then by TPE (Bergstra et al. 2011), which counts running trials as bad."""
         number = len(self._kept())
         chance = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])  # a kill repeats no draw
         self._study.sampler = self._optuna.samplers.TPESampler(seed=chance, constant_liar=True)
@@ -76,11 +76,19 @@ class Search:
         return self._trial(number, self._kept()[number])
 
     def complete(self, number: int, value: float) -> None:
-        """End a trial that was trained to its end."""
+        """Store the objective of a trial that was trained to its end."""
         self._study.tell(self._kept()[number].number, value)
 
     def stop(self, number: int, why: str, *, step: int = 0, value: float | None = None, failed: bool = False) -> None:
-        """End a trial early; value: its score at a step, None counts as the worst."""
+        """Store that a trial was ended early.
+
+        Args:
+            number: The trial.
+            why: Reason, for the table.
+            step: Step of its last score.
+            value: Its score at this step; None counts as the worst.
+            failed: True if it failed, False if it was stopped by the rule.
+        """
         trial = self._handle(number)
         trial.set_user_attr("why", why)
         trial.set_user_attr("failed", failed)
@@ -89,14 +97,14 @@ class Search:
         self._study.tell(trial.number, state=self._states.PRUNED)
 
     def fail(self, number: int) -> int:
-        """Notes that a training of a trial failed for a reason that may lie outside of it; returns how often by now."""
+        """Store that a training of a trial failed, perhaps for an outside reason; returns the number of failures."""
         trial = self._handle(number)
         times = int(trial.user_attrs.get("failures", 0)) + 1
         trial.set_user_attr("failures", times)
         return times
 
     def importance(self) -> dict[str, float]:
-        """Return the importance of each setting among complete trials (PED-ANOVA); empty for too few of them."""
+        """Return path of a setting -> its importance, 0 to 1 (PED-ANOVA over complete trials); empty if there are too few."""
         complete = [each for each in self.trials() if each.value is not None]
         if len(complete) < FEWEST or len({each.value for each in complete}) == 1:
             return {}
@@ -109,7 +117,7 @@ class Search:
         return self._optuna.trial.Trial(self._study, self._kept()[number]._trial_id)
 
     def _kept(self) -> list[Any]:
-        """Return Optuna's trials without incomplete suggestions; their indices are our numbers."""
+        """Return Optuna's trials without incomplete suggestions; the index of a trial in this list is its number."""
         return [each for each in self._study.get_trials(deepcopy=False) if each.state != self._states.FAIL]
 
     def _distribution(self, path: str) -> Any:
@@ -131,13 +139,13 @@ class Search:
 
 
 def _cut_torn_line(journal: Path) -> None:
-    """Remove an incomplete last line after a power cut; it would spoil the next."""
+    """Remove an incomplete last line, left by a power cut, because it would damage the next line."""
     if journal.exists() and (text := journal.read_bytes()) and not text.endswith(b"\n"):
         os.truncate(journal, text.rfind(b"\n") + 1)
 
 
 class _Unlocked:
-    """A lock that is always free: one of Optuna's that a killed process holds costs the next half a minute."""
+    """Replaces Optuna's lock, which after a kill makes the next process wait half a minute; the folder is locked instead."""
 
     def acquire(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Search space of a sweep: a range or choices per setting, checked against the recipe before any training."""
+"""Search space of a sweep: a range or choices for each setting, checked with the recipe before any training."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from robo_rl.system.plain_files import read_yaml
 
 STRICT = pydantic.ConfigDict(extra="forbid")
 FIXED = ("name", "algorithm", "summary", "needs", "seed", "steps", "online.steps", "environment.name", "evaluation")
-"""Settings that all trials have in common: task, length of training, evaluation and name."""
+"""Settings that cannot be searched: task, length of training, evaluation and name are the same in all trials."""
 EXAMPLE = "learner.lr: {low: 1.0e-5, high: 1.0e-2, log: true} or learner.batch_size: {choices: [64, 256]}"
 Value = Any
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, both included."""
+    """Range of a searched number, from `low` to `high`, both included."""
 
     __pydantic_config__ = STRICT
     low: int | float
     high: int | float
     log: bool = False
-    """Search the exponents."""
+    """Search uniformly in the logarithm."""
     step: int | float | None = None
-    """Only low, low + step, low + 2 step, ..."""
+    """Only low, low + step, low + 2 step, ... are allowed; None for all numbers."""
 
     def __post_init__(self) -> None:
         wrong = None
@@ -63,7 +63,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Choices:
-    """Values of any kind."""
+    """Allowed values of a searched setting, of any type; two or more, all different."""
 
     __pydantic_config__ = STRICT
     choices: tuple[Any, ...]
@@ -79,7 +79,7 @@ class Choices:
 
     @property
     def labels(self) -> list[str]:
-        """Names of the values, in their order."""
+        """The values as JSON, in their order, which Optuna stores."""
         return [json.dumps(choice) for choice in self.choices]
 
 
@@ -88,11 +88,11 @@ Dimension = Range | Choices
 
 @dataclass(frozen=True)
 class Space:
-    """Settings that are searched, over a recipe."""
+    """Search space: the searched settings of a recipe."""
 
     recipe: Recipe[Any]
     dimensions: Mapping[str, Dimension]
-    """By dotted path."""
+    """Dotted path of a setting -> its range or choices."""
 
     def __post_init__(self) -> None:
         for path, dimension in self.dimensions.items():
@@ -103,7 +103,7 @@ class Space:
                     raise InvalidSetting(f"The recipe refuses a value of {path}: {value!r}.", got=error) from None
 
     def at(self, values: Mapping[str, Value], name: str) -> Recipe[Any]:
-        """Return the recipe with these values; raise InvalidSetting, UnknownName if it refuses them."""
+        """Return the recipe of a trial, with values of settings by path, and a name; raises InvalidSetting or UnknownName."""
         tree = plain(self.recipe) | {"name": name}
         for path, value in values.items():
             *above, last = path.split(".")
@@ -111,7 +111,7 @@ class Space:
         return parse_recipe(tree, source=f"the recipe {name}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, as in the file."""
+        """Return the search space as plain values, as in its file."""
         return {path: plain(dimension) for path, dimension in self.dimensions.items()}
 
 
@@ -130,7 +130,7 @@ def read_space(file: Path, recipe: Recipe[Any]) -> Space:
 
 
 def _path(key: str, recipe: Recipe[Any]) -> str:
-    """Return the path of a setting as the recipe writes it."""
+    """Return the path of a setting as the recipe spells it; raises InvalidSetting, UnknownName if it cannot be searched."""
     if mapping := next((each for each in MAPPINGS if key.startswith(f"{each}.") and not each.startswith(FIXED)), None):
         if "." in key.removeprefix(f"{mapping}."):
             raise InvalidSetting("A space names whole arguments.", got=key, allowed=f"{mapping}.NAME")
@@ -163,7 +163,7 @@ def _dimension(path: str, entry: Any, recipe: Recipe[Any], file: Path) -> Dimens
 
 
 def _numbers(recipe: Recipe[Any], path: str) -> set[type] | None:
-    """Return which of int and float a setting may be; None in a mapping."""
+    """Return which of int and float a setting may be; None for a key of a free mapping."""
     if any(path.startswith(f"{each}.") for each in MAPPINGS):
         return None
     *above, last = path.split(".")
@@ -172,7 +172,7 @@ def _numbers(recipe: Recipe[Any], path: str) -> set[type] | None:
 
 
 def _kinds(hint: Any) -> list[Any]:
-    """Return the types that a hint allows: those of a union, each without its annotation."""
+    """Return the types that a type hint allows: the members of a union, without annotations."""
     if get_origin(hint) is Annotated:
         return _kinds(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):

@@ -1,9 +1,9 @@
 """Rule that stops a trial early if an interval over seeds shows that it is behind the best.
 
-A trial is judged at a step if two of its seeds or more were evaluated there. It has a mean over seeds, with an interval that
-covers the chance of training (`statistics.pooled_intervals`). It is stopped if the upper end of its interval lies below the
-lower end of another trial's. By the union bound, the intervals of all looks together mislead with the chance `risk` at most. So
-the best trial of a step is stopped with that chance at most.
+A trial is judged at a step if two or more of its seeds were evaluated there. Its mean over seeds has an interval for the
+randomness of training (`statistics.pooled_intervals`). The trial is stopped if the upper end of its interval lies below the
+lower end of another trial's interval. By the union bound all intervals of a sweep are right with probability 1 - `risk`, so
+the best trial of a step is stopped with probability `risk` at most.
 
 Successive elimination: Even-Dar, Mannor and Mansour 2006, "Action elimination and stopping conditions for the multi-armed
 bandit and reinforcement learning problems". Races of models: Maron and Moore 1994.
@@ -21,7 +21,7 @@ from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evaluation.statistics import Interval, pooled_intervals, rate_error
 
 FEWEST = 2
-"""Fewest seeds of a trial that is judged: one seed does not show how far seeds differ."""
+"""Smallest number of seeds with which a trial is judged, because one seed does not show how much seeds differ."""
 
 
 class Score(NamedTuple):
@@ -40,13 +40,13 @@ Course = Mapping[int, Mapping[int, Score]]
 
 
 class Verdict(NamedTuple):
-    """Reason why a trial is stopped."""
+    """Reason to stop a trial."""
 
     step: int
     interval: Interval
     """Interval of the stopped trial."""
     better: int
-    """Number of the trial whose interval lies above."""
+    """Number of a trial whose interval lies above it."""
     better_interval: Interval
 
     def __str__(self) -> str:
@@ -56,10 +56,10 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Stopping:
-    """The rule, for a sweep of this many trials, seeds and evaluations."""
+    """Rule that stops trials, for a sweep with given numbers of trials, seeds and evaluations."""
 
     risk: float
-    """Largest chance that the best trial is stopped, over the whole sweep; 0 stops no trial."""
+    """Largest probability that the best trial of a step is stopped, for the whole sweep; with 0 no trial is stopped."""
     trials: int
     seeds: int
     steps: int
@@ -90,7 +90,7 @@ class Stopping:
 
     @property
     def confidence(self) -> float:
-        """Confidence of one interval; each of its two ends is wrong with the chance risk / looks."""
+        """Confidence of one interval, such that each of its ends is wrong with probability risk / number of looks."""
         looks = self.trials * len(self.places) * (self.seeds - FEWEST + 1)
         return 1.0 - 2.0 * self.risk / max(looks, 1)
 

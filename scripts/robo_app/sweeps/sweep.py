@@ -1,4 +1,4 @@
-"""Trials of a sweep: start of trainings, stopping of trials, results."""
+"""Run the trials of a sweep: start trainings, stop trials, store results."""
 
 from __future__ import annotations
 
@@ -14,25 +14,31 @@ from robo_app.sweeps.stopping import Course, Stopping
 from robo_rl.errors import RoboRLError
 
 GIVEN_UP = 2
-"""Failures of a training, each in a separate command, after which its trial counts as failed."""
+"""Number of failures of a trial's trainings, counted over repeated commands, after which the trial counts as failed."""
 
 
 class Sweep:
-    """Running trials: starts trainings in free slots, stops trials that are behind, completes trained ones."""
+    """Runs the trials: starts trainings in free slots, stops trials that are behind, and ends those that are trained."""
 
     def __init__(self, space: Space, folder: SweepFolder, search: Search, rule: Stopping) -> None:
         self._space, self._folder, self._search, self._rule = space, folder, search, rule
         self._courses: dict[int, Course] = {}
         self._waiting: dict[int, list[int]] = {}
-        """Seeds of the running trials that have not started yet."""
+        """Running trial -> seeds whose training has not begun yet."""
         self._training: dict[str, tuple[int, int]] = {}
-        """Trial and seed by the name of the job."""
+        """Name of a running job -> its trial and seed."""
         self._failed: list[str] = []
 
     def run(self, trials: int, at_once: int, begin: Begin | None = None) -> None:
-        """Run until that many trials have ended; raises RunError, after the running ones, if a training failed.
+        """Run until the sweep has `trials` ended trials.
 
-        begin: starts a training elsewhere than in a local process.
+        Args:
+            trials: Number of trials, earlier ones included.
+            at_once: Largest number of concurrent trainings.
+            begin: Starts a training, such as on a cluster; None for a process on this machine.
+
+        Raises:
+            RunError: A training failed; raised after the running ones have ended.
         """
         known = self._search.trials()
         left = trials - len(known)
@@ -87,7 +93,7 @@ class Sweep:
         self._end_if_trained(trial.number)
 
     def _end(self, trial: int, seed: int, status: int) -> None:
-        """Take note of a training that has ended."""
+        """Store the end of a training with its exit status, and end its trial if all seeds are trained."""
         if trial not in self._waiting:
             return
         name = self._folder.training(trial, seed).title

@@ -1,4 +1,4 @@
-"""Put a recipe's parts together: environment, demonstrations, learner, training; the same for train, resume and evaluate."""
+"""Assembly of a recipe's parts for train, resume and evaluate: environment, demonstrations, learner, training."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None,
 
 
 def judged_arguments(recipe: Recipe[Any]) -> dict[str, Any]:
-    """Return the arguments of evaluations' environment, without the wrappers of trainings alone."""
+    """Return the arguments of the environment of evaluations, without the wrappers that only trainings have."""
     return recipe.environment.in_evaluation(recipe.evaluation.arguments, recipe.evaluation.wrappers).everything
 
 
@@ -61,9 +61,9 @@ def plan_of(
     *,
     collectors: bool = False,
 ) -> TrainingPlan:
-    """Return the training of a recipe, without its initial episodes (`demonstrations_of`, `initial_of`).
+    """Return the plan of a recipe's training, without demonstrations (`demonstrations_of`) and initial learner (`initial_of`).
 
-    reward: of the recipe (`reward_of`). operator: of its console (`operator_of`). Raises InvalidSetting if no
+    reward: reward of the recipe (`reward_of`). operator: operator of its console (`operator_of`). Raises InvalidSetting if no
     loop supports the learner, the environment and the features of the recipe.
     """
     asked = asked_of(recipe, collectors=collectors) | asked_by(environments.seen)
@@ -105,9 +105,9 @@ def initial_of(recipe: Recipe[Any]) -> Initial | None:
 
 
 def demonstrations_of(recipe: Recipe[Any], reward: OnlineRewards | None, specs: Specs) -> tuple[Sequence[Episode], str]:
-    """Return the initial episodes of a recipe's learning, and one line about their origin.
+    """Return the demonstrations that a recipe's learner begins with, and one line about their origin.
 
-    Those of a dataset are loaded lazily, unless the recipe's reward (`reward_of`) labels them here. Raises
+    Episodes of a dataset are loaded when they are read, unless the recipe's reward (`reward_of`) first labels them. Raises
     SpecMismatch for a dataset of another environment.
     """
     episodes, origin = _demonstrations(recipe, specs)
@@ -147,21 +147,21 @@ def _demonstrations(recipe: Recipe[Any], specs: Specs) -> tuple[Sequence[Episode
 
 
 def read_by_learner(recipe: Recipe[Any], spec: EnvironmentSpec) -> EnvironmentSpec:
-    """Return a spec with the entries alone that the recipe's learner reads."""
+    """Return a spec with only the observation entries that the recipe's learner reads."""
     if needs_of(recipe.learner).trains_itself:
         return spec
     return spec.restricted(learner_of(recipe, spec).policy.environment_spec.observation)
 
 
 def learner_of(recipe: Recipe[Any], spec: EnvironmentSpec) -> Learner:
-    """Return a fresh learner of a recipe in an environment of a spec."""
+    """Return a new learner of a recipe for environments with a spec."""
     reads = recipe.initial.reads
     learner: Learner = recipe.learner.build(spec.restricted(reads) if reads else spec, recipe.seed)
     return learner
 
 
 def labels_of(dataset: Dataset, name: str, entries: Sequence[Entry]) -> tuple[LabelSet, str]:
-    """Return a label set and the number of labelled steps; raises InvalidSetting if there is none."""
+    """Return a label set and a remark for the origin of the episodes; raises InvalidSetting if no step has a label."""
     labels = LabelSet.existing(dataset, name)
     steps, count = sum(entry.steps for entry in entries), labels.count(entries)
     if not count:
@@ -198,9 +198,9 @@ def recipe_of(run: Run) -> Recipe[Any]:
 
 
 def policy_of(run: Run, recipe: Recipe[Any], step: Step = None) -> Policy:
-    """Return the policy of the newest valid checkpoint, of a step, or the "best".
+    """Return the policy of a run's newest valid checkpoint, of a step, or of the "best" evaluation.
 
-    Raises SpecMismatch if the environment has changed since, InvalidSetting for a step without a checkpoint.
+    Raises SpecMismatch if the environment has changed since the training, InvalidSetting for a step without a checkpoint.
     """
     config, state = recipe.learner, run.load(step).parts
     what = f"The environment has changed since the run {run.path.name}"
@@ -219,7 +219,7 @@ def policy_of(run: Run, recipe: Recipe[Any], step: Step = None) -> Policy:
 
 
 def cost_limits(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> dict[str, float]:
-    """Return cost -> limit by which a run is judged: its learner's own, empty if that has none for this environment."""
+    """Return cost -> limit by which a run is judged: limits of its learner; empty if it has none for this environment."""
     limits_of = getattr(recipe.learner, "limits_of", None)
     try:
         found: dict[str, float] = {} if limits_of is None else limits_of(specification(environment))
@@ -238,7 +238,7 @@ class Evaluator:
         operator: Operator | None = None,
         keep: Callable[[Episode, bool], None] | None = None,
     ) -> None:
-        """keep: is given the first episode of each evaluation, and True if the environment repeats itself."""
+        """keep: receives the first episode of each evaluation, and True if the environment can be replayed."""
         self._recipe, self._environment, self._keep = recipe, judged_environment_of(recipe, operator), keep
         self._seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
 
@@ -259,12 +259,12 @@ class Evaluator:
             self._keep(episode, bool(getattr(self._environment.unwrapped, "replays", True)))
 
     def close(self) -> None:
-        """Close the environment: a robot is left still and given back."""
+        """Close the environment: a robot stops, and others may use it."""
         self._environment.close()
 
 
 def scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable[..., Policy]:
-    """Return a factory of experts for seed and noise; raises InvalidSetting if the environment has no expert."""
+    """Return a function from seed and noise to a scripted expert; raises InvalidSetting if the environment has no expert."""
     try:
         expert: Callable[..., Policy] = environment.get_wrapper_attr("scripted_policy")
     except AttributeError:

@@ -1,4 +1,4 @@
-"""robo-rl train --collectors: support of recipes for collectors, and the training that uses them.
+"""robo-rl train --collectors: recipes that support collectors, and trainings that use them.
 
 RUN/collectors.txt  their output      RUN/collected/  segments of off-policy learners since the last checkpoints
 """
@@ -42,21 +42,21 @@ class CollectingSettings:
     """Collectors of a training."""
 
     count: int
-    """Collectors."""
+    """Number of collectors."""
     ray: str = ""
-    """Place: empty for processes of this machine, "auto" for a Ray cluster on it, HOST:PORT for one to join."""
+    """Empty for processes of this machine, "auto" for a Ray cluster of this machine, HOST:PORT for an existing Ray cluster."""
     patience: float = TIMEOUTS.answer
-    """[s] after which a collector that has not answered counts as hung."""
+    """[s] Time after which a collector that has not answered counts as hung."""
     most_stale: int = 0
-    """Off-policy learners only: steps by which parameters may be old (robo_rl.collectors.asynchronous.Pace)."""
+    """Largest age of parameters in steps, for off-policy learners (`robo_rl.collectors.asynchronous.Pace`)."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return its entry in run.json."""
+        """Return the settings as an entry of run.json."""
         return dict(vars(self))
 
 
 def require_collectable(recipe: Recipe[Any], settings: CollectingSettings) -> None:
-    """Raise InvalidSetting if a recipe's training cannot have these collectors."""
+    """Raise InvalidSetting if a recipe cannot be trained with these collectors."""
     loop = loop_of(recipe, collectors=True)
     if settings.ray:
         require_library()
@@ -74,7 +74,7 @@ def require_collectable(recipe: Recipe[Any], settings: CollectingSettings) -> No
 def collected_training(
     run: Run, recipe: Recipe[Any], settings: CollectingSettings, plan: TrainingPlan
 ) -> SynchronousTraining | AsynchronousTraining:
-    """Return a training that starts collectors at its first step; `dismissed` ends them."""
+    """Return a training that starts its collectors at its first step; the context `dismissed` ends them."""
     timeouts = replace(TIMEOUTS, answer=settings.patience)
     pool = CollectorPool(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, timeouts=timeouts)
     if plan.loop is COLLECTED_ROLLOUTS:
@@ -99,7 +99,7 @@ def collected_training(
 
 
 def engine_of(run: Run, settings: CollectingSettings) -> Engine:
-    """Return the launcher of collectors, local or on a cluster."""
+    """Return the launcher of collectors: on this machine or on a cluster."""
     if settings.ray:
         return RayEngine(partial(_cluster, settings), "robo_app.training.collector:collector_of")
     return LocalEngine([sys.executable, "-m", "robo_app.training.collector"], run.path / LOG)
@@ -107,7 +107,7 @@ def engine_of(run: Run, settings: CollectingSettings) -> Engine:
 
 @contextmanager
 def _cluster(settings: CollectingSettings) -> Iterator[Cluster]:
-    """Enter the cluster; raises InvalidSetting if it has fewer cores than there are collectors."""
+    """Connect to the cluster; raises InvalidSetting if it has fewer cores than there are collectors."""
     cores = max(settings.count, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
     with connected(settings.ray, cores=cores, again=AGAIN_THERE) as cluster:
         if cluster.cores < settings.count:
@@ -121,7 +121,7 @@ def _cluster(settings: CollectingSettings) -> Iterator[Cluster]:
 
 @contextmanager
 def dismissed(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
-    """End the collectors of a training if it has some, with the block."""
+    """End the collectors of a training, if it has any, at the end of the block. tell: function that shows a line of text."""
     if not isinstance(training, SynchronousTraining | AsynchronousTraining):
         yield
         return
@@ -133,9 +133,9 @@ def dismissed(training: Training, tell: Callable[[str], None]) -> Iterator[None]
 
 
 def settings_of(run: Run, ray: str = "") -> CollectingSettings | None:
-    """Return the collectors of a run, None without any.
+    """Return the settings of a run's collectors, None if the run has none.
 
-    ray: new location, "here" for processes of this machine; empty to keep the old one.
+    ray: new place of the collectors, "here" for processes of this machine; empty for the place that the run names.
     """
     found = run.description.get("collectors")
     if ray:

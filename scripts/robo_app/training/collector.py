@@ -1,4 +1,4 @@
-"""Collector of a recipe: the process that acts for a learner, on this or another machine."""
+"""Collector of a recipe: a process that acts for the learner, on this or another machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from robo_rl.training.step_sources import episode_seed
 
 
 def collector_of(packed_job: bytes) -> Collector:
-    """Return the collector of a job: text of a recipe, index and number of collectors."""
+    """Return the collector of a packed job, which holds the text of the recipe, and index and number of the collectors."""
     job = unpacked(packed_job)
     recipe = parse_recipe(parse_yaml(job["recipe"], "The recipe"), source="the recipe of a collector")
     use_threads(recipe.threads)

@@ -31,16 +31,16 @@ FOLDER = "episodes"
 Recorded = OnlineTraining[EnvironmentSteps] | ActingTraining
 """Training with episodes that can be recorded."""
 STEPS_DONE, INTERRUPTED = "steps_done", "interrupted"
-"""Stop reasons of an episode that was running at the last step of the training, or at an interruption, without a crash."""
+"""Stop reasons of an episode that was cut off by the last step of the training or by an interruption."""
 
 
 class RunEpisodes:
-    """EpisodeRecorder that writes each training episode of a run once into RUN/episodes.
+    """Recorder that writes each training episode of a run once into RUN/episodes.
 
-    An exactly resumed run repeats the episodes since its checkpoint: they are stored when they end, and
-    have the same identities. After an inexact resume another history starts, with new identities of its
-    episodes; those of the abandoned history stay. If the environment cannot be replayed, each step is stored as soon as it
-    was taken, and there is one history: steps since a checkpoint are learnt again, so that no number has two episodes.
+    An episode is stored when it ends. An exactly resumed run repeats the episodes since its checkpoint, with the same
+    identities. After an inexact resume the episodes get new identities, and the earlier ones stay. If the environment cannot
+    be replayed, each step is stored at once in a journal, and a resumed run learns again from the stored episodes since its
+    checkpoint.
     """
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class RunEpisodes:
         self._is_journaled = self._is_told_again = False
         self._run_name = ""
         self._origin: list[Any] = []
-        """Identities follow from it and the number of the episode."""
+        """Facts of the run that determine the identity of an episode, together with its number."""
         self._stored: dict[str, Entry] = {}
 
     @contextmanager
     def open(self, run: Run, recipe: Recipe[Any], training: Recorded) -> Iterator[None]:
-        """Record in a run while the block runs."""
+        """Record the episodes of a training in the run's dataset while the block runs."""
         is_apart = isinstance(training, ActingTraining)
         self._is_journaled = is_apart or not training.replays
         self._is_told_again = self._is_journaled and not is_apart  # if it is apart its learner reads the steps from a log
@@ -79,18 +79,18 @@ class RunEpisodes:
                 repair(writer, thorough=False)
 
     def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
-        """Open the journal of training episode `number`; without effect if the episode can be repeated."""
+        """Open the journal of training episode `number`; does nothing if the environment can repeat the episode."""
         if self._writer is not None and self._is_journaled:
             self._journal = Journal(self._writer.dataset.path / "journal", self._identity(number), self._spec)
             self._journal.begin(observation, seed=seed, instruction=instruction, source=self._run_name)
 
     def step(self, transition: Transition) -> None:
-        """Add a step to the journal."""
+        """Add a step to the journal, if there is one."""
         if self._journal is not None:
             self._journal.step(transition)
 
     def keep(self, episode: Episode) -> None:
-        """Store a finished episode; its journal has served."""
+        """Store a finished episode and remove its journal."""
         if self._writer is None:
             return
         identity = self._identity(episode.metadata["training_episode"])
@@ -100,12 +100,12 @@ class RunEpisodes:
         self._remove_journal()
 
     def recorded(self, number: int) -> Episode | None:
-        """Return training episode `number` if it was recorded before a crash; one that is simulated again is not."""
+        """Return training episode `number` if it was recorded before a crash and is not simulated again; None otherwise."""
         entry = self._stored.get(self._identity(number)) if self._is_told_again else None
         return None if entry is None or self._writer is None else self._writer.dataset.read(entry)
 
     def _cut(self, stop_reason: str) -> None:
-        """Store the running episode, if it has a journal, as truncated."""
+        """Store the running episode as truncated, if it has a journal."""
         if self._journal is None or self._writer is None:
             return
         self._journal.close()
@@ -128,7 +128,7 @@ class RunEpisodes:
 def recording(
     run: Run, recipe: Recipe[Any], training: Training, recorder: EpisodeRecorder | None
 ) -> AbstractContextManager[None]:
-    """Return the context that records the episodes of a training, empty without a recorder."""
+    """Return a context in which the episodes of a training are recorded; without a recorder it does nothing."""
     if isinstance(recorder, RunEpisodes) and isinstance(training, OnlineTraining | ActingTraining):
         return recorder.open(run, recipe, training)
     return nullcontext()
@@ -137,7 +137,7 @@ def recording(
 def keeping_policies(
     run: Run, recipe: Recipe[Any], training: Training, evaluate: Callable[[Policy], Evaluation]
 ) -> Callable[[Policy], Evaluation]:
-    """Return an evaluation that first stores the evaluated learner, if the recipe says so."""
+    """Return an evaluation function that first stores the evaluated learner, if the recipe records episodes."""
     if not recipe.record_episodes or not isinstance(training, OnlineTraining | ActingTraining):
         return evaluate
 
@@ -149,7 +149,7 @@ def keeping_policies(
 
 
 def policy_parts(recipe: Recipe[Any], training: Training) -> dict[str, StateDict]:
-    """Return the parts of a training that its policy is restored from, without its replay memory and its environments."""
+    """Return the parts of a training from which its policy is restored, without replay memory and environments."""
     learner = getattr(training, "learner", None)
     if learner is not None and not needs_of(recipe.learner).trains_itself:
         return {"learner": learner.state_dict()}
@@ -157,7 +157,7 @@ def policy_parts(recipe: Recipe[Any], training: Training) -> dict[str, StateDict
 
 
 def _dataset(run: Run, recipe: Recipe[Any], spec: EnvironmentSpec) -> Dataset:
-    """Return the dataset of a run: inputs of its reward, observations of the policy, and the environment's own rewards.
+    """Return the dataset of a run, with inputs of its reward, observations of the policy, and the environment's own rewards.
 
     It is created under another name first, so that a kill leaves no partial dataset.
     """

@@ -1,4 +1,4 @@
-"""Export the policy of a run, compared with it on observations that were recorded, or on random ones."""
+"""Export of a run's policy; the exported files are compared with it on recorded or random observations."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Episode
 
 EPISODES, STEPS = 8, 64
-"""Recorded episodes that are compared at most, and steps of each."""
+"""Most recorded episodes of the comparison, and most steps of each."""
 
 
 def export_run(run: Run, to: str, out: Path, *, step: int | None = None, data: Path | None = None) -> Export:
-    """Write the policy of a run as files that act without robo-rl.
+    """Write the policy of a run as files that need no robo-rl.
 
     Args:
         run: The run.
         to: "onnx", "torchscript" or "safetensors".
-        out: Folder to make.
-        step: Step of the policy; None for the newest.
-        data: Dataset with observations to compare on; None for the run's episodes or demonstrations, else random ones.
+        out: New folder for the files.
+        step: Step of the policy's checkpoint; None for the newest.
+        data: Dataset of observations to compare on; None for the run's episodes, else its demonstrations, else random ones.
 
     Raises what `robo_policies.export.exporting.export` raises.
     """
@@ -48,7 +48,7 @@ def export_run(run: Run, to: str, out: Path, *, step: int | None = None, data: P
 
 
 def _recorded(run: Run, recipe: Recipe[Any]) -> Path | None:
-    """Return the dataset of a run's episodes, else that of its demonstrations; None if there is neither."""
+    """Return the folder of a run's episodes, else of its demonstrations; None if there is neither."""
     named = recipe.demonstrations.dataset
     folders = [run.path / FOLDER, *([Path(named)] if named else [])]
     return next((folder for folder in folders if folder.is_dir() and len(Dataset(folder))), None)

@@ -1,4 +1,4 @@
-"""Extend a run beyond the steps of its recipe: the same learner continues."""
+"""Extension of a run beyond the steps of its recipe: the same learner continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.runs.run import Run, write_text
 
 ENDED, FIRST_RECIPE = "ended", "first_recipe"
-"""Keys of run.json: last step and requested steps; the initial recipe of the run."""
+"""Keys of run.json: for the last step and the requested steps, and for the first recipe of the run."""
 
 
 def is_finished(run: Run, recipe: Recipe[Any], step: int) -> bool:
@@ -25,9 +25,9 @@ def is_finished(run: Run, recipe: Recipe[Any], step: int) -> bool:
 
 
 def extended(run: Run, recipe: Recipe[Any], steps: int, step: int) -> Recipe[Any]:
-    """Return the recipe with `steps` in all, and store it in the run; its final evaluation becomes an intermediate one.
+    """Return the recipe with `steps` as its total, and store it in the run, whose final evaluation becomes an intermediate one.
 
-    In an online phase after updates the steps are those of both phases. step: of the newest checkpoint.
+    In an online phase after updates, `steps` counts both phases. step: step of the newest checkpoint.
     Raises InvalidSetting if the run has taken the steps already.
     """
     least = max(step, recipe.steps if recipe.online.steps else 0) + 1
@@ -50,7 +50,7 @@ def extended(run: Run, recipe: Recipe[Any], steps: int, step: int) -> Recipe[Any
 
 
 def first_recipe(run: Run) -> str:
-    """Return the text of a run's initial recipe, which determines the identities of its episodes."""
+    """Return the text of a run's recipe before any extension, which determines the identities of its episodes."""
     return str(run.description.get(FIRST_RECIPE) or _recipe_file(run).read_text())
 
 

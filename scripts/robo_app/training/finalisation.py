@@ -1,4 +1,4 @@
-"""End of a training: evaluate the policy on the recipe's seeds, film it, write the report, print the results."""
+"""End of a training: evaluation of the policy on the recipe's seeds, films, report and printed results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def conclude(
     operator: Operator | None = None,
     callbacks: Callbacks | None = None,
 ) -> None:
-    """Evaluate on all seeds of the recipe, write evaluation.json and report.html, show the result."""
+    """Evaluate a policy on all seeds of the recipe, write evaluation.json and report.html, print the result."""
     run.describe(training_seconds=round(record.elapsed, 1), **{ENDED: {"step": record.step, "asked": recipe.total_steps}})
     count = recipe.evaluation.episodes
     say(f"trained in {record.elapsed:.0f} s; evaluating on {count} seed{'s' * (count != 1)}")
@@ -73,7 +73,7 @@ def conclude(
 
 
 def best_in_training(run: Run, last: int) -> str:
-    """Return a sentence about the best policy in the evaluations of a training, "" if that is the last one, or unknown."""
+    """Return a line about the best policy in the evaluations during a training; "" if it is the last one, or unknown."""
     if run.best is None or run.best == last:
         return ""
     found = Evaluation.read(run.evaluation_files[run.best])
@@ -94,7 +94,10 @@ def judge(
     *,
     attempts: int = 1,
 ) -> Evaluation:
-    """Return the evaluation of a policy, with films, named after it, if the machine can render; attempts: at each seed."""
+    """Return the evaluation of a policy, and film it if the machine can render.
+
+    name: beginning of the names of films. attempts: episodes at each seed.
+    """
     with closing(judged_environment_of(recipe, operator)) as environment:  # the robot must hold, whatever is raised
         mode, videos = render_mode_for_films(environment), recipe.evaluation.videos
         stage = partial(judged_environment_of, recipe, render_mode=mode)
@@ -109,7 +112,7 @@ def judge(
 
 
 def note_updates(run: Run, recipe: Recipe[Any], training: Training) -> None:
-    """Note in a run whether its training made no update at all."""
+    """Store a warning in run.json if a training made no update at all."""
     replay, name = getattr(recipe.learner, "replay", None), "learning_starts"
     key = f"replay.{name}" if hasattr(replay, name) else name
     late = learns_too_late(getattr(replay, name, getattr(recipe.learner, name, 0)), recipe.steps, key)
@@ -124,8 +127,8 @@ def note_updates(run: Run, recipe: Recipe[Any], training: Training) -> None:
 def regret(run: Run, recipe: Recipe[Any]) -> float | None:
     """Return the mean of 1 - success, or of 1 - normalised score / 100, over the evaluations of the online phase.
 
-    That of Luo et al. 2024 ("D5RL") and of the CORL benchmark, in [0, 1] for success. None without such a phase or an
-    evaluation in it, and with neither a notion of success nor reference scores in the dataset's card.
+    It is the regret of Luo et al. 2024 ("D5RL") and of the CORL benchmark, in [0, 1] for success. None without an online phase
+    or an evaluation in it, or if the environment has no success and the dataset's card no reference scores.
     """
     if not recipe.online.steps:
         return None

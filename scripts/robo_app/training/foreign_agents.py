@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
 ZOO = "zoo:"
 OF_RUNS = ("routes", "videos", "step", "mixture", "split", "shadow", "perturb", "carla_host", "carla_port")
-"""Options of `robo-rl evaluate` that an agent of others has none of."""
+"""Options of `robo-rl evaluate` that need the folder of a run, and are refused for an agent of others."""
 _VERSION = re.compile(r"-v(\d+)$")
 
 
 def agent_policy(text: str, spec: EnvironmentSpec) -> tuple[Agent, AgentPolicy]:
-    """Return the agent of "zoo:PATH" and its policy in an environment; raises SpecMismatch, InvalidSetting, UnknownName."""
+    """Return the agent of "zoo:PATH" and its policy for environments of a spec.
+
+    Raises SpecMismatch, InvalidSetting or UnknownName.
+    """
     from robo_policies.sb3.agents import read_agent  # brings torch, which listings do without
 
     agent = read_agent(Path(text.removeprefix(ZOO)))
@@ -35,7 +38,7 @@ def agent_policy(text: str, spec: EnvironmentSpec) -> tuple[Agent, AgentPolicy]:
 
 
 def environment_for(task: str) -> str:
-    """Return the newest version of a task of Gymnasium, with units if there is one; raises UnknownName."""
+    """Return the newest version of a task, by preference of the family that has units; raises UnknownName."""
     stem = _VERSION.sub("", task)
     for names, prefix in ((tasks_of(GYMNASIUM), f"{GYMNASIUM}/"), ([*gymnasium.registry], "")):
         if same := [name for name in names if re.fullmatch(rf"{prefix}{re.escape(stem)}-v\d+", name)]:
@@ -46,7 +49,7 @@ def environment_for(task: str) -> str:
 def evaluate_agent(asked: Mapping[str, Any]) -> Evaluation:
     """Return the evaluation of "zoo:PATH", by default in the newest version of its task.
 
-    asked: options of `robo-rl evaluate`; raises InvalidSetting for one that needs the folder of a run.
+    asked: options of `robo-rl evaluate`. Raises InvalidSetting for an option that needs the folder of a run.
     """
     if wrong := [f"--{name.replace('_', '-')}" for name in OF_RUNS if asked[name]] + ["--attempts"] * (asked["attempts"] > 1):
         raise InvalidSetting(

@@ -1,4 +1,4 @@
-"""Start and end of a training: initial policy of another run, evaluations before and after, and the hold of the robot."""
+"""Start and end of a training: initial policy from another run, evaluations before and after, lease of the robot."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from robo_rl.training.offline_to_online import OfflineThenOnline
 from robo_rl.training.step_sources import EnvironmentSteps
 
 PATIENCE = 2 * LASTS
-"""[s] for the lease of a process that died to end"""
+"""[s] Longest wait for the end of a dead process's lease."""
 
 
 def with_reads(recipe: Recipe[Any]) -> Recipe[Any]:
-    """Return the recipe with the entries that the policy of its initial run reads; without a run it stays as it is."""
+    """Return the recipe with the names of entries that the policy of its initial run reads; unchanged without such a run."""
     if not recipe.initial.run or recipe.initial.reads:
         return recipe
     run = find_run(recipe.initial.run, Path("."))
@@ -38,13 +38,13 @@ def with_reads(recipe: Recipe[Any]) -> Recipe[Any]:
 
 
 def require_same_reading(run: Run, learner: Learner) -> None:
-    """Raise SpecMismatch unless a learner has the observations and actions of a run's learner."""
+    """Raise SpecMismatch unless a learner has the same observations and actions as a run's learner."""
     before, now = read_by_learner(recipe_of(run), run.spec), learner.policy.environment_spec
     before.require_interface(now, what=f"The policy of {run.path.name} was trained for another robot", exactly=True)
 
 
 def begin(run: Run, recipe: Recipe[Any], training: Training, record: RunRecord) -> None:
-    """Store the initial learner of a training, and evaluate it if the recipe says so; does nothing after the first step."""
+    """Before the first step, store an initial learner from another run, and evaluate the policy if the recipe says so."""
     if training.step:
         return
     if recipe.initial.run and not run.has_checkpoint:
@@ -54,7 +54,7 @@ def begin(run: Run, recipe: Recipe[Any], training: Training, record: RunRecord) 
 
 
 def wait_for_robot(training: Training) -> None:
-    """Take the robot of a training that resumes after a crash; the dead process may still hold the lease for a moment."""
+    """Take the robot of a training that is resumed after a crash; waits while the dead process still holds the lease."""
     environment = _environment(training)
     if environment is not None and isinstance(robot := environment.unwrapped, RobotEnv):
         robot.take(PATIENCE)
@@ -62,7 +62,7 @@ def wait_for_robot(training: Training) -> None:
 
 @contextmanager
 def left_still(training: Training) -> Iterator[None]:
-    """Close the environment of a training at its end, whatever the end: a robot then holds still and is free."""
+    """Close the environment of a training at its end, also after an error: a robot stops, and others may use it."""
     try:
         yield
     finally:
@@ -71,7 +71,7 @@ def left_still(training: Training) -> Iterator[None]:
 
 
 def _environment(training: Training) -> gymnasium.Env[Any, Any] | None:
-    """Return the environment of a training that steps a single one in this process, else None."""
+    """Return the environment of a training if it has a single one in this process, else None."""
     loop = training.online if isinstance(training, OfflineThenOnline) else training
     source = loop.source if isinstance(loop, StepLoop) else None
     return source.environment if isinstance(source, EnvironmentSteps) else None

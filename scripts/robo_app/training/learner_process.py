@@ -1,4 +1,4 @@
-"""Learner process of a training: conditions, start, and main function.
+"""Learner process of a training: its files, its start, and its main function.
 
 RUN/learner/  steps/ (the log)  demonstrations/  initial/ (the initial learner)  spec.json  log.txt  lock
 """
@@ -46,11 +46,11 @@ from robo_rl.types import Episode
 FOLDER, STEPS, DEMONSTRATIONS, INITIAL = "learner", "steps", "demonstrations", "initial"
 SPEC, LOG, LOCK = "spec.json", "log.txt", "lock"
 NICE = 10
-"""of a learner next to a robot, which has precedence"""
+"""Niceness of a learner beside a robot, whose control loop has precedence."""
 
 
 def acting_half(run: Run, recipe: Recipe[Any], plan: TrainingPlan, acting: Acting) -> ActingTraining:
-    """Return the acting half of a training, and start its learner; the folder must be prepared."""
+    """Return the acting half of a training, and start its learner process; `prepare` must have written the learner's folder."""
     environment, learner, person = acting
     folder = run.path / FOLDER
     _take_over(folder, learner)
@@ -74,15 +74,14 @@ def acting_half(run: Run, recipe: Recipe[Any], plan: TrainingPlan, acting: Actin
 
 
 def is_prepared(run: Run) -> bool:
-    """Return whether a run's learner has, or had, a separate process."""
+    """Return True if the files of a run's learner process have been written."""
     return (run.path / FOLDER / SPEC).exists()
 
 
 def prepare(run: Run, plan: TrainingPlan, learner: Learner) -> None:
-    """Write the files of the learner process that are not in the recipe.
+    """Write the files that the learner process needs beside the recipe.
 
-    This includes a copy of the initial learner: its run may be gone, or have continued, when the
-    process is restarted.
+    They include a copy of the initial learner, as its run may be removed or have continued when the process is restarted.
     """
     folder = run.path / FOLDER
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed before it had a learner
@@ -100,9 +99,10 @@ def prepare(run: Run, plan: TrainingPlan, learner: Learner) -> None:
 
 @contextmanager
 def ended(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
-    """End a training's learner process, if any, with the block, after it has learnt and saved all steps.
+    """End a training's learner process, if any, at the end of the block, after it has learnt from all steps and saved.
 
-    Without a step in the block it ends at once: unlearnt steps stay in the log for robo-rl resume.
+    If no step was taken when an error ends the block, the process ends at once; steps that it has not learnt from stay in the
+    log for `robo-rl resume`. tell: function that shows a line of text.
     """
     if not isinstance(training, ActingTraining):
         yield
@@ -124,13 +124,13 @@ def ended(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
 def priority(training: Training) -> AbstractContextManager[object]:
     """Return a context with real-time priority if the training acts in real time.
 
-    Threads started in it inherit the priority: none of them should write to a disk.
+    Threads that are started in the context inherit the priority; they should not write to a disk.
     """
     return realtime_priority() if isinstance(training, ActingTraining) and training.is_in_real_time else nullcontext()
 
 
 def main(path: str, dataset: str, descriptor: str) -> int:
-    """Learn for the acting process at the other end of an inherited socket. dataset: present path of the recipe's dataset."""
+    """Learn for the acting process at the other end of an inherited socket. dataset: current path of the recipe's dataset."""
     connection, run = inherited(int(descriptor)), Run(Path(path))
     recipe = with_dataset(recipe_of(run), dataset)
     if recipe.environment.name.startswith(ROBOT):
@@ -163,13 +163,13 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
 
 
 def _take_over(folder: Path, learner: Learner) -> None:
-    """Restore the initial learner, if any, into a new one."""
+    """Load the state of the stored initial learner, if any, into a new learner."""
     if has_checkpoint(folder / INITIAL):
         learner.load_state_dict(load_checkpoint(folder / INITIAL).parts["learner"])
 
 
 def _demonstrations(folder: Path, recipe: Recipe[Any], specs: Specs) -> Sequence[Episode]:
-    """Return the demonstrations stored for the learner, or in a dataset, without the robot, which may be gone or busy."""
+    """Return the demonstrations from the learner's folder or a dataset; the robot may be gone or busy, and is not used."""
     stored = folder / DEMONSTRATIONS
     if (stored / DESCRIPTION).exists():
         return list(Dataset(stored))

@@ -31,9 +31,9 @@ class ResidualWrapper(EnvironmentWrapper):
     changes = ("name", "observation", "action")
 
     base: str = SCRIPTED
-    """"scripted", the environment's expert, or a run."""
+    """Base policy: "scripted" for the environment's scripted expert, otherwise name or path of a run."""
     scale: float = SCALE
-    """Largest correction."""
+    """Largest correction, as a share of half the range of each element of the action."""
     noise: float = 0.0
     """Noise of the scripted expert."""
 
@@ -63,12 +63,12 @@ class LabelledWrapper(EnvironmentWrapper):
 
 @dataclass(frozen=True)
 class AdversaryWrapper(EnvironmentWrapper):
-    """Let a run's policy act, and learn the forces that it can bear least."""
+    """Let a run's policy act, and learn the forces that lower its return most."""
 
     changes = ("action", "success_rule", "costs")
 
     policy: str = ""
-    """A run, by name or path, whose policy is frozen."""
+    """Name or path of the run whose policy acts; it does not learn further."""
     force: float = 1.0
     """[N] Largest force along each of `axes` on each of `bodies`."""
     bodies: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class AdversaryWrapper(EnvironmentWrapper):
 
 
 def base_for(environment: gymnasium.Env[Any, Any], base: str, noise: float) -> Callable[[int], Policy]:
-    """Return a function from the seed of an episode to a base policy, of the environment's expert or of a run."""
+    """Return a function from episode seed to base policy. base: "scripted" or a run. noise: that of a scripted expert."""
     if base == SCRIPTED:
         expert_for = scripted_expert(environment, specification(environment).name)
         return lambda seed: expert_for(seed=seed, noise=noise)
@@ -93,6 +93,6 @@ def base_for(environment: gymnasium.Env[Any, Any], base: str, noise: float) -> C
 
 
 def trained(name: str) -> Policy:
-    """Return the policy of a run."""
+    """Return the newest policy of a run by name or path."""
     run = find_run(name, RUNS)
     return policy_of(run, recipe_of(run))

@@ -1,4 +1,4 @@
-"""Validation of reward programs before training, on new or recorded steps."""
+"""Validation of reward programs before a training, on new or recorded steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from robo_rl.types import Array, Episode
 
 
 def recorded_episodes(dataset: Dataset, rows: int, seed: int) -> list[Episode]:
-    """Return episodes of a dataset, drawn by chance, that have that many steps together; raises InvalidSetting for none."""
+    """Return random episodes of a dataset with at least `rows` steps in all; raises InvalidSetting if it has no episode."""
     order = np.random.default_rng(seed).permutation(len(dataset))
     found = _enough((dataset.read(dataset.entries()[place]) for place in order), rows)
     if not found:
@@ -40,7 +40,7 @@ def recorded_episodes(dataset: Dataset, rows: int, seed: int) -> list[Episode]:
 
 
 def fresh_episodes(environment: Any, rows: int, seed: int) -> list[Episode]:
-    """Return episodes of that many steps together, by turns of the scripted policy, if there is one, and of a random one."""
+    """Return new episodes with at least `rows` steps in all, by turns of the scripted policy, if any, and a random one."""
     return _enough(_rolled_out(environment, seed), rows)
 
 
@@ -51,7 +51,7 @@ def stacked(view: EnvAbstraction, episodes: list[Episode]) -> Columns:
 
 
 def clips_of(episodes: list[Episode]) -> Clips | None:
-    """Return the episode of each step, and their success; None if the environment knows of none."""
+    """Return the episode of each step, and the success of each episode; None if the environment declares no success."""
     if any(episode.success is None for episode in episodes):
         return None
     clip = np.repeat(np.arange(len(episodes)), [len(episode) for episode in episodes])
@@ -68,7 +68,7 @@ def _rolled_out(environment: Any, seed: int) -> Iterator[Episode]:
 
 
 def _enough(episodes: Iterator[Episode], rows: int) -> list[Episode]:
-    """Return whole episodes until they have that many steps."""
+    """Return whole episodes, without empty ones, until they have `rows` steps in all."""
     chosen: list[Episode] = []
     while sum(map(len, chosen)) < rows and (episode := next(episodes, None)) is not None:
         chosen += [episode] if len(episode) else []
@@ -76,15 +76,16 @@ def _enough(episodes: Iterator[Episode], rows: int) -> list[Episode]:
 
 
 PROBE_ROWS = 2000
-"""About as many steps are recorded, half of them by the scripted expert if there is one."""
+"""Approximate number of recorded steps; half of them are of the scripted expert if there is one."""
 PROBE_SEED = 700_000
-"""Seed of the resets: apart from those of training, demonstrations and evaluations."""
+"""First seed of resets, which differs from those of training, demonstrations and evaluations."""
 
 
 def spec_and_trial(name: str, arguments: Mapping[str, Any], sizes: Sequence[int] = ()) -> tuple[EnvironmentSpec, Try]:
-    """Return the spec of an environment, and a validator on newly recorded steps, also in batches of these sizes.
+    """Return the spec of an environment, and a function that validates a program on newly recorded steps of it.
 
-    Recording first shows that the environment works before any call to a model.
+    The steps are recorded at once, so that an environment that fails does so before any call to a language model.
+    sizes: sizes of batches in which the program is run, too.
     """
     environment = make_environment(name, **arguments)
     spec = specification(environment)
@@ -95,7 +96,7 @@ def spec_and_trial(name: str, arguments: Mapping[str, Any], sizes: Sequence[int]
 
 
 def batch_sizes(learner: object) -> tuple[int, ...]:
-    """Return the batch size of a learner that scores whole rollouts, empty for others."""
+    """Return the number of steps of a rollout if the learner computes rewards of whole rollouts, () otherwise."""
     for environments, steps in (("num_envs", "steps_per_env"), ("n_envs", "n_steps")):
         if hasattr(learner, environments) and hasattr(learner, steps):
             return (getattr(learner, environments) * getattr(learner, steps),)
@@ -129,17 +130,17 @@ def _kinds(environment: gymnasium.Env[object, object], name: str, spec: Environm
 
 
 ROWS = 500
-"""Steps, in whole episodes: enough for dependencies between rows, few enough to start at once."""
+"""Least number of steps, in whole episodes: enough to find dependencies between rows, few enough to begin without delay."""
 FIRST_SEED = 710_000
-"""First seed of fresh episodes: apart from those of training, demonstrations and evaluations."""
+"""First seed of new episodes, which differs from those of training, demonstrations and evaluations."""
 OF_REWARDS = ("sensitivity", "ranking")
-"""Checks of a total as a reward, which do not apply to potentials and factors."""
+"""Checks that apply to a program's total as a reward, not to potentials and factors."""
 
 
 def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) -> None:
-    """Raise InvalidSetting if a program of the reward fails a check, or if there is nothing to try it on.
+    """Raise InvalidSetting if a program of the reward fails a check, or if there are no steps for the checks.
 
-    It is tried on the recipe's demonstrations if they are recorded, else on a few fresh episodes, except on a robot.
+    Checks run on the recipe's recorded demonstrations if there are any, else on a few new episodes, but not of a robot.
     """
     if not recipe.reward.probation or not isinstance(reward, OnlineReward) or not isinstance(reward.model, UsesPrograms):
         return

@@ -1,4 +1,4 @@
-"""Refinement of a trained policy on a robot: its options, and the recipe that they give."""
+"""Refinement of a trained policy on a robot: options of the command, and the recipe that they give."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from robo_rl.training.compatibility import require_loop
 
 NO_SUPERVISOR = "none"
 STARTS = 100
-"""steps in which the policy acts as it is before the first update, as many as HIL-SERL waits for"""
+"""Most steps before the first update, in which the policy acts as it is: as many as in HIL-SERL."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
 
 
 def _settings(before: Recipe[Any], address: str) -> dict[str, Any]:
-    """Return the settings that the run's environment shares with a robot, without those in the address."""
+    """Return the arguments of the run's environment that a robot has, too, without those that the address gives."""
     given = dict(parse_qsl(urlsplit(address).query))
     known = before.environment.arguments
     return {name: known[name] for name in SETTINGS if name in known and name not in given}
@@ -148,7 +148,7 @@ def _demonstrations(before: Recipe[Any], dataset: str) -> DemonstrationSettings:
 
 
 def _with_learner(before: Recipe[Any], is_corrected: bool) -> Recipe[Any]:
-    """Return the recipe with a learner that continues the run's: RLPD becomes HIL-SERL with a person.
+    """Return the recipe with a learner that continues the run's learner: RLPD becomes HIL-SERL if a person corrects it.
 
     Both have the same networks without a separate gripper critic, and HIL-SERL keeps corrections as demonstrations.
     """

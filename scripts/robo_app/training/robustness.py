@@ -38,11 +38,11 @@ ADVERSARY = {
     "discount": 0.98,
     "replay": {"learning_starts": 500},
 }
-"""Settings of SAC, for an adversary that learns in few steps."""
+"""Settings of SAC for an adversary, which learns in few steps."""
 
 
 def read_plan(name: str) -> Plan:
-    """Return a plan that comes with the package, or that of a YAML file; raises UnknownName, InvalidSetting."""
+    """Return a plan of the package by name, or of a YAML file by path; raises UnknownName, InvalidSetting."""
     folder, own = Path(str(files("robo_app") / "training" / "perturbations")), Path(name)
     shipped = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     if own.suffix not in (".yaml", ".yml") and name not in shipped:
@@ -62,9 +62,9 @@ def evaluate_perturbed(
     arguments: Mapping[str, Any] | None = None,
     stochastic: bool = False,
 ) -> tuple[Robustness, Path]:
-    """Return the robustness of the newest policy, and its page; cells that were evaluated before are kept.
+    """Return the robustness of a run's newest policy and the page about it; cells that were evaluated before are read again.
 
-    plan: as of `read_plan`. environment, routes, arguments, stochastic: as of `Run.evaluate`. Cells are counted on stderr.
+    plan: as in `read_plan`. environment, routes, arguments, stochastic: as in `Run.evaluate`. Progress is printed on stderr.
     """
     cells, recipe = read_plan(plan), recipe_of(run)
     nominal = elsewhere(recipe.environment, environment, routes, plain_value(arguments or {}))
@@ -106,7 +106,7 @@ def _judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, seed: i
 def _opposed(
     run: Run, nominal: EnvironmentSettings, settings: Mapping[str, Any], episodes: int, seed: int, folder: Path
 ) -> Interval:
-    """Return the mean return of a run's policy against an adversary; one that was trained before is kept."""
+    """Return the mean return of a run's policy against an adversary; the result of an earlier adversary is read again."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
     file, forces = folder.parent / f"{folder.name}-adversary-{digest}.json", {**settings}
     steps = forces.pop("steps", 10_000)

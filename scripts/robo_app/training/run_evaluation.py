@@ -1,4 +1,4 @@
-"""Load and evaluate the policies of runs; implements `Run.policy` and `Run.evaluate`."""
+"""Policies of runs and their evaluations: implements `Run.policy` and `Run.evaluate`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     split: str = "",
     step: Step = None,
 ) -> Evaluation:
-    """Implement `Run.evaluate`; an evaluation elsewhere than in the training's environment is kept in the run."""
+    """Implement `Run.evaluate`; an evaluation that differs from the recipe's is kept in RUN/evaluations."""
     counts = {"episodes": (episodes, 1), "seed": (seed, 0), "attempts": (attempts, 1)}
     _require_counts(**counts, videos=(0 if videos is None else videos, 0))
     recipe = recipe_of(run)
@@ -90,9 +90,9 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
 
 
 def gap(trained: Evaluation, tested: Evaluation) -> list[str]:
-    """Return the generalisation gap between levels of the training and of the test, in words.
+    """Return a line with the generalisation gap: outcomes on levels of the training minus those on levels of the test.
 
-    Empty if the second evaluation is not on levels of the test, or if actions are sampled in one of the two alone.
+    Empty if `tested` is not on levels of the test, or if actions are sampled in only one of the evaluations.
     """
     if trained.deterministic != tested.deterministic or {split_of(seed) for seed in tested.seeds} != {"test"}:
         return []
@@ -104,7 +104,7 @@ def gap(trained: Evaluation, tested: Evaluation) -> list[str]:
 
 
 def seeds_of(recipe: Recipe[Any], split: Split, most: int) -> Sequence[int]:
-    """Return the seeds of at most `most` levels of a split; of the training those alone that it had.
+    """Return the seeds of at most `most` levels of a split; of split "train" only levels that the training had.
 
     Raises InvalidSetting for a training without levels.
     """
@@ -135,7 +135,7 @@ def _require_counts(**counts: tuple[int, int]) -> None:
 
 
 def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
-    """Return the difference of an evaluation from that of the training, "" if there is none."""
+    """Return a name for the differences of an evaluation's environment from the training's; "" if there are none."""
     written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in arguments.items()}
     server = []
     if isinstance(arguments.get("host"), str):
@@ -148,9 +148,9 @@ def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
 def elsewhere(
     trained_on: EnvironmentSettings, environment: str, routes: str, arguments: Mapping[str, Any]
 ) -> EnvironmentSettings:
-    """Return the environment of a name, or of a set of routes, in the training's wrappers.
+    """Return the settings of another environment, or of a set of routes, with the training's wrappers.
 
-    One of the training's family keeps its other arguments.
+    An environment of the same family keeps the training's other arguments.
 
     Raises InvalidSetting for a name and routes, UnknownName for unknown routes.
     """

@@ -1,4 +1,4 @@
-"""The person whom a recipe puts into the loop."""
+"""The real or simulated person who corrects the policy in a recipe's training."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ FIRST_SEED = 7_000_000  # apart from the seeds of demonstrations, or the experts
 
 
 def robot_at(address: str) -> str:
-    """Return the environment of a robot's address."""
+    """Return the name of the environment for a robot's address."""
     return f"{ROBOT}{address.removeprefix(ROBOT)}"
 
 
 def person_of(recipe: Recipe[Any], spec: EnvironmentSpec, expert_for: Callable[[int], Policy]) -> PersonInTheLoop:
-    """Return the supervisor that corrects the policy in training; raises UnknownName, InvalidSetting."""
+    """Return the simulated person who corrects the policy in training; raises UnknownName, InvalidSetting."""
     human = SimulatedHuman(expert_for, habits_of(recipe.human.kind), FIRST_SEED + recipe.seed)
     return PersonInTheLoop(human, spec.action.control_period)
 
 
 def beside(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """Return the environment with automatic re-arming of its twin if the recipe's person is simulated."""
+    """Return the environment; a robot's twin is re-armed automatically if the recipe's person is simulated."""
     if recipe.human.kind in ("", CONSOLE) or not recipe.environment.name.startswith(ROBOT):
         return environment
     from robo_real.auto_rearm import with_auto_rearm
@@ -51,7 +51,7 @@ def beside(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> gymnasi
 
 @contextmanager
 def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
-    """Open the console of a recipe with a real person and yield the operator; None for a simulated person or none.
+    """Open the console of a recipe with a real person, and yield the operator; otherwise yield None.
 
     Raises InvalidSetting if the environment allows no takeover.
     """
@@ -76,7 +76,7 @@ def open_operator(
 ) -> Iterator[Operator]:
     """Open the console of a robot's environment, print its address and yield the operator.
 
-    browser: open the page in it. device: drives beside the page.
+    browser: True to open the page in a browser. device: device that drives the robot in addition to the page.
     """
     from robo_real.console.operator import operator_at
 
@@ -93,7 +93,7 @@ def open_operator(
 
 
 def asking(record: RunRecord, operator: Operator | None) -> Callable[[], None]:
-    """Return the handler of the first Ctrl-C: the current step is the last, and the wait for the operator is cancelled."""
+    """Return the handler of the first Ctrl-C: the training ends after the current step and waits for no operator."""
 
     def ask() -> None:
         record.request_stop()

@@ -77,12 +77,12 @@ class Train(Generic[Learner]):
 
 
 def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
-    """Return the recipe of the arguments of `robo-rl train`."""
+    """Return the recipe that the arguments of `robo-rl train` give."""
     return resolved(parsed(Train, arguments[0], arguments[1:]))
 
 
 def resolved(order: Train[Any]) -> Recipe[Any]:
-    """Return the recipe of an order, completed by its dataset and its other options."""
+    """Return the recipe of parsed options, completed by their dataset, environment and server."""
     recipe = with_environment(with_dataset(order.recipe, order.dataset, order.labels), order.environment)
     arguments = with_server(recipe.environment.arguments, order)
     recipe = replace(recipe, environment=replace(recipe.environment, arguments=arguments))
@@ -90,7 +90,7 @@ def resolved(order: Train[Any]) -> Recipe[Any]:
 
 
 def parsed(kind: Any, name: str, arguments: Sequence[str]) -> Any:
-    """Return the order, a Train or a subclass, of the words after a recipe's name."""
+    """Return the parsed options after a recipe's name. kind: `Train` or a subclass."""
     recipe, command = read_recipe(name), f"robo-rl {kind.COMMAND} {name}"
     group = group_asked(arguments)
     additions, arguments = mappings_in(recipe, ["--help"] if group is not None else whole_numbers(arguments))

@@ -1,4 +1,4 @@
-"""Train recipes and resume runs; implements `robo_rl.train` and `robo_rl.resume`."""
+"""Trainings of recipes and their resumption: implements `robo_rl.train` and `robo_rl.resume`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def train(
     progress: bool,
     callbacks: Sequence[Callback | str],
 ) -> Run:
-    """Implement `robo_rl.train`; seed and steps are among the overrides."""
+    """Implement `robo_rl.train`; `overrides` includes seed and steps."""
     heard = Callbacks(callbacks)
     resolved = with_reads(completed(with_dataset(recipe_from(recipe, overrides), dataset, labels)))
     collecting = _collecting(resolved, collectors)
@@ -74,7 +74,7 @@ def train(
 
 
 def _collecting(recipe: Recipe[Any], collectors: int | Mapping[str, Any]) -> CollectingSettings | None:
-    """Return the collectors of a training, None without any; raises InvalidSetting if the recipe cannot have them."""
+    """Return the settings of a training's collectors, None if it has none; raises InvalidSetting if the recipe forbids them."""
     if collectors == 0 and not isinstance(collectors, bool):
         return None
     facts = plain_value(collectors) if isinstance(collectors, Mapping) else {"count": collectors}
@@ -129,7 +129,7 @@ def _train(
 
 
 def _in_process(plan: TrainingPlan) -> Training:
-    """Return the training of a plan with its loop in this process; print the memory of its replay."""
+    """Return the training of a plan whose loop runs in this process, and print the memory of its replay."""
     training = plan.training()
     if isinstance(training, OnlineTraining):  # whose replay lacks the pictures that its policy does not read
         say(training.step_learner.replay.statement(training.steps))
@@ -148,7 +148,7 @@ def resume(
 ) -> Run:
     """Implement `robo_rl.resume`: restore the newest checkpoint and train to the end.
 
-    A run interrupted before its first checkpoint starts again, which is exact.
+    A run that was interrupted before its first checkpoint starts again from its beginning, with the same results.
     """
     heard = Callbacks(callbacks)
     with showing(progress), resumable(run.path), run, ExitStack() as held:
@@ -243,7 +243,7 @@ def _run(
     state: dict[str, Any] | None = None,
     operator: Operator | None = None,
 ) -> RunRecord:
-    """Run a training to its end and return its record; state: checkpoint of an earlier one."""
+    """Run a training to its end and return its record. state: the record's state in the checkpoint, None at a new training."""
     cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
 
     def keep(episode: Episode, replays: bool) -> None:

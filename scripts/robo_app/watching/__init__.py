@@ -1,1 +1,1 @@
-"""Live page of trainings: `robo-rl watch`. Reads run folders alone, also those that another machine writes."""
+"""Live page of trainings (`robo-rl watch`). It only reads run folders, also those that another machine writes."""

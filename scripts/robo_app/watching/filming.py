@@ -1,4 +1,4 @@
-"""Film of a run's newest episode, made in a process of its own beside the training.
+"""Film of a run's newest episode, made in a process of its own while the training goes on.
 
 python -m robo_app.watching.filming RUN EPISODE.npz OUT.mp4
 """
@@ -28,9 +28,9 @@ from robo_rl.types import AS_PROPOSED
 
 NICE = 10
 LONGEST = 20.0
-"""[s] Length of a film at most; later steps are left out."""
+"""Largest length of a film [s]; later steps are left out."""
 HEIGHT = 480
-"""[pixel] Height of a film at most: it is shown small."""
+"""Largest height of a film [pixel]."""
 MOST_PIXELS = 1 << 25
 """Largest size of a recorded picture [pixel], that of 8K video; a larger one counts as damaged."""
 BORDER, ORANGE = 6, (230, 120, 0)

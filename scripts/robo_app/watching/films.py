@@ -1,4 +1,4 @@
-"""Films of the newest episodes, drawn one after the other by processes of low priority, and those that runs hold already."""
+"""Films for the page: those of final evaluations, and of newest episodes, drawn one by one in low-priority processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.runs.newest_episode import KINDS, Kind, NewestEpisode, newest_file
 
 MOST_FINAL = 2
-"""Films of a final evaluation that are shown."""
+"""Largest number of films of a final evaluation that are shown."""
 MANY_RUNS = 4
-"""Runs beyond which each has a single film."""
+"""With more runs than this the page shows a single film of each."""
 TIMEOUT = 120.0
-"""[s] for drawing a film."""
+"""Time limit for drawing a film [s]."""
 REST = 4.0
-"""Rest after a film, as a multiple of the time of drawing it, unless a run has none yet: the training has the processor."""
+"""Pause after drawing a film, as a multiple of the time it took, so that trainings keep the processor. There is no pause while
+a run has no film yet."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class _Request:
 
 
 class Films:
-    """Draws the newest episodes of runs; a film is kept until the next one of its run is drawn."""
+    """Provides films of runs. A thread draws their newest episodes; a film is kept until the next one of its run is drawn."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="robo-rl-watch-")
@@ -62,7 +63,10 @@ class Films:
         self._thread.start()
 
     def of(self, seen: Seen, runs: int) -> list[Film]:
-        """Return the films of a run, and have newer ones drawn; runs: number of runs on the page."""
+        """Return the films of a run that exist now, and request newer ones.
+
+        seen: state of the run. runs: number of runs on the page.
+        """
         run = seen.run.path
         final = _final_films(run, seen.run.final)[: MOST_FINAL if runs <= MANY_RUNS else 1]
         if final:
@@ -137,7 +141,7 @@ class Films:
         return replace(film, path=out) if not said else replace(film, note=f"cannot be drawn: {said}")
 
     def _film(self, run: Path, episode: Path, out: Path) -> str:
-        """Draw a film in a process of its own; return the reason if it cannot be drawn."""
+        """Draw a film in a process of its own; return "", or the reason why it could not be drawn."""
         command = [sys.executable, "-m", "robo_app.watching.filming", str(run), str(episode), str(out)]
         with self._changes:
             if not self._is_open:
@@ -165,7 +169,7 @@ def _caption(newest: NewestEpisode) -> str:
 
 
 def _final_films(run: Path, final: Evaluation | None) -> list[Film]:
-    """Return the films of a final evaluation that its run holds."""
+    """Return the films of the final evaluation in a run's folder."""
     films = []
     for seed, name in ({} if final is None else final.videos).items():
         path = run / "videos" / Path(name).name

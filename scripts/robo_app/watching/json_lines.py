@@ -1,4 +1,4 @@
-"""A file of JSON lines that another process appends to."""
+"""Read a file of JSON lines while another process appends to it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from robo_rl.system.plain_files import require_plain
 
 Line = dict[str, Any]
 LARGEST = 2**53
-"""Steps and seconds below it are whole numbers of a float, too."""
+"""Larger steps and seconds count as damaged; up to it a float represents whole numbers exactly."""
 
 
 class GrowingLines:
-    """Complete lines of a file, each with a whole number `step` and perhaps a number `time`; each is parsed once.
+    """Reader of a growing file whose lines are JSON objects with a whole number `step` and possibly a number `time`.
 
-    A last line without its end is left for later, a damaged line is left out and counted. A file that was replaced or
-    rewritten, as by a resumed run or by rsync, is read again from its beginning.
+    Each line is parsed once. An incomplete last line is read later, a damaged line is left out and counted. A file that was
+    replaced or rewritten, such as by a resumed run or by rsync, is read again from its beginning.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines: list[Line] = []
         self.damaged = 0
-        """Lines that were left out."""
+        """Number of damaged lines that were left out."""
         self._inode, self._offset, self._last = -1, 0, b""
 
     def read(self) -> list[Line]:
-        """Return the lines so far, [] without the file."""
+        """Return all complete lines of the file so far; [] if there is no file."""
         try:
             require_plain(self._path)
             with self._path.open("rb") as file:

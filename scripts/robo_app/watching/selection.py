@@ -1,4 +1,4 @@
-"""Runs that are watched: named by path, name, pattern or "latest", looked up again at every refresh."""
+"""The runs to watch, given by path, name, pattern or "latest", and looked up again at every refresh."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from robo_rl.runs.run import is_run
 
 LATEST = "latest"
 MOST_RUNS = 24
-"""Runs on one page; of more the newest are shown."""
+"""Largest number of runs on the page; of more the newest are shown."""
 
 
 class Selection:
-    """Runs by name; a run that does not exist yet appears once its training has started."""
+    """The runs that a user wants to watch. A run that does not exist yet appears once its training has started."""
 
     def __init__(self, names: Sequence[str], root: Path) -> None:
-        """names: paths, names under `root`, patterns, folders of several runs such as that of a sweep, or "latest"."""
+        """Select runs.
+
+        names: paths, names in the folder `root`, patterns, folders with several runs (such as that of a sweep), or "latest",
+        which is also the default.
+        """
         self.names, self._root = names or (LATEST,), root
 
     def find(self) -> tuple[list[Path], list[str], int]:
-        """Return the run folders, oldest first, the names without a run so far, and the number of runs left out."""
+        """Return the folders of the runs, oldest first, the names without a run so far, and the number of runs left out."""
         found, missing = dict[Path, None](), []
         for name in self.names:
             runs = dict.fromkeys(path.absolute() for path in self._runs_of(name))
@@ -41,13 +45,13 @@ class Selection:
 
 
 def _runs_in(folder: Path) -> Iterator[Path]:
-    """Yield the runs of a folder, those of several trainings in it included."""
+    """Yield the runs in a folder, also those in the folders of sweeps and experiments in it."""
     for pattern in ("*", "runs/*", "*/runs/*"):
         yield from filter(is_run, folder.glob(pattern))
 
 
 def _began(path: Path) -> float:
-    """Return the time at which a run was made; a run that was removed meanwhile is the oldest."""
+    """Return the time at which a run was made [s]; 0 if it has been removed."""
     try:
         return (path / "spec.json").stat().st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""The server of the page.
+"""Server of the page of `robo-rl watch`.
 
 GET   /                      the page
       /api/view              its parts, HTML
@@ -25,16 +25,16 @@ from robo_app.watching.view import View
 from robo_rl.system.pages.server import PageServer, read
 
 PERIOD = 1.0
-"""[s] for which a view is kept: several open pages cost no more than one, and no page costs nothing."""
+"""Time for which a view is reused [s], so that several open pages cost no more than one."""
 MOST_NUMBERS = 1000
-"""Films that keep their number; an older one is numbered again if it is still shown."""
+"""Largest number of films that keep their number; an older one gets a new number when it is shown again."""
 
 
 class WatchServer:
-    """Serves the page of a selection until it is closed."""
+    """Serves the page of selected runs until `close`; a context manager."""
 
     def __init__(self, selection: Selection, port: int) -> None:
-        """port: 0 for any free one. Raises InvalidSetting if the port cannot be had."""
+        """Begin to serve; raises InvalidSetting if the port is taken. port: 0 for any free one."""
         self._numbers, self._lock, self._count = dict[Path, int](), threading.Lock(), 0
         self._films = Films()
         view = View(selection, self._films, self._address)
@@ -57,7 +57,7 @@ class WatchServer:
         self.close()
 
     def close(self) -> None:
-        """Serve and draw no more."""
+        """Stop the server and the drawing of films."""
         self._server.close()
         self._films.close()
 

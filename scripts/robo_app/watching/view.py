@@ -1,4 +1,4 @@
-"""The view of all watched runs: drawn by this process as HTML, so that a live page and a snapshot are the same."""
+"""View of all watched runs as HTML, for the live page and for snapshots."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ from robo_rl.runs.run import write_text
 
 PACKAGE = "robo_app.watching"
 SHARE = 10.0
-"""A view that is shown again and again takes at most the inverse of this of a processor."""
+"""A repeated view is drawn again at most after this multiple of the time that drawing took."""
 OWN_CHARTS = ("eval/", "reward/model_return", "time/")
-"""Beginnings of tags that the learning curves and the table show."""
+"""Beginnings of tags that the learning curves and the table already show."""
 PARTS: Sequence[tuple[str, Callable[[str], bool]]] = (
     ("Training episodes", lambda tag: tag.startswith("rollout/")),
     ("Interventions", lambda tag: tag.startswith("human/")),
     ("Rewards by term", lambda tag: tag.startswith(("terms/", "reward/")) and tag != "reward/model_return"),
     ("Speed and memory", lambda tag: tag == "time/fps" or tag.startswith("replay/")),
 )
-"""(title, tags) of the charts below the learning curves."""
+"""Title, and condition on a tag, of each group of charts below the learning curves."""
 
 
 class View:
-    """Reads the selected runs and draws them; may be called by several threads."""
+    """Reads the selected runs and draws them as HTML; several threads may use it."""
 
     def __init__(self, selection: Selection, films: Films, source: Callable[[Path], str]) -> None:
-        """source: address of a film's file on the page."""
+        """Make a view.
+
+        selection: the runs. films: provides films. source: function from a film's file to its address on the page.
+        """
         self._selection, self._films, self._source = selection, films, source
         self._runs: dict[Path, WatchedRun] = {}
         self._lock = threading.Lock()
@@ -47,7 +50,7 @@ class View:
         self._template = template("view", PACKAGE)
 
     def html(self, newest: float = 0.0) -> str:
-        """Return the parts of the page; newest: [s] age of a drawing that may be returned again."""
+        """Return the HTML of the page's parts; a view that is at most `newest` seconds old may be returned again."""
         with self._lock:
             started = time.monotonic()
             if started - self._drawn_at > max(newest, self._cost * SHARE if newest else 0.0):
@@ -77,7 +80,7 @@ class View:
         )
 
     def _films_of(self, curves: Curves, seen: Sequence[Seen]) -> list[tuple[str, str, int, Film, str]]:
-        """Return (key, run, colour, film, address) of each film."""
+        """Return for each film (key, label of its run, colour number, film, address of the file)."""
         return [
             (f"{run.path.name}/{place}", run.label, color, film, "" if film.path is None else self._source(film.path))
             for run, color, each in zip(curves.runs, curves.colors, seen, strict=True)
@@ -86,7 +89,7 @@ class View:
 
 
 def _details(curves: Curves) -> Charts:
-    """Return charts of the tags that no other part shows."""
+    """Return charts of all tags that no other part of the page shows."""
 
     def is_left(tag: str) -> bool:
         return "/" in tag and not tag.startswith(OWN_CHARTS) and not any(wanted(tag) for _, wanted in PARTS)
@@ -95,7 +98,7 @@ def _details(curves: Curves) -> Charts:
 
 
 def write_snapshot(selection: Selection, title: str, out: Path) -> Path:
-    """Write the page of this moment, films included, to a file that needs no server, and return its path."""
+    """Write the current page, films included, to one HTML file that needs no server; returns its path."""
     with closing(Films()) as films:
         view = View(selection, films, _embedded)
         view.html()

@@ -1,4 +1,4 @@
-"""One run as the page shows it: its state, progress, speed and problems."""
+"""State of one run for the page: progress, speed and problems."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from robo_rl.runs.run import MESSAGES
 from robo_rl.runs.status import FILE, LOCK, RunStatus, Verdict, verdict
 
 NEWEST_MESSAGES = 5
-"""Messages of a training that are shown."""
+"""Number of a training's newest messages that are shown."""
 UPDATES = ("train/updates", "train/n_updates")
-"""Tags of the updates so far: of our learners, and of Stable-Baselines3 and PPO."""
+"""Tags of the number of updates so far: that of most learners, and that of Stable-Baselines3 and PPO."""
 RECENT_LINES = 8
-"""Lines of the log over which speed is measured."""
+"""Number of newest lines of the log over which speed is measured."""
 WRITTEN = (FILE, "metrics.jsonl", MESSAGES, "evaluation.json", "evaluations", "checkpoints", "recipe.yaml", LOCK)
-"""Files and folders whose change shows that a training is alive."""
+"""Files and folders of a run that change while its training is alive."""
 FOREIGN = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""Errors of values of another kind than this package writes."""
+"""Errors that damaged or foreign values in a run's files cause."""
 MEANINGS: dict[Verdict, str] = {
     "crashed": "Its process is gone without a word: killed, out of memory, or the machine was restarted.",
     "silent": "Nothing has changed for a while: the training hangs or was killed, or this copy of its folder is not refreshed.",
@@ -37,52 +37,55 @@ MEANINGS: dict[Verdict, str] = {
 
 @dataclass(frozen=True)
 class Seen:
-    """A run as it was at one moment."""
+    """State of a run at one moment, as `WatchedRun.look` returns it."""
 
     run: RecordedRun
     status: RunStatus | None
     verdict: Verdict
     messages: list[Line]
     damaged: int
-    """Damaged lines of its log."""
+    """Number of damaged lines in its log."""
     silent: float
-    """[s] since the folder changed."""
+    """Time since the last change of the folder [s]."""
 
     @property
     def step(self) -> int:
-        """Step that was reached."""
+        """Newest step."""
         return max(self.run.steps, self.status.step if self.status and self.verdict == "running" else 0)
 
     @property
     def total(self) -> int:
-        """Steps of the recipe."""
+        """Steps of the whole training, its online phase included."""
         online = self.run.recipe.get("online") or {}
         return sum(steps for steps in (self.run.recipe.get("steps"), online.get("steps")) if isinstance(steps, int))
 
     @property
     def activity(self) -> str:
-        """Present activity of a running training."""
+        """Current activity of a running training; "" if it does not run."""
         return self.status.activity if self.status and self.verdict == "running" else ""
 
     @property
     def judged(self) -> Evaluation | None:
-        """The newest evaluation."""
+        """The newest evaluation, or None."""
         return self.run.curve[-1][1] if self.run.curve else None
 
     @cached_property
     def speed(self) -> float | None:
-        """Steps per second over the newest lines of the log, evaluations included; None before there are two."""
+        """Steps per second, from the newest RECENT_LINES lines of the log; None if there are fewer than two lines.
+
+        The time of evaluations counts.
+        """
         recent = self.run.metrics[-RECENT_LINES:]
         seconds = recent[-1].get("time", 0.0) - recent[0].get("time", 0.0) if len(recent) > 1 else 0.0
         return (recent[-1]["step"] - recent[0]["step"]) / seconds if seconds > 0 else None
 
     @property
     def left(self) -> float | None:
-        """[s] until its last step at that speed."""
+        """Remaining time at this speed [s]; None if it is not known, or the training does not run."""
         return (self.total - self.step) / self.speed if self.verdict == "running" and self.speed else None
 
     def check(self) -> None:
-        """Read everything that the page shows; raises one of FOREIGN if a file holds values of another kind."""
+        """Compute everything that the page shows; raises one of FOREIGN if a file of the run has invalid values."""
         run = self.run
         for name in ("label", "environment", "group", "name", "seconds", "curve"):
             getattr(run, name)
@@ -93,20 +96,20 @@ class Seen:
 
     @property
     def updates(self) -> float | None:
-        """Updates per second over the newest lines of the log."""
+        """Updates per second, from the newest RECENT_LINES lines of the log; None if it is not known."""
         tag = next((tag for tag in UPDATES if tag in self.run.newest), "")
         recent = [line for line in self.run.metrics[-RECENT_LINES:] if isinstance(line.get(tag), int | float)]
         seconds = recent[-1].get("time", 0.0) - recent[0].get("time", 0.0) if len(recent) > 1 else 0.0
         return (recent[-1][tag] - recent[0][tag]) / seconds if seconds > 0 else None
 
     def newest(self, tag: str) -> float | None:
-        """Return the newest value of a tag if it is a finite number."""
+        """Return the newest value of a tag; None if there is none or it is not finite."""
         found = self.run.newest.get(tag)
         return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
 
     @property
     def troubles(self) -> list[str]:
-        """Errors, the worst first."""
+        """Errors to show, the worst first."""
         found = [self.status.error] if self.status and self.status.error else []
         found += [MEANINGS[self.verdict]] if self.verdict == "crashed" else []
         found += [f"{tag} is not a finite number since step {step:,}." for tag, step in self._not_finite().items()]
@@ -114,14 +117,14 @@ class Seen:
 
     @property
     def remarks(self) -> list[str]:
-        """Warnings, and the newest messages of the training with their time."""
+        """Warnings to show, and the newest messages of the training with their times."""
         found = [MEANINGS[self.verdict]] if self.verdict in MEANINGS and self.verdict != "crashed" else []
         newest = self.messages[-NEWEST_MESSAGES:]
         said = [f"{_clock(line.get('time'))} step {line['step']:,}: {line.get('message', '')}" for line in newest]
         return found + self.run.warnings + said
 
     def _not_finite(self) -> dict[str, int]:
-        """Return step of the first of the newest values in a row that are no finite numbers, by tag."""
+        """Return tag -> step since which its values are not finite."""
         since = dict[str, int]()
         for line in self.run.metrics:
             for tag, value in line.items():
@@ -133,7 +136,7 @@ class Seen:
 
 
 class WatchedRun:
-    """A run folder that is read again and again while another process writes it."""
+    """Reads a run folder repeatedly while another process writes to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -141,10 +144,10 @@ class WatchedRun:
         self._files = RunFiles(path, self._lines.read)
         self._version: tuple[Any, ...] = ()
         self._changed: float | None = None
-        """Monotonic time of the newest change that was seen to happen."""
+        """Monotonic time of the newest change that happened between two looks [s]; None before the first one."""
 
     def look(self) -> Seen | str:
-        """Return the run as it is now, or the reason why it cannot be read."""
+        """Return the current state of the run, or the reason why it cannot be read."""
         silent = self._silence()
         status = RunStatus.read(self.path)
         found = verdict(self.path, status, silent=silent)
@@ -159,7 +162,10 @@ class WatchedRun:
         return seen
 
     def _silence(self) -> float:
-        """Return [s] since the folder changed: by its own clock if a change was seen, else by those of its files."""
+        """Return the time since the last change of the folder [s].
+
+        It is measured here once a change was seen, and is based on the files' times before that.
+        """
         version, newest = list[Any](), 0.0
         for name in WRITTEN:
             try:

@@ -1,1 +1,1 @@
-"""The page of `robo-rl play`: the newest picture of an episode, its numbers, and buttons that steer it."""
+"""Page of `robo-rl play`: newest picture and numbers of an episode, and buttons to pause, restart and skip it."""

@@ -1,4 +1,4 @@
-"""The server of the page.
+"""Server of the page of `robo-rl play`.
 
 GET   /                       the page
       /api/moment?after=N     the newest moment once its number is another than N, or the same one after a while
@@ -29,18 +29,21 @@ from robo_rl.system.pages.server import PageServer, as_response, write
 
 QUALITY = 85
 LONGEST_WAIT = 5.0
-"""[s] for a new moment, after which the page gets the old one again: it sees that the server is there."""
+"""Time after which the page gets the old moment again [s], so that it sees that the server still runs."""
 LOOK = 0.005
-"""[s] between two looks for a new moment"""
+"""Time between two looks for a new moment [s]."""
 
 
 class PlayServer(Screen):
-    """A screen in the browser: keeps the newest picture and numbers for any number of pages."""
+    """Screen in the browser: serves the newest picture and numbers to any number of open pages."""
 
     is_open = True
 
     def __init__(self, title: str, player: Player, port: int) -> None:
-        """Serve the page; port: 0 for any free one. Raises InvalidSetting if the port cannot be had."""
+        """Begin to serve the page; raises InvalidSetting if the port is taken.
+
+        title: title of the page. player: player that gets the commands of the page. port: 0 for any free one.
+        """
         self._player, self._changes = player, threading.Lock()
         self._newest: dict[str, Any] = {"number": 0, "title": title}
         routes = [Route("/api/moment", self._moment), write("/api/command", self._command)]

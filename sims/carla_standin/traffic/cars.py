@@ -27,7 +27,11 @@ NEAREST_LANE = 3.0
 """[m] from a lane within which a car may start."""
 WHIM = 0.02
 """[1/s] Rate of random lane changes."""
-GREEN, YELLOW, OFF = int(TrafficLightState.GREEN), int(TrafficLightState.YELLOW), int(TrafficLightState.OFF)
+SHORT = 30.0
+"""[m] Length of a lane below which its red light is seen from the lane before it."""
+RED, GREEN, YELLOW, OFF = (
+    int(state) for state in (TrafficLightState.RED, TrafficLightState.GREEN, TrafficLightState.YELLOW, TrafficLightState.OFF)
+)
 STANDING = 0.1
 """[m/s]"""
 HALT, AT_LINE = 1.0, 2.5
@@ -56,6 +60,10 @@ class Stretch:
     """Traffic light at its end, -1 for none."""
     is_dark: Flags
     """True without a light."""
+    short_light: Ints
+    """Traffic light at the end of a next lane shorter than `SHORT`, -1 for none."""
+    short_length: Floats
+    """[m] of that lane."""
     ending: tuple[int, ...]
     """Cars on ending lanes."""
 
@@ -179,6 +187,8 @@ class Cars:
                 lanes.crossing[way],
                 light,
                 light < 0,
+                np.where((then >= 0) & (lanes.length[then] < SHORT), self.lights.of_way[then], -1),
+                lanes.length[then],
                 tuple(np.flatnonzero(lanes.ends[way]).tolist()),
             )
         return self.stretch
@@ -222,11 +232,15 @@ class Cars:
         must_stop = stretch.is_last | (stretch.entering & ~self.admitted)  # the end of the lane is as far as it may go
         gaps, leaders = np.empty((2, len(left))), np.zeros((2, len(left)))
         gaps[0], leaders[0] = self.gap, self.leader
-        gaps[1] = np.where(must_stop, left - self.half + DRIVER.gap - 0.5, FAR)
-        who, line = following.interaction(self.speed, gaps, leaders)
+        line = left - self.half + DRIVER.gap - 0.5
+        gaps[1] = np.where(must_stop, line, FAR)
+        if (stretch.short_light >= 0).any():  # a lane on which it could not stop any more
+            is_red = (stretch.short_light >= 0) & (self.lights.colours[stretch.short_light] == RED)
+            gaps[1] = np.minimum(gaps[1], np.where(is_red, line + stretch.short_length, FAR))
+        who, end = following.interaction(self.speed, gaps, leaders)
         acceleration = following.free_road(self.speed, wanted)
         acceleration += who
-        return np.asarray(np.maximum(np.minimum(acceleration, line + DRIVER.acceleration), -DRIVER.hardest))
+        return np.asarray(np.maximum(np.minimum(acceleration, end + DRIVER.acceleration), -DRIVER.hardest))
 
     # junctions
 

@@ -462,6 +462,28 @@ def test_who_waited_to_turn_goes_at_yellow():
     assert not cars._light_is_open(cars._stretch(), np.zeros(2, bool)).any()
 
 
+def test_red_light_behind_a_short_lane_is_seen_before_it():
+    """Red before: a car came onto a lane of a few metres too fast to stop at its end (CARLA's Town04)."""
+    world = world_of("grid", cars=1)
+    cars, lanes = world.cars, world.town.lanes
+    lit = int(np.flatnonzero(world.lights.of_way >= 0)[0])
+    (before,) = lanes.predecessors[lit][:1]
+    cars.way[:], cars.next[:], cars.after[:], cars.stretch = before, lit, lanes.ways[lit].successors[0], None
+    cars.s[:], cars.speed[:] = lanes.length[before] - 5.0, 5.0
+
+    def braking(length, colour):
+        world.lights.colours[:], cars.stretch = colour, None
+        lanes.length[lit] = length
+        return float(cars._acceleration(lanes.length[cars.way] - cars.s, cars._stretch())[0])
+
+    whole = float(lanes.length[lit])
+    try:
+        assert braking(12.0, TrafficLightState.RED) < braking(12.0, TrafficLightState.GREEN) - 0.5
+        assert braking(whole, TrafficLightState.RED) == braking(whole, TrafficLightState.GREEN)
+    finally:
+        lanes.length[lit] = whole
+
+
 def test_points_by_cells_find_the_nearest_of_all():
     lanes = town("grid").lanes
     chance = np.random.default_rng(0)

@@ -47,7 +47,7 @@ class ScoredSteps:
 
         Args:
             action: Action that was sent.
-            step: Return value of `environment.step`.
+            step: What the environment's method `step` returned.
         """
         observation, reward, terminated, truncated, info = step
         executed = np.asarray(info.get("executed_action", action))

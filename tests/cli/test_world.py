@@ -1,9 +1,14 @@
 """robo-rl world: fit, check, train inside; an interrupted fit; refused folders and data."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from robo_app.jobs.exit_status import status_of
 from robo_cli.main import dispatch
@@ -50,3 +55,21 @@ def test_wrong_folders_are_refused(data):
     with pytest.raises(SpecMismatch, match=r"fitted to another environment than reach(.|\n)*robo-rl world fit"):
         dispatch(["world", "check", "w", "--dataset", "reach"])
     assert status_of(CheckpointCorrupt("x")) == 1
+
+
+@pytest.mark.slow
+def test_killed_fit_goes_on_bit_for_bit(data):
+    order = ["world", "fit", str(data), *TINY[:-1], "40", "--settings.patience", "40", "--out"]
+    process = subprocess.Popen([sys.executable, "-m", "robo_cli.main", *order, "killed"], stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 120
+    while not any(Path("killed/under_way").glob("0*")) and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not Path("killed/0000000000").exists(), "it was over before it was killed"
+    for out in ("killed", "whole"):
+        assert dispatch([*order, out]) == 0
+    one, other = load_world("killed"), load_world("whole")
+    assert one.facts == other.facts and not Path("killed/under_way").exists()
+    for name, values in one.dynamics.state_dict().items():
+        assert torch.equal(values, other.dynamics.state_dict()[name]), name

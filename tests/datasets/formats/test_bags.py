@@ -12,10 +12,12 @@ import cv2
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
+import contextlib
+
 import bag_writer as bags
 from bag_writer import arm, command, image, state, write, write_mcap
 from mcap.reader import make_reader
@@ -295,6 +297,24 @@ def sqlite_file(path: Path) -> Path:
     recorder.connection.execute("PRAGMA journal_mode=DELETE")
     recorder.connection.close()
     return path
+
+
+@pytest.mark.slow
+@given(name=st.sampled_from(["chunks.mcap", "plain.mcap", "run.db3"]), changes=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_changed_bytes_are_read_or_refused(tmp_path, name, changes):
+    """Whatever a byte becomes, there is no other error than ours; damaged lengths allocate nothing."""
+    source = tmp_path / name
+    if not source.exists():
+        sqlite_file(source) if name == "run.db3" else write_mcap(
+            source, arm(8), use_chunking=name == "chunks.mcap", chunk_size=600
+        )
+    content = bytearray(source.read_bytes())
+    for _ in range(changes.draw(st.integers(1, 4))):
+        content[changes.draw(st.integers(0, len(content) - 1))] = changes.draw(st.sampled_from([0, 1, 127, 255]))
+    (tmp_path / f"changed{source.suffix}").write_bytes(content)
+    with contextlib.suppress(DatasetError, UnknownName):
+        [*reader(tmp_path, gaps="cut").read(tmp_path / f"changed{source.suffix}").recordings()]
 
 
 def test_a_damaged_chunk_is_left_out(tmp_path):

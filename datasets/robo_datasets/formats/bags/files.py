@@ -148,7 +148,7 @@ def _mcap(path: Path, damage: Damage) -> Iterator[RawMessage]:
     topics: dict[int, Topic] = {}
     with path.open("rb") as file:
         try:
-            for record in _mcap_records(file, path.stat().st_size, damage):
+            for record in _mcap_records(_Bounded(file, path.stat().st_size), damage):
                 if isinstance(record, Schema):
                     schemas[record.id] = record
                 elif isinstance(record, Channel):
@@ -160,7 +160,19 @@ def _mcap(path: Path, damage: Damage) -> Iterator[RawMessage]:
             damage(NO_END if is_torn else f"is damaged, and read as far as it goes ({printable(str(error), 100)})")
 
 
-def _mcap_records(file: IO[bytes], size: int, damage: Damage) -> Iterator[Any]:
+@dataclass(frozen=True)
+class _Bounded:
+    """File from which no more is read than it has: a damaged length would allocate terabytes."""
+
+    file: IO[bytes]
+    size: int
+
+    def read(self, count: int) -> bytes:
+        """Return at most `count` bytes."""
+        return self.file.read(min(count, self.size))
+
+
+def _mcap_records(file: Any, damage: Damage) -> Iterator[Any]:
     """Yield the records of a file, those of chunks included; a chunk that cannot be unpacked is left out."""
     import zstandard
     from mcap.exceptions import McapError
@@ -169,7 +181,7 @@ def _mcap_records(file: IO[bytes], size: int, damage: Damage) -> Iterator[Any]:
 
     left_out = 0
     try:
-        for record in StreamReader(file, emit_chunks=True, record_size_limit=size).records:
+        for record in StreamReader(file, emit_chunks=True, record_size_limit=file.size).records:
             if not isinstance(record, Chunk):
                 yield record
                 continue
@@ -203,7 +215,7 @@ def _sqlite(path: Path, damage: Damage) -> Iterator[RawMessage]:
         try:
             connection.text_factory = lambda text: text.decode(errors="replace")
             topics = _sqlite_topics(connection)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             fix = "a bag needs the tables topics and messages; if it was recorded just now, copy its -wal file, too"
             raise DatasetError(f"{path} is no bag of ROS 2.", got=error, fix=fix) from None
         if path.with_name(path.name + "-wal").is_file():

@@ -302,14 +302,13 @@ class Twin(ArmDriver, Scene):
 
 def _plant(options: TwinOptions) -> Any:
     """Return the simulated arm of the options' task; raises InvalidSetting if the task has none."""
-    drawing: dict[str, Any] = {"cameras": options.cameras, "image_size": options.image_size}
+    drawing: dict[str, Any] = {"cameras": options.cameras, "image_size": options.image_size, "sees": options.sees}
     family, _, task = options.task.partition("/")
     if ":" not in options.task:
         makes = getattr(load("environments", family), "make_realtime_arm", None)
-        drawing["sees"] = options.sees
     else:
-        drawing |= {} if options.sees is None else {"sees": options.sees}
-        environment = make_environment(options.task, **drawing)
+        given = {name: value for name, value in drawing.items() if value} if options.cameras or options.sees else {}
+        environment = make_environment(options.task, **given)
         makes, task = getattr(environment.unwrapped, "make_realtime_arm", None), ""
     if makes is None:
         allowed = "robo/Arm..., or package.module:Class of an OwnArmTask (docs/robots/own-arm.md)"

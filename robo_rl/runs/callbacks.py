@@ -67,7 +67,8 @@ class Callbacks:
 
 def _made(given: object) -> Callback:
     """Return a callback; raises InvalidSetting if it is none, UnknownName if it has a method `on_...` that is never called."""
-    made = object_named(given, "callback", allowed="package.module:Class")() if isinstance(given, str) else given
+    found = object_named(given, "callback", allowed="package.module:Class") if isinstance(given, str) else given
+    made = found() if isinstance(found, type) and issubclass(found, Callback) else found
     if not isinstance(made, Callback):
         fix = "class Mine(robo_rl.Callback): with on_metrics(self, step, metrics), then callbacks=[Mine()]"
         raise InvalidSetting("This is no callback.", got=repr(made)[:200], allowed="an object of robo_rl.Callback", fix=fix)

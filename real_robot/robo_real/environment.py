@@ -6,6 +6,7 @@ complete observation, and the arm holds. This module never clears an error and n
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from typing import Any, Protocol
@@ -33,6 +34,8 @@ from robo_rl.spec.environment import ActionSpec
 from robo_rl.types import MEASURED_AT, METADATA, Executed
 
 Observations = dict[str, npt.NDArray[Any]]
+log = logging.getLogger(__name__)
+
 ENDS: tuple[tuple[type[Exception], str], ...] = (
     (CameraStale, "camera_stale"),
     (CameraFrozen, "camera_frozen"),
@@ -43,6 +46,8 @@ ENDS: tuple[tuple[type[Exception], str], ...] = (
     (RobotUnavailable, "robot_lost"),
 )
 """Error -> stop reason of the episode"""
+RESET_TIME = 10.0
+"""[s] for a person to prepare the next episode of a real robot"""
 RETRY = 0.2
 """[s] between two attempts to take the lease of a robot"""
 LATE_CYCLES = 20
@@ -85,6 +90,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         control: str = "end_effector_delta",
         action_repeat: int = 1,
         max_steps: int | None = None,
+        reset_time: float = RESET_TIME,
     ) -> None:
         """Create the environment; only the first reset connects to the robot.
 
@@ -95,6 +101,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
                 the action.
             action_repeat: Control periods of the robot per action, from 1; a displacement is divided among them.
             max_steps: Number of actions until the time limit; None for the time limit of the task.
+            reset_time: Time [s] between two episodes in which a person prepares a scene that cannot be reset by itself.
 
         Raises:
             InvalidSetting: A setting is out of range, or the robot states no control period.
@@ -102,7 +109,12 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         """
         if not isinstance(action_repeat, int) or action_repeat < 1:
             raise InvalidSetting("action_repeat is out of range.", got=action_repeat, allowed="integer from 1")
+        if not 0.0 <= reset_time < np.inf:
+            raise InvalidSetting("reset_time is out of range.", got=reset_time, allowed="seconds, 0 or more")
         self._robot, self._scene, self._repeat, self._control = robot, scene, action_repeat, control
+        self._reset_time = float(reset_time)
+        self.is_attended = False
+        """True if someone else waits for a person before each reset, as the console does"""
         spec = robot.spec
         self._gripper = gripper_control(control, spec.action)
         limit = None if spec.max_steps is None else -(-spec.max_steps // action_repeat)
@@ -149,6 +161,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observations, dict[str, Any]]:
         """Start an episode; raises RobotStopped if a person must re-arm first, RobotBusy if the lease is taken."""
         super().reset(seed=seed)
+        self._wait_for_person()
         seed = int(self.np_random.integers(1 << 31)) if seed is None else seed
         self._take()
         self._scene.reset(seed)
@@ -162,6 +175,13 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             info |= {METADATA: {SHADOW: self.commands.name}}
         self._loop.start()
         return dict(self._observation), info
+
+    def _wait_for_person(self) -> None:
+        """Wait between two episodes of a scene that cannot be reset by itself; the arm is held meanwhile."""
+        is_real = not getattr(self._robot, "is_simulated", True)
+        if is_real and self._steps and self._reset_time and not self.is_attended:
+            log.warning("Prepare the scene: the arm moves again in %g s (reset_time).", self._reset_time)
+            time.sleep(self._reset_time)
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
         """Execute an action and wait for the end of its period; raises InvalidAction before any motion."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from robo_real.environment import RobotEnv
 
 FAKE = "Fake-v0"
-SETTINGS = ("control", "action_repeat", "max_steps", "relative_frame")
+SETTINGS = ("control", "action_repeat", "max_steps", "relative_frame", "reset_time")
 
 
 class RobotFamily(EnvironmentFamily):

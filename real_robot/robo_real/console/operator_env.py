@@ -50,6 +50,7 @@ class OperatorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(environment)
         bare = environment.unwrapped
         assert isinstance(bare, RobotEnv)
+        bare.is_attended = True
         self._operator_state, self._bare, self._robot = operator.operator_state, bare, bare.robot
         self._hold_action = operator.hold_action
         self._doing = doing

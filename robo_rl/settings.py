@@ -112,7 +112,10 @@ def nested_key(kind: Any, key: str, likeness: float = 1.0) -> str:
     """Return GROUP.NAME for a key NAME, GROUP_NAME or NAME_GROUP, or for one as similar as `likeness`; "" if there is none."""
     groups: list[Any] = [item for item in dataclasses.fields(kind) if dataclasses.is_dataclass(item.default)]
     pairs = [(item.name, inner.name) for item in groups for inner in dataclasses.fields(item.default)]
-    spelled = {written: f"{group}.{name}" for group, name in pairs for written in (f"{name}_{group}", f"{group}_{name}", name)}
+    spelled: dict[str, str] = {}
+    for group, name in pairs:  # of two groups with the same name the first counts
+        for written in (f"{name}_{group}", f"{group}_{name}", name):
+            spelled.setdefault(written, f"{group}.{name}")
     close = difflib.get_close_matches(key, spelled, n=1, cutoff=likeness)
     return spelled[close[0]] if close else ""
 

@@ -23,7 +23,7 @@ from robo_rl.system.plain_files import parse_yaml
 
 MOST = 20
 """Settings of a learner outside its groups."""
-SHARED = {"network", "replay", "normalize", "multiplier", "cloning", "adversary", "noise"}
+SHARED = {"network", "replay", "worlds", "normalize", "multiplier", "cloning", "adversary", "noise"}
 OWN = {"group-ppo": {"advantages"}, "cpo": {"trust_region"}, "mfrl": {"model"}}
 
 

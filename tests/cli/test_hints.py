@@ -29,7 +29,7 @@ def test_names_that_are_hardly_alike_are_not_suggested() -> None:
         make_environment("gymnasium/HalfCheetah-v5", max_steps=100)
     assert "did you mean" not in str(told.value) and "image_size" in str(told.value)
     with pytest.raises(UnknownName) as told:
-        load("formats", "rlds")
+        load("formats", "orbit")
     assert "did you mean" not in str(told.value) and "d4rl" in str(told.value)
 
 

@@ -152,7 +152,7 @@ def test_what_there_is_can_be_listed(capsys):
     dispatch(["reward", "list"])
     dispatch(["reward", "show", "noisy-oracle"])
     told = capsys.readouterr().out
-    assert "as of a perfect model" in told and "deviation" in told and "in units of the reward" in " ".join(told.split())
+    assert "recorded rewards" in told and "deviation" in told and "in units of the reward" in " ".join(told.split())
 
 
 @pytest.mark.parametrize(

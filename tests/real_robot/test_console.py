@@ -160,6 +160,9 @@ def test_only_the_operator_commands_starts_and_labels():
     hands.operator_state.end()
     hands.operator_state.start(other)
     assert not hands.operator_state.wait_for_start(0)
+    hands.operator_state.start(hands)
+    hands.operator_state.start(other)
+    assert hands.operator_state.wait_for_start(0), "a second page took back the operator's start"
 
 
 def test_a_label_counts_once_and_only_within_an_episode():

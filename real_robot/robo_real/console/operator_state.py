@@ -188,8 +188,9 @@ class OperatorState:
     def start(self, session: object) -> None:
         """Request the start of an episode; ignored during an episode, after a stop, and from others than the operator."""
         with self._changed:
-            self._starts = self._is_of_operator(session) and not self._runs and not self._stopped
-            self._changed.notify_all()
+            if self._is_of_operator(session) and not self._runs and not self._stopped:
+                self._starts = True
+                self._changed.notify_all()
 
     def set_autostart(self, session: object, follows: bool) -> None:
         """Set whether the next episodes start without a request; a stop or a loss of contact ends this."""

@@ -150,11 +150,14 @@ def _demonstrations(before: Recipe[Any], dataset: str) -> DemonstrationSettings:
 def _with_learner(before: Recipe[Any], is_corrected: bool) -> Recipe[Any]:
     """Return the recipe with a learner that continues the run's learner: RLPD becomes HIL-SERL if a person corrects it.
 
-    Both have the same networks without a separate gripper critic, and HIL-SERL keeps corrections as demonstrations.
+    Both have the same networks without a separate gripper critic, and HIL-SERL keeps corrections as demonstrations. It learns no
+    world beside the policy, so these settings are left out.
     """
     require_loop(before.algorithm, before.learner, asked_of(before) | {Feature.INITIAL_RUN})
     goes_on_as_hil = before.algorithm == "rlpd" and is_corrected
     starts = min(before.learner.replay.learning_starts, STARTS)
     learner = plain(updated(before.learner, replay={"learning_starts": starts}))
+    if goes_on_as_hil:
+        learner.pop("worlds", None)
     tree = plain(before) | {"algorithm": "hil-serl" if goes_on_as_hil else before.algorithm, "learner": learner}
     return parse_recipe(tree, source=f"the refinement of {before.name}")

@@ -40,6 +40,7 @@ SLOW = ("reward", "collectors", "drive")
 """Of these each takes ten seconds: models, processes and a server start."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CHEAP])
 def test_a_bench_prints_one_object_per_line_and_its_memory_last(name):
     rows = rows_of(name, CHEAP[name])

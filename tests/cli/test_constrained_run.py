@@ -23,6 +23,7 @@ def recipe(**learner: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("learner", "limit"), rest_slow([({"limits": {"hazard": 0}}, 0.0), ({"limits": {"hazard": "2"}}, 2.0), ({}, 3.0)])
 )

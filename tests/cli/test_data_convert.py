@@ -18,6 +18,7 @@ def recorded() -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "out"), [("minari", "reach-v0"), ("robomimic", "r.hdf5"), ("d4rl", "d.hdf5"), ("lerobot", "l")]
 )

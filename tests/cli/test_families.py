@@ -105,6 +105,7 @@ def test_replay_is_all_of_it_or_a_draw(run):
         record("replay", run, "many", "--episodes", "6")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("percent", "episodes", "experts"), [(50, 4, 2), (34, 3, 1), (67, 3, 2)])
 def test_shares_of_a_mixture_are_exact(run, percent, episodes, experts):
     dataset = record(f"mixed-{percent}", run, "mixed", "--episodes", str(episodes))

@@ -214,6 +214,7 @@ def test_what_cannot_be_refined_is_told_before_anything_moves(trained, twin, tmp
         dispatch([*order, *(word.replace("URL", twin) for word in more)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes", "said"),
     [

@@ -82,6 +82,7 @@ def parameters(run: Run) -> dict[str, np.ndarray]:
     return dict(load_file(run.path / "checkpoints" / "0000000060" / "learner.safetensors"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "death",
     [pytest.param(death, id=name, marks=[pytest.mark.slow] if name in ALIKE else []) for name, death in DEATHS.items()],

@@ -71,6 +71,7 @@ def test_stacks_are_learnt_from_and_resumed_exactly(algorithm: str, tmp_path: Pa
     assert run.evaluate(1, environment="robo/ArmReach-v0", videos=0).returns == run.evaluate(1).returns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("process", ["off", pytest.param("on", marks=pytest.mark.slow)])
 def test_memory_log_and_recording_hold_each_picture_once(process: str, tmp_path: Path) -> None:
     changes = {"record_episodes": True, "learner_process": process}

@@ -328,6 +328,7 @@ def everything(training: OnlineTraining[EnvironmentSteps]) -> bytes:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", rest_slow([HIL, HGDAggerConfig(network=OfflineNetwork(hidden=(8,)), batch_size=8)]), ids=["hil-serl", "hg-dagger"]
 )

@@ -127,6 +127,7 @@ def batch_for(config, rows, seed):
     return replace(batch, masks=masks, extras={**batch.extras, **priors, **own, **expert})
 
 
+@pytest.mark.slow
 @ALL
 def test_update_mixes_no_devices(config, pretended):
     learner = config.build(ARM, 0)

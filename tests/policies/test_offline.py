@@ -234,6 +234,7 @@ def true_values(ends: bool) -> np.ndarray:
     return np.linalg.solve(np.eye(3) - 0.8 * to_next, [0.5, -1.0, 2.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", rest_slow([True, False]))
 @pytest.mark.parametrize("name", LEARNERS)
 def test_three_states_reach_their_known_values(name, ends):

@@ -95,6 +95,7 @@ LEARNERS = {
 CHUNKS = ("diffusion-bc", "flow-bc", "act")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", rest_slow(LEARNERS.values(), fast=3), ids=LEARNERS)
 def test_learner_with_own_networks_conforms(config):
     check_learner(lambda seed: config.build(ARM, seed), ARM, config.batch_size * config.sampling.updates_per_step)

@@ -159,6 +159,7 @@ EQUAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(EQUAL))
 def test_equals_plain_sb3_on_halfcheetah_bit_for_bit(name):
     config, algorithm, arguments = EQUAL[name]

@@ -138,6 +138,7 @@ def test_lite0_encodes_each_camera():
         encoder.size(make_spec("grey", picture_spec("camera_a", (32, 40, 1)), action=axes("a")))
 
 
+@pytest.mark.slow
 @sees
 def test_lite0_is_an_encoder_of_a_simulator():
     environment = EncodedEnv(
@@ -150,6 +151,7 @@ def test_lite0_is_an_encoder_of_a_simulator():
     environment.close()
 
 
+@pytest.mark.slow
 @reads
 def test_minilm_puts_the_same_meaning_together():
     groups = [

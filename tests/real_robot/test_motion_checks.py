@@ -236,6 +236,7 @@ class LateArm(MisbehavingArm):
         return self._queue[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [SLOW, BRISK], ids=["slow", "brisk"])
 @pytest.mark.parametrize("ticks", rest_slow([2, 0, 1, 3]))
 def test_arm_that_follows_late_raises_no_alarm(ticks, limits):

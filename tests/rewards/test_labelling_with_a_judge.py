@@ -166,6 +166,7 @@ def test_a_server_that_goes_away_leaves_no_label_of_zero(dataset, order, chat_se
     assert dispatch(order("mine")) == 0 and LabelSet(dataset, "mine").count(dataset.entries()) == 4 * STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_judging_repeats_no_answered_question(dataset, order, chat_server, kills):
     def slowly(words, pictures):

@@ -47,6 +47,7 @@ class Experts:
         return np.stack(actions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "arguments", "steps"), rest_slow(CASES, fast=3))
 def test_experts_episodes_equal_the_single_environment(task, arguments, steps):
     subject, mode = Subject(f"robo/{task}", arguments), AutoresetMode.SAME_STEP

@@ -15,6 +15,7 @@ from robo_sims.gymnasium_mujoco import FAMILY
 NEVER_ENDING = {"gymnasium/HalfCheetah-v5", "gymnasium/Swimmer-v5", "gymnasium/HumanoidStandup-v5"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", rest_slow(FAMILY.names(), fast=3))
 def test_thousand_steps_and_resets_equal_single_environment(task):
     name, steps = f"gymnasium/{task}", 1010

@@ -76,6 +76,7 @@ TRIPS = {
 }
 
 
+@pytest.mark.slow
 @given(**TRIPS)
 @settings(max_examples=4, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("name", rest_slow(NAMES, fast=2))
@@ -338,6 +339,7 @@ for out in ("one", "two"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", rest_slow([33_000, 150_000]))
 def test_a_full_disk_is_one_error(form, tmp_path, room):
     """In a process of its own: HDF5 that was told of a write that failed crashes, then or at a later file."""

@@ -70,6 +70,7 @@ def touching(world: World) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_slow(["ring", "grid", "highway", "grid_train_6", "highway_test_1", "stops"], fast=2))
 def test_traffic_flows_for_minutes_without_a_touch_or_a_jam(name):
     world = world_of(name, cars=24)

@@ -144,6 +144,7 @@ def test_adapted_reward_keeps_the_constraints_and_agrees_most():
     assert agreement(adapted) > agreement(elsewhere)  # another learner, another reward
 
 
+@pytest.mark.slow
 def test_a_running_reward_follows_the_steps():
     environment = make_environment("tabular/FourRooms-v0")
     spec = specification(environment)

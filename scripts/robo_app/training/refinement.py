@@ -150,8 +150,8 @@ def _demonstrations(before: Recipe[Any], dataset: str) -> DemonstrationSettings:
 def _with_learner(before: Recipe[Any], is_corrected: bool) -> Recipe[Any]:
     """Return the recipe with a learner that continues the run's learner: RLPD becomes HIL-SERL if a person corrects it.
 
-    Both have the same networks without a separate gripper critic, and HIL-SERL keeps corrections as demonstrations. It learns no
-    world beside the policy, so these settings are left out.
+    Both have the same networks without a separate gripper critic, and HIL-SERL keeps corrections as demonstrations. It learns
+    no world beside the policy, so these settings are left out.
     """
     require_loop(before.algorithm, before.learner, asked_of(before) | {Feature.INITIAL_RUN})
     goes_on_as_hil = before.algorithm == "rlpd" and is_corrected

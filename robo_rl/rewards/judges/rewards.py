@@ -74,7 +74,11 @@ class WithJudge:
         return f"{self.name} by {judge}", hash_of(facts.encode())
 
     def spent(self) -> Metrics:
-        """Return the numbers of questions asked, and their cost."""
+        """Return metrics: the numbers of questions and of tokens, and the cost, in the unit of the judge's price settings.
+
+        With a log they count the whole run: `llm/replies`, `llm/paid`, `llm/tokens`, `llm/cost`. Without a log they count this
+        process: `judge/asked`, `judge/kept` (answered from the store), `judge/tokens`, `judge/cost`.
+        """
         return self.asking.spent()
 
     def report(self) -> str:

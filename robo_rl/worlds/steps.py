@@ -22,7 +22,7 @@ SUCCESS = "success"
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps side by side, without their order."""
+    """N independent steps with states of S numbers, from which a world model learns; their order has no meaning."""
 
     states: npt.NDArray[np.float32]
     """(N, S) before the step"""

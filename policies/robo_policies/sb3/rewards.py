@@ -134,9 +134,9 @@ class WaitingRollout:
     def compute(self, last_values: torch.Tensor, dones: npt.NDArray[Any]) -> None:
         """Put the model's rewards into SB3's rollout, then compute its advantages and returns.
 
-        Until then the rollout's rewards hold the bootstrapped values gamma V at time limits, to which the rewards are added; at an
-        end that the model found, the reward replaces this value. A step without a reward ends the sum of advantages before it,
-        and is overwritten by a copy of another step.
+        Before, the rollout's rewards hold only the bootstrapped values gamma V at time limits. The rewards are added to them;
+        at an end that the model found, the reward replaces the value. A step without a reward ends the sum of advantages
+        before it, and is overwritten by a copy of another step.
 
         Args:
             last_values: Values (N,) of the observations after the last step.

@@ -32,7 +32,7 @@ Reading = tuple[float, Mapping[str, float], Mapping[str, tuple[float, Any]]]
 
 
 class Device(Protocol):
-    """Connected device."""
+    """Robot, teleoperation device or arm that is connected in the bridge's process."""
 
     def features(self) -> Mapping[str, Any]:
         """Return `values`, name -> shape of what is read, () for a number; and `commands`, the names that can be sent."""

@@ -54,7 +54,7 @@ def make_device(kind: str, config: Mapping[str, Any], modules: list[str]) -> Any
 
 
 class LeRobotDevice:
-    """`Robot` or `Teleoperator` of LeRobot."""
+    """Device of the bridge around a connected `Robot` or `Teleoperator` of LeRobot."""
 
     def __init__(self, device: Any, *, is_robot: bool) -> None:
         self._device, self._is_robot = device, is_robot

@@ -185,7 +185,7 @@ class PictureScoring(StepReward):
 
 
 class ModelInput(NamedTuple):
-    """Input of a model for one score."""
+    """Input of a picture model for one score: the picture, the first one of the episode, and the instruction."""
 
     picture: Pictures
     """(H, W, 3)"""

@@ -41,7 +41,7 @@ DISTANCES: Mapping[str, tuple[float, float]] = {
 
 
 class States(NamedTuple):
-    """Ground truth of N states."""
+    """True positions of gripper and objects in N states, from which captions are judged."""
 
     gripper: Array
     """(N, 3) [m] of the point between the finger pads, frame base"""

@@ -51,7 +51,7 @@ class States(NamedTuple):
 
 @dataclass(frozen=True)
 class Sentence:
-    """Caption and its truth condition."""
+    """Caption, and the function that tells in which states it is true."""
 
     words: str
     holds: Callable[[States], Truth]

@@ -186,10 +186,7 @@ class OperatorState:
             self._stopped = self._stopped and (not self._is_of_operator(session) or stops != self.stops)
 
     def start(self, session: object) -> None:
-        """Request the start of an episode, if no episode runs, the robot is not stopped, and the session is the operator's.
-
-        In all other cases the call withdraws a request that still waits.
-        """
+        """Request the start of an episode; ignored during an episode, after a stop, and from others than the operator."""
         with self._changed:
             self._starts = self._is_of_operator(session) and not self._runs and not self._stopped
             self._changed.notify_all()

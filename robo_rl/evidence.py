@@ -32,16 +32,16 @@ FILE = Path(__file__).with_name("evidence.toml")
 
 @dataclass(frozen=True)
 class Order:
-    """Expected order of two methods of a study."""
+    """Claim about a study: the method `better` reaches more than the method `than`, by one measure."""
 
     better: str
     than: str
     on: str = ""
     """Dataset or task; "" if the study has none."""
     by: str = "return"
-    """Or "success", a measure, a figure."""
+    """What is compared: "return", "success", or the name of a measure or figure of the study."""
     fewer: bool = False
-    """True if less of it is better."""
+    """True if a lower value of the measure is better."""
     share: float = 1.0
     """Share of the other's value that is to be exceeded."""
 

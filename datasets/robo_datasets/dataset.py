@@ -98,7 +98,7 @@ class Dataset:
         """Read the episode of an entry.
 
         Raises:
-            EpisodeCorrupt: The file was changed after it was written.
+            EpisodeCorrupt: The file is torn, or was changed after it was written.
             SpecMismatch: The episode is of another environment than the dataset.
             DatasetNotFound: The file is missing.
         """

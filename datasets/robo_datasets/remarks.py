@@ -53,7 +53,7 @@ class Remarks:
         self._foreign_actions: list[tuple[Array, Array]] = []
 
     def add(self, episode: Episode) -> None:
-        """Check an episode."""
+        """Look for faults in the next episode, such as rewards that are not finite, and add them to the remarks."""
         self.episodes += 1
         self._steps += len(episode)
         if wrong := int((~np.isfinite(episode.rewards)).sum()):

@@ -85,7 +85,7 @@ class Response:
 
 
 class Hold:
-    """Set point of an arm that must stay in place."""
+    """Command to an arm that it must stay where it is; it has no content."""
 
 
 HOLD = Hold()

@@ -74,7 +74,7 @@ class CameraSettings:
 
 @dataclass(frozen=True)
 class CameraOptions:
-    """All settings of one camera."""
+    """All settings of one camera: those of every kind, and those of its own kind."""
 
     common: CameraSettings
     """settings that cameras of every kind have"""

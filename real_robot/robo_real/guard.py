@@ -35,7 +35,7 @@ A norm that differs from 1 by 1 % or more is reported as a change."""
 
 
 class Mode(StrEnum):
-    """Mode of the guard."""
+    """Mode of the guard, which decides whether the arm may move: it moves in RUNNING only."""
 
     DISCONNECTED = "disconnected"
     IDLE = "idle"

@@ -26,7 +26,7 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Settings of a robot's server."""
+    """Settings of `robo-rl robot serve`: driver, limits, cameras and address."""
 
     driver: str = "twin"
     """driver: name of an entry point in robo_rl.robots"""

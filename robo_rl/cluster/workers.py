@@ -57,7 +57,7 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class Kind:
-    """How the loss of workers is handled."""
+    """What happens if a worker of this kind is lost: when it is replaced, and which error ends the work."""
 
     error: type[RoboRLError] = WorkerFailed
     """Error that is raised if workers are lost repeatedly."""

@@ -205,7 +205,10 @@ class AsynchronousTraining(OnlineTraining[CollectedSteps]):
             self._log.close()
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
-        """Write a checkpoint, and delete the log before the oldest kept checkpoint."""
+        """Write a checkpoint of `parts` at `step`.
+
+        Then delete those files of the segment log that are older than the oldest kept checkpoint, as no resume needs them.
+        """
         save_checkpoint(self._checkpoints, Checkpoint(step, parts))
         self._log.forget(min(checkpoint_steps(self._checkpoints)))
 

@@ -44,12 +44,12 @@ class Collector(ABC):
 
 
 class CollectorAnswer(NamedTuple):
-    """Answer of one collector."""
+    """Answer of one collector to a request, or the news that the collector was lost."""
 
     place: int
     """Number of the collector in the pool."""
     content: StateDict | None
-    """Answer; None if the collector was lost together with its requests, and its replacement waits for a request."""
+    """Content; None if the collector was lost together with its requests, and its replacement waits for a request."""
     raw: bytes = b""
     """`content`, packed."""
 

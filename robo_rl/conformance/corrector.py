@@ -27,7 +27,7 @@ class Corrector(Stateful):
         self._step = 0
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
-        """Return the command in the corrected steps, else None."""
+        """Return a constant command (A,) in the steps that are corrected, None in the others, where the policy acts."""
         self._step += 1
         return np.full_like(proposed, COMMAND) if self._step in CORRECTED else None
 

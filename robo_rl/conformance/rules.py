@@ -9,7 +9,7 @@ from robo_rl.errors import ConformanceFailure
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule that an implementation must keep."""
+    """Rule that an implementation must keep; call it with the outcome of a check."""
 
     subject: str
     """Name of the implementation."""

@@ -45,7 +45,7 @@ class SamplerRule:
 
 
 class TaskSampler(Stateful, ABC):
-    """Draws tasks, and counts their outcomes."""
+    """Draws the task of each episode of a curriculum from `count` tasks, and keeps their success rates."""
 
     is_ordered = False
     """True if the tasks must be ordered by difficulty."""
@@ -57,7 +57,7 @@ class TaskSampler(Stateful, ABC):
         self.seen = np.zeros(count, np.int64)
         """Episodes of each task."""
         self.last = np.zeros(count, np.int64)
-        """Number of its newest episode."""
+        """Number of the newest episode of each task."""
         self.surprise = np.zeros(count)
         """Running mean distance of the score from its mean."""
         self._mean = np.zeros(count)

@@ -27,7 +27,7 @@ SINGLE = ""
 
 @dataclass(frozen=True)
 class Axis:
-    """One perturbation and its values."""
+    """Perturbation of an environment, such as a mass, and the values at which a policy is evaluated."""
 
     name: str
     values: tuple[float, ...]

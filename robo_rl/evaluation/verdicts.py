@@ -13,7 +13,7 @@ Grade = Literal["good", "middling", "bad", "not known", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Outcome of one rule."""
+    """Outcome of one rule of a verdict, with the words that explain it."""
 
     rule: str
     """the rule, with its thresholds"""

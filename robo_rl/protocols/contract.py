@@ -121,7 +121,7 @@ CONTINUOUS_ONLY = frozenset({Feature.CONTINUOUS})
 
 @dataclass(frozen=True)
 class Needs:
-    """Requirements of a learner with its settings."""
+    """Requirements of a learner with its settings: the training loops that can train it, and the actions that it supports."""
 
     loops: tuple[Loop, ...]
     """Training loops that can train the learner, the usual one first."""

@@ -66,7 +66,10 @@ class ReplayBuffer(Stateful):
         return size_of(layout_of(spec, extras), capacity)
 
     def statement(self, steps: int) -> str:
-        """Return a sentence with the room that `steps` steps take, and the largest room that the memory may take."""
+        """Return a text for the user: the storage [GB] of `steps` steps, and that of the full memory (`capacity` rows).
+
+        A memory in files reserves all rows at once, so that its text has the size of the full memory only.
+        """
         taken, size, row = (
             self.bytes_at_capacity(self._spec, rows, self._extras) for rows in (min(steps, self._capacity), self._capacity, 1)
         )
@@ -95,7 +98,7 @@ class ReplayBuffer(Stateful):
         return self._capacity
 
     def is_running(self, place: int = 0) -> bool:
-        """Return True from `begin` to the end of the episode of environment `place`."""
+        """Return True while an episode of environment `place` is being stored: from `begin` until its last step or `cut`."""
         return bool(self._running[place])
 
     def begin(self, observation: Observation, place: int = 0) -> None:

@@ -76,7 +76,7 @@ class BothMemories:
         self.online.begin(observation, place)
 
     def add(self, transition: Transition, place: int = 0) -> None:
-        """Store the next step of environment `place`."""
+        """Store the next step of environment `place`; a human action in environment 0 also in `corrections`."""
         self.online.add(transition, place)
         if place == 0:
             self._correct(transition)

@@ -27,7 +27,7 @@ VERDICTS = (
 
 @dataclass(frozen=True)
 class Headline:
-    """Result of the runs of one recipe."""
+    """Result of all runs of one recipe: one number with its meaning, a verdict and a caveat."""
 
     task: str
     recipe: str

@@ -40,7 +40,7 @@ OTHER = ACTIVITIES["time/other_s"]
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """Contents of a run folder."""
+    """Contents of a run folder, read for the report: recipe, facts, metrics and evaluations."""
 
     path: Path
     recipe_text: str

@@ -29,5 +29,5 @@ class NamedSettings:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
+        """Name of the component, and a hash of its settings: equal for components that answer equally."""
         return self.name, settings_hash(self)

@@ -29,7 +29,7 @@ status."""
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Content of status.json."""
+    """Content of status.json, which a training writes so that others see whether it runs, and where it is."""
 
     state: State = "running"
     activity: str = "starting"

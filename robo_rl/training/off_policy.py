@@ -53,7 +53,8 @@ StepLearner_co = TypeVar("StepLearner_co", bound=StepLearner, covariant=True)
 class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
     """Training loop that takes steps from a source and passes them to a learner.
 
-    The loop ends after `steps` steps, or once fewer remain than the source takes at once (`StepSource.stride`).
+    The source takes `StepSource.stride` steps at once, one in each of its environments. The loop ends after `steps` steps, or
+    when fewer than `stride` of them are left.
     """
 
     def __init__(self, source: Source_co, step_learner: StepLearner_co, *, steps: int, stopwatch: Stopwatch) -> None:

@@ -143,7 +143,10 @@ class TrainingPlan:
         return Acting(environment, learner, None) if self.person is None else _accompany(self.person, environment, learner)
 
     def training(self) -> Training:
-        """Return the training at step 0, ready to run or to be restored, for a loop that runs in this process."""
+        """Return the training at step 0, ready to run or to be restored.
+
+        It acts and learns in this process. If the learner has a process of its own, the robot's process takes `acting` instead.
+        """
         if self.loop.is_learners:
             model: dict[str, Any] = {} if self.reward is None else {"reward": self.reward}
             episodes = [stacked_episode(self.spec, each) for each in self.demonstrations]  # it keeps them in its own memory

@@ -71,7 +71,8 @@ class RolloutBuffer(Stateful):
 
         Args:
             step: Outcome of one step of all environments.
-            value: Returns V of observations, for episodes that were cut.
+            value: Returns V (N,) of observations. It is called with the last observations of episodes that were cut, such as at
+                a time limit; the advantages use these values in the place of the rewards that were not seen.
 
         Raises:
             NonFiniteUpdate: An observation or reward is not finite; nothing has been stored.

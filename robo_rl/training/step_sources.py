@@ -54,11 +54,11 @@ Sink_contra = TypeVar("Sink_contra", contravariant=True)
 
 
 class StepSource(Protocol[Sink_contra]):
-    """Source of steps for a training loop."""
+    """Source of steps for a training loop: one or more environments in which the policy acts, or a log of their steps."""
 
     @property
     def taken(self) -> int:
-        """Steps so far."""
+        """Number of steps so far, those of all environments together."""
 
     @property
     def episode(self) -> EpisodeUnderWay | None:

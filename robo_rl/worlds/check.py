@@ -44,7 +44,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PolicyTrial:
-    """Episodes of one policy, real and imagined."""
+    """Episodes of one policy in the real environment, and in the world model."""
 
     name: str
     real: Sequence[Episode]
@@ -53,7 +53,7 @@ class PolicyTrial:
 
 @dataclass(frozen=True)
 class Beside:
-    """One policy, imagined beside real."""
+    """Figures of one policy in the world model beside those in the real environment."""
 
     name: str
     real_return: Figure
@@ -85,7 +85,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Check:
-    """Figures of a check, and the verdict."""
+    """Result of `robo-rl world check`: errors of the world model on held-out windows, and the verdict."""
 
     verdict: Verdict
     errors: Mapping[int, Figure]

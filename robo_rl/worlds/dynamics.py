@@ -69,7 +69,7 @@ class DynamicsConfig:
 
 
 class Prediction(NamedTuple):
-    """Prediction of each member, standardised."""
+    """Predictions of K members for B steps: C standardised numbers, and the chances of an end and of a success."""
 
     means: Tensor
     """(K, B, C)"""

@@ -35,7 +35,7 @@ class Imagined(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Chance of imagined steps."""
+    """Random numbers of N imagined steps: the member that predicts, its noise, and the draws of ends and successes."""
 
     elites: npt.NDArray[np.intp]
     """(N,) place of the member that predicts, among the elites"""
@@ -59,7 +59,7 @@ class Draw(NamedTuple):
 
 
 class Imagination:
-    """Steps in an ensemble of dynamics."""
+    """Simulator of steps by an ensemble of learned dynamics."""
 
     def __init__(self, spec: EnvironmentSpec, dynamics: Dynamics) -> None:
         self.spec, self.dynamics = spec, dynamics

@@ -22,7 +22,7 @@ SUCCESS = "success"
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps side by side, without their order."""
+    """N independent steps with states of S numbers, from which a world model learns; their order has no meaning."""
 
     states: npt.NDArray[np.float32]
     """(N, S) before the step"""
@@ -72,7 +72,7 @@ class Steps:
         return cls(*(np.concatenate([getattr(part, item.name) for part in found]) for item in fields(cls)))
 
     def rows(self, chosen: Array) -> Self:
-        """Return the steps of some rows."""
+        """Return the steps of the rows `chosen`: row numbers (M,), or a mask (N,)."""
         return type(self)(*(getattr(self, item.name)[chosen] for item in fields(self)))
 
     def with_shuffled_actions(self, random: np.random.Generator) -> Self:

@@ -44,7 +44,7 @@ ROUTE_LENGTH = 400.0
 
 @dataclass(frozen=True)
 class Drive:
-    """One case of ticks."""
+    """Case of the benchmark of driving: map, camera and traffic whose ticks are timed."""
 
     map: str
     picture: int = 0

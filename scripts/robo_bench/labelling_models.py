@@ -33,7 +33,7 @@ TEXTS: dict[str, Any] = {"goal": ("a robot",), "baseline": ("a robot and a table
 
 @dataclass(frozen=True)
 class LabellingModel:
-    """A model, and how much it is given."""
+    """Case of the benchmark: a picture model, the size of its pictures, and the number of steps to label."""
 
     size: int
     """[pixel] of a picture."""
@@ -84,7 +84,7 @@ class RandomNetwork(ImageTextModel):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomReward(VLMRM):
-    """VLM-RM with such a network."""
+    """VLM-RM with a network of random weights, whose speed alone is measured."""
 
     network: RandomNetwork
 

@@ -26,7 +26,7 @@ INSTRUCTION = "push the cube onto the mark"
 
 
 class Path(NamedTuple):
-    """Result of one path."""
+    """Result of one kind of question to the local model: counts of its answers, and time."""
 
     name: str
     asked: int

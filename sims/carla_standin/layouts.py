@@ -133,7 +133,7 @@ class SensorType(IntEnum):
 
 
 class Command(IntEnum):
-    """Commands of a batch."""
+    """Kind of a command in a batch, as CARLA's protocol numbers it."""
 
     SPAWN = 0
     DESTROY = 1

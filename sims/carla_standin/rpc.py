@@ -34,7 +34,7 @@ ENDED_BY = {"add_traffic_manager_running": "forget_traffic_manager"}
 
 
 class Caller:
-    """A connected client."""
+    """Connection of one client, whose calls are answered."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
 
 
 class World:
-    """World of a server."""
+    """Simulated world of one server: town, actors, traffic, sensors and clock."""
 
     def __init__(
         self, town: Town, streams: Outlet, *, physics: str = "kinematic", rate: float = RATE, grip: float = GRIP

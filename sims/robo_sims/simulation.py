@@ -353,7 +353,7 @@ class VectorLayout:
         return self.observation.size
 
     def split(self, vector: npt.NDArray[Any]) -> Arrays:
-        """Return name of a part -> new float32 array."""
+        """Return name of a part -> new float32 array of its shape, from one flat observation (N,)."""
         values = vector.astype(np.float32)
         return {array.name: values[part].reshape(array.shape) for array, part in self._parts}
 

@@ -25,7 +25,7 @@ class Extremes:
         self._most: dict[str, float] = {}
 
     def add(self, episode: Episode) -> None:
-        """Add the observations of an episode."""
+        """Raise the largest magnitudes to those of an episode's observations of type float; NaN is ignored."""
         for name, values in episode.observations.items():
             if values.dtype.kind == "f":
                 self._most[name] = max(self._most.get(name, 0.0), float(np.nanmax(np.abs(values), initial=0.0)))

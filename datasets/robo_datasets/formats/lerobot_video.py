@@ -36,7 +36,7 @@ def encoder() -> str:
 
 
 class Film:
-    """Writer of one video file."""
+    """Writer of one video file of RGB frames of `height` x `width` pixels, `rate` frames per second."""
 
     def __init__(self, path: Path, rate: float, height: int, width: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

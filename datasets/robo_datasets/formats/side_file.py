@@ -40,7 +40,7 @@ def side_path(export: Path) -> Path:
 
 
 class Kept(NamedTuple):
-    """One episode in a side file."""
+    """Keys by which an episode of a side file is found: its number, its foreign recording and its original."""
 
     number: str
     """number of the episode in the side file"""
@@ -51,7 +51,16 @@ class Kept(NamedTuple):
 
 
 class SideFile:
-    """Side file that is open for reading."""
+    """Side file that is open for reading: it restores the episodes that a foreign file holds only in part.
+
+    Args:
+        file: The open HDF5 file.
+        size: [bytes] size of the file.
+
+    Raises:
+        DatasetError: The side file has another schema.
+        EpisodeCorrupt: It is not readable as a side file.
+    """
 
     def __init__(self, file: h5py.File, size: int) -> None:
         self._datasets = plain_datasets(file, size, FOREIGN)

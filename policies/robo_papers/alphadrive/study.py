@@ -130,7 +130,7 @@ def rounded(values: list[float]) -> str:
 
 @dataclass(frozen=True)
 class Method:
-    """A training from the clone."""
+    """Method of the study: settings of a training that starts from the cloned policy."""
 
     advantages: Any = "group"
     variety: float = 0.0

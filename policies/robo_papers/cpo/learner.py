@@ -58,7 +58,8 @@ class CPOConfig(ConstrainedSettings):
     trust_region: TrustRegionSettings = TrustRegionSettings()
     """Steps of the policy."""
     standard_errors: float = 0.0
-    """Added to J_C, the mean over the episodes of a rollout: a mean that is low by chance then loosens nothing."""
+    """Number of standard errors that are added to J_C, the mean over the episodes of a rollout, 0 or more: a mean that is low
+    by chance then loosens nothing."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

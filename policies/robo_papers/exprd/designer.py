@@ -48,7 +48,7 @@ class ExpRDSettings:
 
 @dataclass(frozen=True)
 class Design:
-    """A reward and its worth."""
+    """Designed reward of a tabular task, and how informative it is."""
 
     rewards: Table
     """(S, A), 0 outside of `states`"""

@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class ProgressConfig:
-    """Settings of the fit."""
+    """Settings of the networks that estimate progress, and of their fit."""
 
     members: int = 3
     """K networks; each leaves out every K-th episode, whose progress it then measures."""
@@ -65,7 +65,7 @@ class Track(NamedTuple):
     """States of an episode, and how it ended."""
 
     states: Floats
-    """(T + 1, D)"""
+    """(T + 1, D) states of D numbers, that before the first step included"""
     success: bool
 
 

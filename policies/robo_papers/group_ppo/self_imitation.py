@@ -22,7 +22,7 @@ ROWS = 256
 
 @dataclass(frozen=True)
 class Kept:
-    """An episode that is remembered."""
+    """Episode that is kept because of its score, so that the policy imitates it."""
 
     score: float
     seen: dict[str, Array]

@@ -83,7 +83,7 @@ class Newest(SelfImitation):
 
 
 class ImitatesNewest(GroupPPOConfig):
-    """Settings of that control."""
+    """Settings of the control that imitates the newest episodes (`Newest`), not the best."""
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:

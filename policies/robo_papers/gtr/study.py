@@ -24,7 +24,7 @@ TURNS = ((5, 2), (0, 4))
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to learn."""
+    """Method of the study: the learner's settings that differ between methods."""
 
     name: str
     corrector: Literal["none", "random", "noisy", "biased"] = "none"

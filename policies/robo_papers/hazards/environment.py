@@ -277,7 +277,7 @@ class HazardBatch(SimulationBatch):
 
 
 class HazardSimulation(Simulation):
-    """One world."""
+    """Simulation of one world with hazards: a batch of size 1."""
 
     def __init__(self, task: str, limit: float | str = 3.0) -> None:
         if task not in BODIES:

@@ -19,13 +19,13 @@ LEAST = 0.1
 
 @dataclass(frozen=True)
 class Diversity:
-    """Of the programs of one round."""
+    """Measures of how much the programs of one round differ."""
 
     programs: int
     distinct: int
     """Number of different syntax trees."""
     distance: float
-    """Mean over pairs: 0 the same, 1 nothing in common; nan below two programs."""
+    """Mean distance over pairs of programs: 0 the same, 1 nothing in common; nan for fewer than two programs."""
 
     @property
     def is_collapsed(self) -> bool:

@@ -31,18 +31,18 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Draw:
-    """Steps of M episodes."""
+    """At most L chosen steps of each of M episodes, from which one update of the reward model is computed."""
 
     steps: npt.NDArray[np.int64]
     """(M, L) counted from the beginning of each episode; entries beyond `used` repeat a step"""
     used: npt.NDArray[np.bool_]
-    """(M, L)"""
+    """(M, L) True for chosen steps, False for padding"""
     correction: npt.NDArray[np.float32]
     """(M,) c of the unbiased loss; 0 if nothing is subtracted"""
 
 
 class Drawing(Protocol):
-    """Chooses steps."""
+    """Way to choose the steps of episodes for an update of the reward model."""
 
     def episodes(self, rows: int, mean_length: float) -> int:
         """Return the number of episodes of an update with about this number of rows."""

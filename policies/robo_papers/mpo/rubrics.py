@@ -47,7 +47,7 @@ MOST = 8
 
 
 class Criterion(Form):
-    """One thing that is judged."""
+    """Criterion of a rubric: what is judged, the levels that it can reach, and its weight, 1 to 10."""
 
     name: Annotated[str, pydantic.Field(pattern=NAME)]
     levels: Annotated[tuple[str, ...], pydantic.Field(min_length=2, max_length=6), pydantic.Strict(strict=False)]
@@ -88,7 +88,7 @@ FIRST = Criterion(
 
 @dataclass(frozen=True)
 class Rubric:
-    """Criteria of a judge."""
+    """Rubric by which a judge scores episodes: its criteria, and the number of its version."""
 
     criteria: tuple[Criterion, ...] = (FIRST,)
     version: int = 0
@@ -178,7 +178,7 @@ class RubricReward(JudgeOrdinal):
 
 @dataclass(frozen=True)
 class Sample:
-    """An episode that was scored."""
+    """Episode with the score that a judge gave it, and whether it succeeded, if that is known."""
 
     pictures: Pictures
     """(K, H, W, 3) of the clip"""

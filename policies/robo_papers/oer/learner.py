@@ -101,7 +101,7 @@ class OERConfig(TD3BCSettings, OwnLoop):
 
 @dataclass(frozen=True)
 class Memory:
-    """Steps that were kept of a task."""
+    """M steps of an earlier task that are kept for rehearsal."""
 
     observations: dict[str, Array]
     """name -> (M, ...)"""

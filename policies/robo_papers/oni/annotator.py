@@ -88,7 +88,7 @@ FIRST = 5
 
 
 class Label(NamedTuple):
-    """A valid answer."""
+    """Label from a valid answer of the language model to a query."""
 
     query: Query
     value: float

@@ -27,7 +27,7 @@ BUCKETS = 1024
 
 @dataclass(frozen=True)
 class Fit:
-    """Settings of the fit that follows new labels."""
+    """Settings of the fit of the reward network, which is repeated when there are enough new labels."""
 
     steps: int = 32
     """Gradient steps, as in the paper."""

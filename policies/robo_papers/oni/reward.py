@@ -128,7 +128,7 @@ class ONI(StepReward):
         )
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return the model."""
+        """Return the facts that a run records: the identity of the language model."""
         if self.replay:
             return {"llm": f"the labels of {self.replay}"}
         llm, settings = self.model.identity

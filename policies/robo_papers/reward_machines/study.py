@@ -25,7 +25,7 @@ MACHINE = RewardMachine.read({"formula": "F (coffee & X F office)"}, ("coffee", 
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to learn."""
+    """Method of the study: the settings that differ between methods."""
 
     name: str
     counterfactual: bool = False

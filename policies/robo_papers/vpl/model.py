@@ -36,7 +36,7 @@ CHECK = 50
 
 @dataclass(frozen=True)
 class UsersConfig:
-    """Settings of the fit."""
+    """Settings of the model of users, and of its fit to their answers."""
 
     latent: int = 4
     """Z, numbers of the latent of a user."""

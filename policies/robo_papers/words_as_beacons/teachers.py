@@ -260,14 +260,14 @@ ASK = (
 
 
 class Cell(Form):
-    """A subgoal."""
+    """Answer: column x and row y of a cell of the level, a subgoal."""
 
     x: int
     y: int
 
 
 class Plan(Form):
-    """Subgoals in their order."""
+    """Answer: the subgoals of a level, in the order in which they are to be reached."""
 
     subgoals: list[Cell]
 

@@ -33,7 +33,7 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 
 @dataclass(frozen=True)
 class ACTNetwork(OfflineNetwork):
-    """Networks of ACT."""
+    """Sizes of the networks of ACT."""
 
     hidden: tuple[int, ...] = (512,)
     """Units of the feed-forward part of each layer."""

@@ -43,7 +43,7 @@ class CQLSettings(OfflineValueSettings):
 
 @dataclass(frozen=True)
 class CQLConfig(CQLSettings):
-    """Settings of CQL."""
+    """Settings of the learner `cql`."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
         """Return a fresh learner."""

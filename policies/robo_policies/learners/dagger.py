@@ -39,7 +39,7 @@ LABELS = "expert_actions"
 
 @dataclass(frozen=True)
 class Aggregate(Replay):
-    """Memory of the labelled steps."""
+    """Settings of the memory that holds all steps that the expert has labelled."""
 
     capacity: int = 500_000
     """Rows of the memory."""

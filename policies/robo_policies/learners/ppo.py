@@ -116,7 +116,7 @@ class PPOSettings(LearnerSettings, OnPolicyConfig):
 
 @dataclass(frozen=True)
 class PPOConfig(PPOSettings):
-    """Settings of PPO."""
+    """Settings of the learner `ppo`: exactly those of `PPOSettings`, which variants of PPO extend."""
 
 
 class Constraint(Stateless):

@@ -281,7 +281,11 @@ class PolicyValue(nn.Module):
         self.critic_bias = nn.Parameter(torch.zeros(1))
 
     def heads(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the actor's outputs (B, O) and values (B,) of inputs (B, F + P)."""
+        """Return the actor's outputs (B, O), the parameters of its distribution, and the critic's values (B,).
+
+        Args:
+            inputs: (B, F + P): F features that actor and critic read, then P privileged numbers that only the critic reads.
+        """
         values = torch.addmm(self.critic_bias, self.critic_trunk(inputs), self.critic_weight)
         return self.act(inputs[:, : self.seen]), values.squeeze(1)
 

@@ -75,7 +75,9 @@ class SB3Config(ABC):
     """Settings common to all SB3 learners; abstract."""
 
     algorithm: ClassVar[type[BaseAlgorithm]]
+    """Class of Stable-Baselines3 that is trained."""
     action_kinds: ClassVar[frozenset[ActionKind]]
+    """Kinds of actions that the algorithm supports."""
 
     learning_rate: float | str
     """Step size of Adam (RMSprop for A2C); "lin_3e-4" falls linearly from 3e-4 to 0."""

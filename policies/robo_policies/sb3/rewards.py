@@ -132,7 +132,16 @@ class WaitingRollout:
         self._compute = rollout.compute_returns_and_advantage
 
     def compute(self, last_values: torch.Tensor, dones: npt.NDArray[Any]) -> None:
-        """Add the rewards to SB3's bootstrapped values at time limits, and compute advantages and returns."""
+        """Put the model's rewards into SB3's rollout, then compute its advantages and returns.
+
+        Before, the rollout's rewards hold only the bootstrapped values gamma V at time limits. The rewards are added to them;
+        at an end that the model found, the reward replaces the value. A step without a reward ends the sum of advantages
+        before it, and is overwritten by a copy of another step.
+
+        Args:
+            last_values: Values (N,) of the observations after the last step.
+            dones: (N,) whether the episodes ended at the last step.
+        """
         rollout = self._rollout
         values, valid, ends = _by_row(self._rewards.score(), rollout.n_envs)
         rollout.rewards[:] = np.where(ends, values, rollout.rewards + values)  # no bootstrap at an end

@@ -32,7 +32,7 @@ Reading = tuple[float, Mapping[str, float], Mapping[str, tuple[float, Any]]]
 
 
 class Device(Protocol):
-    """Connected device."""
+    """Robot, teleoperation device or arm that is connected in the bridge's process."""
 
     def features(self) -> Mapping[str, Any]:
         """Return `values`, name -> shape of what is read, () for a number; and `commands`, the names that can be sent."""
@@ -127,7 +127,10 @@ def _module(path: str) -> Any:
 
 
 def main() -> None:
-    """Serve one device; an error is sent to the other side as its last message."""
+    """Serve one device over the socket whose file descriptor is the last argument of the command line.
+
+    The name of the device comes in the first message. An error is sent to the other side as its last message, then raised.
+    """
     sys.path.pop(0)  # the folder of this script, whose modules are none of the other side's
     connection = Connection(int(sys.argv[-1]))
     try:

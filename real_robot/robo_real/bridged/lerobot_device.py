@@ -54,7 +54,7 @@ def make_device(kind: str, config: Mapping[str, Any], modules: list[str]) -> Any
 
 
 class LeRobotDevice:
-    """`Robot` or `Teleoperator` of LeRobot."""
+    """Device of the bridge around a connected `Robot` or `Teleoperator` of LeRobot."""
 
     def __init__(self, device: Any, *, is_robot: bool) -> None:
         self._device, self._is_robot = device, is_robot
@@ -63,7 +63,10 @@ class LeRobotDevice:
         self._values: Mapping[str, Any] = {}
 
     def features(self) -> Mapping[str, Any]:
-        """Return names and shapes of what is read, and the names of commands."""
+        """Return `values`, name -> shape of what `read` returns ([] for a number), and `commands`, the names that can be sent.
+
+        A robot returns observations and takes actions. A teleoperator returns actions and takes feedback.
+        """
         read = self._device.observation_features if self._is_robot else _named(self._device.action_features)
         sent = _named(self._device.action_features if self._is_robot else self._device.feedback_features)
         shapes = {name: list(shape) if isinstance(shape, tuple) else [] for name, shape in read.items()}

@@ -45,14 +45,17 @@ class HoldAction:
             self.grip = float(executed[self._spec.names.index(GRIP)])
 
     def action(self, observation: Observation) -> Array:
-        """Return the action (A,) in [-1, 1]."""
+        """Return the action (A,) in [-1, 1] that keeps the hand in place and repeats the last commanded gripper opening."""
         action = hold_action(self._spec, observation)
         if self.grip is not None:
             action[self._spec.names.index(GRIP)] = self.grip
         return action
 
     def with_gripper_held(self, action: Array, observation: Observation) -> Array:
-        """Return an action (A,) with the gripper left as it is."""
+        """Return a copy of an action (A,) in [-1, 1] whose gripper element repeats the last commanded opening.
+
+        Before the first step of an episode it is the observed opening. Without a gripper the action itself is returned.
+        """
         if GRIP not in self._spec.names:
             return action
         found, index = action.copy(), self._spec.names.index(GRIP)

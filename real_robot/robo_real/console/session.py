@@ -61,7 +61,7 @@ class InvalidMessage(Exception):
 
 @dataclass(frozen=True)
 class Console:
-    """What all sessions of a console share."""
+    """Objects of one console that all of its sessions (open pages) use: state, monitor, and functions that stop the robot."""
 
     operator_state: OperatorState
     monitor: RobotMonitor

@@ -33,7 +33,7 @@ from robo_rl.system.plain_files import read_yaml
 
 @dataclass(frozen=True)
 class LeRobotOptions:
-    """Options of the driver."""
+    """Options of the driver `lerobot`: the file of the robot, and the interpreter in which it runs."""
 
     config: Path | None = None
     """required: YAML file that maps the robot to a model of the arm"""

@@ -37,7 +37,7 @@ LEAST = 0.01
 
 @dataclass(frozen=True)
 class ROS2Options:
-    """Options of the driver."""
+    """Options of the driver `ros2`: the file of the arm, and the interpreter in which it runs."""
 
     config: Path | None = None
     """YAML file of the arm's topics; needed"""
@@ -47,7 +47,7 @@ class ROS2Options:
 
 @dataclass(frozen=True)
 class CommandTopic:
-    """Topic that takes joint positions."""
+    """Topic to which joint positions are published, and the type of its messages."""
 
     topic: str
     type: Literal["JointTrajectory", "Float64MultiArray"] = "JointTrajectory"
@@ -56,7 +56,7 @@ class CommandTopic:
 
 @dataclass(frozen=True)
 class GripperCommands:
-    """Action or topic of the gripper."""
+    """Action or topic of ROS 2 that moves the gripper; exactly one of them."""
 
     action: str | None = None
     """name of a control_msgs/GripperCommand"""
@@ -73,7 +73,7 @@ class GripperCommands:
 
 @dataclass(frozen=True)
 class CameraTopic:
-    """Topic of sensor_msgs/Image."""
+    """Topic of a camera's pictures (sensor_msgs/Image), and their size."""
 
     topic: str
     size: tuple[int, int]
@@ -82,7 +82,7 @@ class CameraTopic:
 
 @dataclass(frozen=True, kw_only=True)
 class ROS2Config(ArmFile):
-    """Content of the YAML file."""
+    """Content of the YAML file of an arm: the arm, the topics of its states and commands, its gripper and cameras."""
 
     commands: CommandTopic
     states: str = "/joint_states"

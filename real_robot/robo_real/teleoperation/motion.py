@@ -20,7 +20,7 @@ SPEEDS = {"m": "linear_speed", "rad": "angular_speed"}
 
 @dataclass(frozen=True)
 class Command:
-    """Command of a device for one control period."""
+    """What the person at a device commands in one control period."""
 
     held: bool
     """True if the person commands: the dead-man switch is held, or a device without one was deflected recently"""

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Progress(NamedTuple):
-    """A measure of the true progress."""
+    """Measure of the true progress of an episode, with which an audit compares a reward."""
 
     words: str
     of: Callable[[Episode], Floats]
@@ -97,7 +97,7 @@ def progress_of(text: str) -> Progress:
 
 
 class Control(NamedTuple):
-    """A way to spoil an episode."""
+    """Way to spoil a copy of an episode, which a good reward must notice."""
 
     name: str
     apply: Callable[[Episode, np.random.Generator], Episode]
@@ -229,7 +229,7 @@ class Seen:
 
 @dataclass
 class Evidence:
-    """All data for a verdict."""
+    """Episodes, spoilt copies, their scores and times: all data from which an audit computes its verdict."""
 
     episodes: list[Seen] = field(default_factory=list)
     spoilt: list[int] = field(default_factory=list)

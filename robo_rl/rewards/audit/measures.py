@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ControlFigures:
-    """Numbers of one kind of clips."""
+    """Figures of the scores of one kind of clips: the original episodes, or copies spoilt by one control."""
 
     name: str
     order: Figure

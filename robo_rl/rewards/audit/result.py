@@ -43,7 +43,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Audit:
-    """All contents of the page."""
+    """Result of the audit of a reward: all contents of its page."""
 
     verdict: Verdict
     agreement: Mapping[str, Figure]

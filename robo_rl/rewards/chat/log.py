@@ -194,7 +194,7 @@ PAID = "server"
 
 
 def spent(records: Sequence[Record]) -> Metrics:
-    """Return the number of replies, and the number, tokens and cost of those paid for in this run."""
+    """Return `llm/replies`, their number, and `llm/paid`, `llm/tokens` and `llm/cost` of those paid for in this run."""
     replies = _replies(records)
     paid = [record for record in replies if record["origin"] == PAID]
     counts = {"replies": len(replies), "paid": len(paid), "tokens": sum(map(_tokens, paid)), "cost": sum(map(_cost, paid))}

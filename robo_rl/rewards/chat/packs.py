@@ -24,7 +24,7 @@ class _Strict(pydantic.BaseModel):
 
 
 class PackReply(_Strict):
-    """Reply with a status."""
+    """Reply of a pack to one question, with the status that it has or imitates."""
 
     text: str = ""
     """Text of the reply."""

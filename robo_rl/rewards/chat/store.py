@@ -46,7 +46,7 @@ class AnswerStore:
 
 
 class Answers:
-    """Open store of answers."""
+    """Open store (SQLite) of the answers of judges, by the key of the question."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

@@ -41,12 +41,16 @@ BLOCKED = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyVio
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Time limits of one question."""
+    """Time limits of one question to a chat-completions server, all of its attempts together."""
 
     timeout_s: float
+    """[s] for one attempt"""
     deadline_s: float
+    """[s] for all attempts and the waits between them"""
     retries: int
+    """attempts after the first one failed, 0 or more"""
     longest_wait_s: float
+    """[s] longest wait between two attempts"""
 
 
 class NoReply(Exception):

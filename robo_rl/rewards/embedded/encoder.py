@@ -59,7 +59,7 @@ MASKS = 4
 
 
 class Located(NamedTuple):
-    """Result of the first stage."""
+    """Places of S objects in B pictures, as the first stage of the encoder finds them."""
 
     places: Tensor
     """(B, S, 3) place in the picture, right and down, -1 to 1, and distance from the camera, in standard deviations from its

@@ -89,12 +89,13 @@ class Targets:
         return torch.where(self.seen[rows][..., None], missed, located.places[..., :2].detach())
 
     def exactness(self, found: Tensor, rows: Tensor, things: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Return the Huber loss of refined places, in units of a pixel and 2 cm of depth.
+        """Return the mean Huber loss of refined places, a scalar; errors are in units of a pixel and of 2 cm of depth.
 
         Args:
-            found: Refined places.
+            found: (n, 3) refined places, coded as in `Located.places`.
             rows: (B,) numbers of the pictures.
-            things: Numbers of pictures and slots of the objects; None for the hand, which counts only if it is visible.
+            things: (n,) indices into `rows` and (n,) slots of the objects, which all count; None for the hand in every picture,
+                which counts only where it is visible.
         """
         true = self.places[rows][:, 0] if things is None else self.places[rows][things]
         weight = self.seen[rows][:, 0].float() if things is None else torch.ones(len(true))

@@ -154,7 +154,7 @@ class EmbeddedImageText(FromFolder):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of the weights."""
+        """Name of the model, and a hash of its weights."""
         return "embedded", self.model.weights_hash
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
@@ -187,7 +187,7 @@ class EmbeddedRater(FromFolder):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of weights and settings."""
+        """Name of the rater, and a hash of the model's weights and of the settings."""
         return "embedded", hash_of(self._progress.identity[1].encode(), f"{self.compares} {self.margin}".encode())
 
     def compare(self, first: Segment, second: Segment) -> Preference:

@@ -43,9 +43,13 @@ class Completion:
 
 @dataclass(frozen=True)
 class PictureScoring(StepReward):
-    """Reward of a training that scores pictures with a model."""
+    """Reward of a training that scores pictures with a model.
+
+    It collects `every` pictures, scores them in one call, and turns the scores into rewards of the steps.
+    """
 
     is_weighted: ClassVar[bool] = True
+    """`score_steps` already multiplies the rewards by `Place.weight`."""
     model: PictureReward
     """Model that scores pictures."""
     every: int = 64
@@ -181,7 +185,7 @@ class PictureScoring(StepReward):
 
 
 class ModelInput(NamedTuple):
-    """Input of a model for one score."""
+    """Input of a picture model for one score: the picture, the first one of the episode, and the instruction."""
 
     picture: Pictures
     """(H, W, 3)"""

@@ -20,7 +20,7 @@ from robo_rl.settings import plain
 from robo_rl.types import Labels
 
 Direction = npt.NDArray[np.float64]
-"""(D,) unit vector."""
+"""Unit vector (D,) in the space of the image-text model, or one unit vector for each picture (N, D)."""
 SHORTEST = 1e-4
 """Length below which a difference between sentences is a rounding error without a direction."""
 
@@ -43,7 +43,15 @@ class SimilarityReward(PictureReward):
 
     @abstractmethod
     def values(self, pictures: Direction, instruction: str | None) -> npt.NDArray[np.float64]:
-        """Return scores (N,) of embedded pictures (N, D)."""
+        """Return a score (N,) for each picture, higher for one that fits the sentences better.
+
+        Args:
+            pictures: Embedded pictures (N, D), unit vectors.
+            instruction: Instruction of the episode; None if it has none. A method may take its sentences from the settings.
+
+        Raises:
+            InvalidSetting: The method lacks a sentence or a setting.
+        """
 
     @cached_property
     def identity(self) -> tuple[str, str]:

@@ -73,7 +73,7 @@ def _one_of_the_bins(value: float) -> float:
 
 
 class ProgressForm(Form):
-    """Answer: tenths of the task that are done."""
+    """Answer: the share of the task that is done, one of 0.0, 0.1, ..., 1.0; any other number is invalid."""
 
     completion_progress: Annotated[
         float, pydantic.Field(json_schema_extra={"enum": BINS}), pydantic.AfterValidator(_one_of_the_bins)
@@ -100,7 +100,7 @@ class ProgressHead(Head):
 
 
 class CompletionForm(Form):
-    """Answer: task done or not."""
+    """Answer: "yes" if the task is done, else "no"."""
 
     task_completed: Literal["yes", "no"]
 

@@ -45,10 +45,12 @@ class Inquiry(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WithJudge:
-    """Settings of a component that asks a judge."""
+    """Base of rewards and raters that ask a judge: its settings, its questions and their cost."""
 
     name: ClassVar[str]
+    """Name of the component in recipes and commands."""
     keeps_answers: ClassVar[bool] = True
+    """True because the judge's answers are stored, so that a cache of labels would store them twice."""
     words: ClassVar[str]
     """Prompt of the judge; another prompt makes another reward."""
 
@@ -74,7 +76,11 @@ class WithJudge:
         return f"{self.name} by {judge}", hash_of(facts.encode())
 
     def spent(self) -> Metrics:
-        """Return the numbers of questions asked, and their cost."""
+        """Return metrics: the numbers of questions and of tokens, and the cost, in the unit of the judge's price settings.
+
+        With a log they count the whole run: `llm/replies`, `llm/paid`, `llm/tokens`, `llm/cost`. Without a log they count this
+        process: `judge/asked`, `judge/kept` (answered from the store), `judge/tokens`, `judge/cost`.
+        """
         return self.asking.spent()
 
     def report(self) -> str:
@@ -299,7 +305,7 @@ def clip(pictures: Pictures) -> list[str | Picture]:
 
 
 class OrdinalForm(Form):
-    """Grade of the task's outcome."""
+    """Answer: grade of the task's outcome, from 1, the worst, to 5, the best."""
 
     score: Annotated[int, pydantic.Field(ge=1, le=5)]
 
@@ -343,7 +349,7 @@ def _graded(content: Mapping[str, Any]) -> Labels:
 
 
 class Frame(Form):
-    """Contents of one picture."""
+    """Answer about one picture: its description, and how much of the task is done in it, 0 to 100 percent."""
 
     description: str
     percent: Annotated[float, pydantic.Field(ge=0, le=100)]

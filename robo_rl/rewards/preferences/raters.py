@@ -36,7 +36,7 @@ class Rater(Protocol):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of everything that the answers depend on."""
+        """Name of the rater, and a hash of everything that its answers depend on."""
 
     def compare(self, first: Segment, second: Segment) -> Preference:
         """Return which segment is better, as a Preference."""

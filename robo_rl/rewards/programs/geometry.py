@@ -36,7 +36,10 @@ def row_mean(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 def row_norm(values: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """As np.linalg.norm; by default the Euclidean length."""
+    """Return what np.linalg.norm returns for these arguments: by default the Euclidean length of the whole array.
+
+    The lengths of the rows of a 2-D array (`axis` 1 or -1) are summed such that a row's result does not depend on other rows.
+    """
     if (ord is None or ord == 2) and _is_rowwise(values, axis, keepdims):
         if values.shape[1] > MOST_ADDED:
             return np.sqrt(np.einsum("ij,ij->i", values, values))

@@ -95,7 +95,7 @@ def require_frames(program: RewardProgram, whole: EnvAbstraction, path: object, 
 
 
 class UsedProgram(NamedTuple):
-    """A program on which a reward depends."""
+    """Program on which a reward depends, and its role in the reward."""
 
     runner: ProgramRunner
     view: EnvAbstraction

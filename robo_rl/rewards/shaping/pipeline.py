@@ -248,7 +248,7 @@ class RewardPipeline(StepReward, UsesPrograms):
         return [entry for _, model in self._models() for entry in model.hidden()]
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return the discount, if it is known."""
+        """Return the facts that a run records: `discount`, if it is known."""
         return {} if place.discount is None else {"discount": place.discount}
 
     def metrics(self, place: Place) -> Metrics:

@@ -31,7 +31,7 @@ class Stage(ABC):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Plain values that the rewards depend on: the settings."""
+        """Name -> value of all settings of the stage; a part of the hash that identifies the rewards."""
         return asdict(self)
 
     @abstractmethod
@@ -86,7 +86,7 @@ class Bound(Stage):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings."""
+        """`low` and `high` as text; a part of the hash that identifies the rewards."""
         return {name: str(value) for name, value in asdict(self).items()}
 
     @override

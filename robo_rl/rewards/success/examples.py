@@ -106,7 +106,7 @@ def shows_success(episode: Episode, config: ClassifierConfig) -> Floats:
 
 
 class Examples(NamedTuple):
-    """Moments from which a classifier learns."""
+    """Moments from which a success classifier learns: pictures or vectors, with labels."""
 
     moments: Array
     """(N, H, W, 3) or (N, D)"""

@@ -9,7 +9,7 @@ from robo_rl.rewards.programs.program import RewardProgram
 
 @dataclass(frozen=True)
 class Candidate:
-    """A reply with its program."""
+    """Reply of a language model in a search for a reward program, with the program in it."""
 
     round: int
     """Number of the round, from 1."""

@@ -70,12 +70,12 @@ class RemoteLearner:
         """Do nothing: the log marks the start of the next episode."""
 
     def add(self, step: Transition | VectorTransition) -> None:
-        """Write a step to the log."""
+        """Write a step to the log, from which the learning process reads it."""
         assert isinstance(step, Transition)
         self.log.step(replace(step, columns=step_columns(self._spec, self._extras, step)))
 
     def update(self, step: int) -> Metrics:
-        """Return the learner's metrics since the last call, and its lag."""
+        """Return the learner's metrics since the last call and its lag behind `step`; empty if there are none."""
         found = self.process.metrics()
         return {} if not found else found | self._account(step)
 

@@ -19,7 +19,7 @@ class Progress:
         self._successes: deque[bool] = deque(maxlen=RECENT)
 
     def add(self, entry: Entry) -> Metrics:
-        """Add an episode, and return the current means."""
+        """Add an episode, and return the mean return and the success rate of the newest episodes, as metrics."""
         self._returns.append(entry.episode_return)
         self._successes += [] if entry.success is None else [entry.success]
         rate = {"rollout/success_rate": fmean(self._successes)} if self._successes else {}

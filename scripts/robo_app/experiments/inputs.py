@@ -71,7 +71,12 @@ class Data:
             )
 
     def command(self, path: Path, source: Training | None) -> Words:
-        """Return the command that records the dataset, or resumes the recording. path: folder of the dataset."""
+        """Return the words of `record`, without `robo-rl`, which records the dataset or resumes the recording.
+
+        Args:
+            path: Folder of the dataset.
+            source: Training whose episodes are recorded; None to record in `environment`.
+        """
         environment = self.environment if source is None else read_recipe(source.words[0]).environment.name
         settings: Settings = {
             "family": self.family,
@@ -112,7 +117,7 @@ class PublicData:
     """A public set is made from no training."""
 
     def command(self, path: Path, source: Training | None) -> Words:
-        """Return the command that makes the dataset from the public set."""
+        """Return the words of `data get`, without `robo-rl`, which writes the dataset to `path`; `source` is not used."""
         return ["data", "get", self.get, "--out", str(path), *(["--from", self.folder] if self.folder else [])]
 
     def made(self, path: Path, source: Training | None) -> Dataset | None:
@@ -135,7 +140,7 @@ class Model:
     settings: Settings = field(default_factory=dict)
 
     def command(self, out: Path) -> Words:
-        """Return the command that learns the model."""
+        """Return the words of `reward fit`, without `robo-rl`, which learns the model and writes it to the folder `out`."""
         return ["reward", "fit", self.fit, "--out", str(out), *options(self.settings)]
 
 
@@ -151,7 +156,7 @@ class Program:
     settings: Settings = field(default_factory=dict)
 
     def command(self, file: Path) -> Words:
-        """Return the command by which the language model writes the program."""
+        """Return the words, without `robo-rl`, of the command by which the language model writes the program to `file`."""
         return ["reward", self.writer, self.environment, "--llm", self.llm, "--out", str(file), *options(self.settings)]
 
 
@@ -166,7 +171,10 @@ class Asked:
     """Model of the study; its folder becomes the setting `folder`."""
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
-        """Return the commands that make the set."""
+        """Return the words of `label`, without `robo-rl`, which stores the set `name` of a reward's labels beside `dataset`.
+
+        out: folder of the study, in which `model` lies.
+        """
         settings = _settings_words("reward.settings", self.settings, self.model, out)
         return [["label", str(dataset), "--name", name, "--reward", self.reward, *settings]]
 
@@ -186,7 +194,10 @@ class Compared:
     """Number of steps of a segment."""
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
-        """Return the commands that compare the segments, fit the reward and make the set."""
+        """Return the words, without `robo-rl`, of the commands that compare segments, fit a reward and store its labels.
+
+        The labels are the set `name` beside `dataset`. out: folder of the study, in which the reward is stored.
+        """
         settings = _settings_words("rater.settings", self.settings, self.model, out)
         folder = out / "rewards" / f"{dataset.name}--{name}"
         size = ["--pairs", str(self.pairs), "--length", str(self.length)]
@@ -205,7 +216,7 @@ class Shuffled:
     shuffled: str
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
-        """Return the command that makes the set."""
+        """Return the words of `label`, without `robo-rl`, which stores the set `name` beside `dataset`; `out` is not used."""
         return [["label", str(dataset), "--name", name, "--shuffled", self.shuffled]]
 
 

@@ -29,7 +29,7 @@ SHARE = 0.5
 
 
 class Table(NamedTuple):
-    """A table on a page."""
+    """Table on a page, as the check of tables without an archive finds it."""
 
     line: int
     """Number of its first line."""

@@ -26,7 +26,7 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True)
 class Race:
-    """Trainings of every method on every task."""
+    """Plan of a race: trainings of every method on every task."""
 
     __pydantic_config__ = pydantic.ConfigDict(extra="forbid")
     name: str

@@ -14,7 +14,7 @@ WIDTH = 24
 
 
 class Row(NamedTuple):
-    """One entry of a list of components."""
+    """Component in a list by level of evidence: its name, level and purpose."""
 
     name: str
     evidence: Evidence

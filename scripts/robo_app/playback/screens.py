@@ -62,7 +62,10 @@ class Play:
 
 
 def stage_of(recipe: Recipe[Any], arguments: Play) -> Recipe[Any]:
-    """Return the recipe with the environment that the options ask for; the recipe itself if they ask for none."""
+    """Return the recipe with the environment that the options ask for; the recipe itself if they ask for none.
+
+    A changed recipe has no arguments of the evaluation any more.
+    """
     if not (arguments.environment or arguments.arguments):
         return recipe
     there = elsewhere(recipe.environment, arguments.environment, "", arguments.arguments)

@@ -46,11 +46,12 @@ class ActorSettings(Protocol):
 
 
 def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:
-    """Return a function from the seed of an episode to its actor.
+    """Return a function from the seed of an episode to the actor that plays this episode.
 
     Args:
         text: "random", "scripted", RUN, RUN@STEP (the run's policy at a step), zoo:PATH (a published agent of
-            Stable-Baselines3), or mix:NAME=SHARE,NAME=SHARE,... with shares that add up to 1.
+            Stable-Baselines3), or mix:NAME=SHARE,NAME=SHARE,..., where each NAME is one of the other texts. The
+            seed of an episode draws its actor with these probabilities, which add up to 1.
         environment: Environment of the recording.
         settings: Options of the command.
 

@@ -88,7 +88,7 @@ class Folder(Place):
                 shutil.rmtree(draft, ignore_errors=True)
 
     def text(self, name: str) -> bytes:
-        """Return a small file."""
+        """Return the bytes of the small file `name`."""
         with self._told():
             return _small((self._path / name).read_bytes(), name)
 
@@ -130,7 +130,7 @@ class Store(Place):
                 self._files.pipe_file(f"{self._root}/{name}", content)
 
     def text(self, name: str) -> bytes:
-        """Return a small file."""
+        """Return the bytes of the small file `name`."""
         with self._told():
             return _small(self._files.cat_file(f"{self._root}/{name}", end=MOST_BYTES + 1), name)
 
@@ -186,7 +186,7 @@ class Hub(Place):
             self._client.create_commit(self._name, operations, commit_message=what, repo_type=self._type)
 
     def text(self, name: str) -> bytes:
-        """Return a small file."""
+        """Return the bytes of the small file `name`."""
         from tempfile import TemporaryDirectory
 
         with TemporaryDirectory() as folder:

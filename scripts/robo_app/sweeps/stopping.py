@@ -40,7 +40,7 @@ Course = Mapping[int, Mapping[int, Score]]
 
 
 class Verdict(NamedTuple):
-    """Reason to stop a trial."""
+    """Reason to stop a trial of a sweep: the interval of another trial lies above its own."""
 
     step: int
     interval: Interval

@@ -54,7 +54,7 @@ def _name(town: Town) -> str:
 
 
 class Episodes:
-    """Implementation of the calls."""
+    """Implementation of the calls of a client about episodes: settings, maps and ticks."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

@@ -33,7 +33,7 @@ Edge = tuple[Node, int]
 
 @dataclass(frozen=True)
 class Grid:
-    """Shape of a town."""
+    """Settings of a town whose streets form a grid."""
 
     columns: tuple[float, ...] = (0.0, 90.0, 200.0, 300.0)
     """[m] x of the streets from south to north."""

@@ -294,7 +294,7 @@ class Junction:
 
 @dataclass(frozen=True)
 class RoadMap:
-    """A whole map."""
+    """Map as roads, junctions and controllers of lights, before it is checked (`Town`)."""
 
     name: str
     roads: tuple[Road, ...]

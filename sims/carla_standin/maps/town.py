@@ -25,7 +25,7 @@ HEIGHT = 0.3
 
 
 class Town:
-    """A valid map."""
+    """Map that has been checked, with what traffic and clients need of it."""
 
     def __init__(self, road_map: RoadMap) -> None:
         require_valid(road_map)

@@ -14,7 +14,7 @@ from carla_standin.layouts import Tag
 
 @dataclass(frozen=True)
 class Vehicle:
-    """One model of vehicle."""
+    """Physical parameters of one model of vehicle."""
 
     name: str
     length: float

@@ -115,7 +115,7 @@ class State(_Resizable):
 
 
 class Controls(_Resizable):
-    """Commands of the drivers."""
+    """Throttle, steering, brakes and direction of N vehicles, as their drivers command them."""
 
     def __init__(self, count: int) -> None:
         self.throttle, self.steer, self.brake = np.zeros(count), np.zeros(count), np.zeros(count)

@@ -103,7 +103,7 @@ def of_buildings(buildings: Floats) -> Boxes:
 
 
 class Scene:
-    """The boxes of a world."""
+    """All boxes of a world that sensors see: still ones, and those of actors."""
 
     def __init__(self, buildings: Floats, others: Boxes) -> None:
         self.still = Boxes.joined([of_buildings(buildings), others])

@@ -41,7 +41,7 @@ DISTANCES: Mapping[str, tuple[float, float]] = {
 
 
 class States(NamedTuple):
-    """Ground truth of N states."""
+    """True positions of gripper and objects in N states, from which captions are judged."""
 
     gripper: Array
     """(N, 3) [m] of the point between the finger pads, frame base"""
@@ -51,7 +51,7 @@ class States(NamedTuple):
 
 @dataclass(frozen=True)
 class Sentence:
-    """Caption and its truth condition."""
+    """Caption, and the function that tells in which states it is true."""
 
     words: str
     holds: Callable[[States], Truth]

@@ -26,7 +26,7 @@ class SparseReward:
         """name -> (...) progress already rewarded"""
 
     def reset(self, measure: Measure, rows: Rows = ...) -> None:
-        """Start episodes in the present states of `rows`."""
+        """Start an episode in each of the simulations `rows`, whose initial state is in `measure`; nothing to do here."""
 
     def terms(self, success: Mask, measure: Measure) -> dict[str, Array]:
         """Return the terms (...) of one step by name."""

@@ -15,7 +15,7 @@ Motion = tuple[float, float, float, float, float, float, float, float]
 
 
 class Frame(Protocol):
-    """Motion of all actors at one moment."""
+    """Positions and velocities of all actors in one frame of the simulation."""
 
     frame: int
 

@@ -42,7 +42,7 @@ COLOURS = ("Red", "Yellow", "Green", "Off", "Unknown")
 
 
 class LocalSession(Session):
-    """World of the stand-in in this process."""
+    """Session whose world is simulated by the stand-in in this process, without a server."""
 
     has_own_traffic = True
 

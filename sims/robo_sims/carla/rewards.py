@@ -22,7 +22,7 @@ PERIOD = 0.1
 
 @dataclass(frozen=True)
 class Situation:
-    """Inputs of a reward at one step."""
+    """State of driving at one step, from which a reward is computed."""
 
     scene: Scene
     place: RoutePosition

@@ -50,7 +50,7 @@ class LaneOfMap:
 
 
 class Roads:
-    """All driving lanes of a map."""
+    """All driving lanes of a map; tells whether a place is on a road, or on the side of oncoming traffic."""
 
     def __init__(self, lanes: list[LaneOfMap]) -> None:
         self.lanes = lanes

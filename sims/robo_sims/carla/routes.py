@@ -24,7 +24,7 @@ AHEAD, BEHIND = 12, 12
 
 @dataclass(frozen=True)
 class Route:
-    """Path along lanes."""
+    """Path along lanes that the car is to drive, as points at equal distances."""
 
     points: Floats
     """(n, 6) as lane points, `SPACING` apart."""

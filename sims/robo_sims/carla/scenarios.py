@@ -24,10 +24,14 @@ LIFT = 0.3
 
 
 class Scenario(Protocol):
-    """Event of one episode, created with (session, roads, route, random)."""
+    """Traffic event of one episode, such as a walker who crosses the road.
+
+    The driving task creates it at the reset with (session, roads, route, random) and calls `step` at each step. The session
+    removes its actors at the next episode.
+    """
 
     actors: list[Any]
-    """Spawned by the scenario."""
+    """CARLA actors that the scenario has spawned."""
 
     def step(self, s: float, speed: float) -> None:
         """Advance one step; s: [m] along the route, speed: [m/s] of the ego vehicle."""

@@ -78,7 +78,7 @@ class Light:
 
 @dataclass(frozen=True)
 class Scene:
-    """State of one frame."""
+    """Ego vehicle, other actors, lights and signs in one frame of the simulation."""
 
     frame: int
     ego: Ego

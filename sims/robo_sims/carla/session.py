@@ -32,7 +32,7 @@ OWN = "vehicle.tesla.model3", "driver"
 
 
 class WorldView(Protocol):
-    """World that is read."""
+    """World of CARLA as far as it is only read: map, actors, signals."""
 
     carla: Any
     """The client's package."""
@@ -71,7 +71,12 @@ class Session(WorldView, Protocol):
         """Reset the world for a new episode, without the actors of the previous one."""
 
     def pose(self, point: Floats, lift: float) -> Any:
-        """Return the pose at a lane point (6,), `lift` [m] above the ground, heading along the lane."""
+        """Return the CARLA transform of a lane point, heading along the lane.
+
+        Args:
+            point: (6,): x, y, z [m], heading [rad], width [m], 1 in a junction; as in `LaneOfMap.points`.
+            lift: [m] added to z.
+        """
 
     def spawn_points(self) -> list[Any]:
         """Return poses on lanes for other cars."""

@@ -32,7 +32,7 @@ Damage = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Topic:
-    """Topic of a file."""
+    """Topic of a bag file: its name, and the type and encoding of its messages."""
 
     name: str
     type: str
@@ -47,7 +47,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class RawMessage:
-    """Message as it lies in a file."""
+    """Message of a bag file, not yet decoded."""
 
     topic: Topic
     logged: int
@@ -57,7 +57,7 @@ class RawMessage:
 
 @dataclass(frozen=True)
 class Bag:
-    """Files of one recording, in their order."""
+    """Bag of ROS: the files of one recording, in the order in which they were recorded."""
 
     name: str
     files: tuple[Path, ...]

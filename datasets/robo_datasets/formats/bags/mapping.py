@@ -28,7 +28,7 @@ REWARD = "/reward"
 
 @dataclass(frozen=True)
 class Entry:
-    """Part of an observation or action."""
+    """Where one observation, or one part of the action, is found in a bag: topic, field, unit and limits."""
 
     topic: str
     field: str | None = None
@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Markers:
-    """Messages at which episodes begin and end."""
+    """Topic and values of the messages at which episodes begin and end."""
 
     topic: str
     field: str = "data"
@@ -59,7 +59,7 @@ class Markers:
 
 @dataclass(frozen=True)
 class BagMapping:
-    """Content of the YAML file."""
+    """Content of the user's YAML file: which topics of a bag become which observations and actions, and at which rate."""
 
     rate: float
     """[1/s] steps of the episodes"""

@@ -46,10 +46,10 @@ class Signal:
 
 @dataclass(frozen=True)
 class Steps:
-    """Messages that make up an episode of T steps."""
+    """Numbers of the messages that make up an episode of T steps at a fixed rate."""
 
     ticks: Times
-    """(T+1,) [ns]"""
+    """(T+1,) times of the observations [ns]"""
     indices: Mapping[str, Times]
     """name of a signal -> (T+1,) of observations, (T,) of actions"""
     remarks: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ MOST_NUMBERS = 1 << 24
 
 @dataclass(frozen=True)
 class Feature:
-    """Part of each step."""
+    """One named part of each step of an RLDS dataset: its kind, shape and encoding."""
 
     path: str
     """such as observation/state"""

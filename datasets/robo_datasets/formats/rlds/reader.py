@@ -32,7 +32,7 @@ LAST = "rewards of last steps, which RLDS declares invalid, are not 0 and left o
 
 @dataclass(frozen=True)
 class RldsMapping:
-    """YAML file that says what is read, if not all."""
+    """Content of the user's YAML file, which names the features that become observations and actions if not all do."""
 
     observations: Mapping[str, str] | None = None
     """name -> feature of a step, such as observation/state; by default all pictures and numbers in `observation`"""

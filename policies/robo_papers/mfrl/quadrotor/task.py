@@ -39,7 +39,7 @@ START = np.array([0.0, 0.0, 1.5])
 
 @dataclass(frozen=True)
 class Proposal:
-    """A plan that is not flown yet."""
+    """Planned trajectory that has not been flown yet, with the time that it would save."""
 
     trajectory: Trajectory
     saved: float

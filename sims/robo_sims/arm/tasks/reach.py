@@ -112,7 +112,7 @@ class Reach(ArmTask):
     @staticmethod
     @override
     def scene(random: Random) -> tuple[SceneObject, ...]:
-        """Return one or two points in the air."""
+        """Return one or two random points in the air for captions, of different colours and at least 6 cm apart."""
         return several("point", "green", REGION, random, apart=0.06)
 
     @staticmethod

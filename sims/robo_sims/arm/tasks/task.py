@@ -36,8 +36,11 @@ class ArmTask(ABC):
     bodies: ClassVar[str]
     """MJCF elements for <worldbody>"""
     instruction: ClassVar[str]
+    """the task in one sentence, such as "pick up the red cube\""""
     success_rule: ClassVar[str]
+    """condition of success in words, with its thresholds"""
     max_steps: ClassVar[int]
+    """control steps after which an episode is cut"""
     held_steps: ClassVar[int] = 1
     """consecutive control steps in which `holds` must be True"""
     grasps: ClassVar[bool]
@@ -45,6 +48,7 @@ class ArmTask(ABC):
     observation: ClassVar[tuple[ArraySpec, ...]]
     """specs of the task's observations, added to those of the arm"""
     expert: ClassVar[ExpertFactory]
+    """creates the scripted expert of one episode"""
     kinds: ClassVar[Mapping[str, Kind]]
     """Kind of object in captions -> what shows it"""
 

@@ -73,6 +73,7 @@ def drive(robot, action, steps):
 
 
 @pytest.mark.parametrize("kind", rest_slow(["JointTrajectory", "Float64MultiArray"]))
+@pytest.mark.real_time
 def test_guard_drives_the_joints(bench, opened, kind):
     is_array = kind == "Float64MultiArray"
     bench.start(array=is_array)

@@ -108,7 +108,7 @@ def test_page_server_survives_a_fault_and_says_it(capsys):
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_page_server_keeps_little_of_a_client_that_asks_without_waiting():
+def test_page_server_keeps_little_that_is_asked_ahead():
     """It ends the connection, or leaves it unread: which of both depends on how much arrives at once."""
     entered, leaves = threading.Event(), threading.Event()
 

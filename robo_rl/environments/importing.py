@@ -129,10 +129,11 @@ def _made(name: str, factory: Factory, arguments: Mapping[str, Any]) -> Any:
         given = ", ".join(
             f"{key}={value!r}" for key, value in arguments.items() if factory is not gymnasium.make or key != "id"
         )
+        fix = f"look at {printable(place.filename)}, line {place.lineno}, and at its arguments ({given or 'none'})"
+        if place.filename == __file__:  # the call itself failed
+            fix = f"it was given {given or 'no arguments'}; --environment.arguments.KEY VALUE gives one, arguments in a recipe"
         raise EnvironmentFailed(
-            f"{name} cannot be made.",
-            got=f"{type(error).__name__}: {printable(str(error))}",
-            fix=f"look at {printable(place.filename)}, line {place.lineno}, and at its arguments ({given or 'none'})",
+            f"{name} cannot be made.", got=f"{type(error).__name__}: {printable(str(error))}", fix=fix
         ) from error
 
 

@@ -37,7 +37,8 @@ def info(arguments: Info) -> int:
         return 0
     card, remarks = facts.pop("card"), facts.pop("remarks")
     for name, value in facts.items():
-        print(f"{name:12} {_readable(value)}")
+        if value is not None:
+            print(f"{name:12} {_readable(value)}")
     print("card")
     for name, value in card.items():
         if name != "remarks":

@@ -126,7 +126,7 @@ def require_finite_data(arrays: Mapping[str, Array], update: int, of: str = "bat
         wrong = (~np.isfinite(value)).reshape(len(value), -1)
         if bad := int(wrong.any(1).sum()):
             is_named = "observations" in name and len(columns) == wrong.shape[1]
-            where = [columns[place] for place in np.flatnonzero(wrong.any(0))] if is_named else []
+            where = [columns[place] for place in np.flatnonzero(wrong.any(0)).tolist()] if is_named else []
             raise NonFiniteUpdate(
                 f"Update {update} was refused: {of} {name} are not finite; all parameters are kept.",
                 got=f"{bad} of {len(value)} rows with NaN or infinity" + (f", in {', '.join(where[:5])}" * bool(where)),

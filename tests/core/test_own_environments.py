@@ -274,7 +274,10 @@ def test_a_name_that_makes_nothing_is_one_error(folder, name):
 
 
 def test_an_argument_that_it_lacks_is_one_error(folder):
-    with pytest.raises(EnvironmentFailed, match=r"cannot be made(.|\n)*unexpected keyword argument 'length'"):
+    with pytest.raises(
+        EnvironmentFailed,
+        match=r"cannot be made(.|\n)*unexpected keyword argument 'length'\n +allowed: g=10.0, render_mode=None\n",
+    ):
         make_environment("strangers_package.envs:Mine", length=3)
 
 

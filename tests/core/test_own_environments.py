@@ -299,7 +299,7 @@ class Heavy(Spaces):
     ],
 )
 @pytest.mark.filterwarnings("ignore::robo_rl.environments.foreign.UnitsUnknown")
-def test_a_call_that_fails_does_not_send_the_reader_into_our_files(kind, words):
+def test_a_call_that_fails_names_none_of_our_files(kind, words):
     with pytest.raises(EnvironmentFailed, match=rf"do: +{words}") as caught:
         robo_rl.run_episode(make_environment(kind), lambda seen: [0.0, 0.0], seed=0)
     assert "robo_rl/" not in str(caught.value)

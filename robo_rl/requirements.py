@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
@@ -109,24 +109,27 @@ def require_role(spec: EnvironmentSpec, role: Role, setting: str) -> Observation
     )
 
 
-def require_finite_data(arrays: Mapping[str, Array], update: int, of: str = "batch") -> None:
+def require_finite_data(arrays: Mapping[str, Array], update: int, of: str = "batch", *, columns: Sequence[str] = ()) -> None:
     """Raise NonFiniteUpdate if an array (B, ...) of a batch holds NaN or infinity; called before anything is changed.
 
     Args:
         arrays: Name -> array.
         update: Number of the update, for the message.
         of: Noun for the data, for the message.
+        columns: Names of the columns of observations, for the message.
     """
     # a sum is not finite if an element is not, and costs a tenth of testing each; the slow test settles overflow
     with np.errstate(over="ignore", invalid="ignore"):
         if math.isfinite(sum([float(np.add.reduce(value, axis=None)) for value in arrays.values()])):
             return
     for name, value in arrays.items():
-        bad = int((~np.isfinite(value)).reshape(len(value), -1).any(1).sum())
-        if bad:
+        wrong = (~np.isfinite(value)).reshape(len(value), -1)
+        if bad := int(wrong.any(1).sum()):
+            is_named = "observations" in name and len(columns) == wrong.shape[1]
+            where = [columns[place] for place in np.flatnonzero(wrong.any(0)).tolist()] if is_named else []
             raise NonFiniteUpdate(
                 f"Update {update} was refused: {of} {name} are not finite; all parameters are kept.",
-                got=f"{bad} of {len(value)} rows with NaN or infinity",
+                got=f"{bad} of {len(value)} rows with NaN or infinity" + (f", in {', '.join(where[:5])}" * bool(where)),
                 allowed="finite numbers",
                 fix="look at the environment's reward and sensors, and at the recorded episodes if there are any",
             )

@@ -8,6 +8,7 @@ Packages above this one implement them; the entry points `robo_rl.operations` na
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +23,7 @@ from robo_rl.evaluation.evaluation import evaluate as evaluate_policy
 from robo_rl.evaluation.video import VideoRequest
 from robo_rl.protocols.components import Policy
 from robo_rl.runs.callbacks import Callback
-from robo_rl.runs.run import Run, Step, find_run
+from robo_rl.runs.run import NO_UPDATE, Run, Step, find_run
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 
@@ -69,6 +70,12 @@ class Dataset(Protocol):
 
 RecipeLike = str | os.PathLike[str] | Mapping[str, Any] | Recipe
 """Name of a recipe of the package, path of a YAML file, mapping such as `Run.recipe`, or a Recipe."""
+
+
+class NothingLearnt(UserWarning):
+    """Warning that a training made no update: its policy is as it was at first."""
+
+
 RunLike = Run | str | os.PathLike[str]
 """A run, the path of its folder, its name, or "latest"."""
 
@@ -116,7 +123,7 @@ def train(  # noqa: PLR0913 (keyword settings)
     run: Run = operation("train")(
         recipe, overrides | given, os.fspath(dataset), labels, collectors, Path(out), progress, callbacks
     )
-    return run
+    return _told(run, progress)
 
 
 def resume(  # noqa: PLR0913 (keyword settings)
@@ -153,7 +160,14 @@ def resume(  # noqa: PLR0913 (keyword settings)
     refuse_while_importing("resume")
     where = open_run(run, runs=runs)
     found: Run = operation("resume")(where, steps, online_steps, os.fspath(dataset), ray, robot, progress, callbacks)
-    return found
+    return _told(found, progress)
+
+
+def _told(run: Run, progress: bool) -> Run:
+    """Return the run, and warn if it learnt nothing; with `progress` its lines have said so."""
+    if (none := run.description.get(NO_UPDATE)) and not progress:
+        warnings.warn(f"{run.path.name}: {none}", NothingLearnt, stacklevel=3)
+    return run
 
 
 def open_run(run: RunLike = "latest", *, runs: str | os.PathLike[str] = "runs") -> Run:

@@ -227,8 +227,14 @@ def new_identity() -> str:
 def _describe(path: Path) -> dict[str, Any]:
     file = path / DESCRIPTION
     if not file.is_file():
+        own = path / "episodes"
+        fix = "robo-rl record ENV --out DATASET makes one"
+        if (own / DESCRIPTION).is_file():
+            fix = f"the episodes of this run are {own}"
+        elif path.exists():
+            fix = f"robo-rl data convert {path} --out DATASET reads other formats; {fix}"
         raise DatasetNotFound(
-            f"{path} is not a dataset.", got=f"no {DESCRIPTION}", fix="robo-rl record ENV --out DATASET makes one"
+            f"{path} is not a dataset.", got=f"no {DESCRIPTION}" if path.is_dir() else "no such folder", fix=fix
         )
     try:
         description: Any = json.loads(file.read_bytes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -129,11 +130,25 @@ def _made(name: str, factory: Factory, arguments: Mapping[str, Any]) -> Any:
         given = ", ".join(
             f"{key}={value!r}" for key, value in arguments.items() if factory is not gymnasium.make or key != "id"
         )
+        fix = f"look at {printable(place.filename)}, line {place.lineno}, and at its arguments ({given or 'none'})"
+        if place.filename == __file__:  # the call itself failed
+            fix = f"it was given {given or 'no arguments'}; --environment.arguments.KEY VALUE gives one"
         raise EnvironmentFailed(
             f"{name} cannot be made.",
             got=f"{type(error).__name__}: {printable(str(error))}",
-            fix=f"look at {printable(place.filename)}, line {place.lineno}, and at its arguments ({given or 'none'})",
+            allowed=_parameters(factory) or None,
+            fix=fix,
         ) from error
+
+
+def _parameters(factory: Factory) -> str:
+    """Return the arguments that a class or function takes, such as "mass, size=1.0"; "" if it does not say."""
+    if factory is gymnasium.make:  # its own are not those of the environment
+        return ""
+    try:
+        return ", ".join(map(str, inspect.signature(factory).parameters.values()))
+    except (TypeError, ValueError):  # written in C
+        return ""
 
 
 def _unregistered(name: str, error: Exception) -> str:

@@ -188,7 +188,8 @@ class BoxActions:
         value = np.asarray(action, np.float64)
         if value.shape != self._space.shape:
             got, allowed = list(value.shape), f"{list(self._space.shape)}, the shape of {self._space}"
-            raise InvalidAction("The action has the wrong shape.", got=got, allowed=allowed)
+            fix = "look at what the policy returns; one number is np.array([number])"
+            raise InvalidAction("The action has the wrong shape.", got=got, allowed=allowed, fix=fix)
         found: npt.NDArray[np.float32] = np.clip(self.spec.to_normalized(value.ravel()), -1.0, 1.0)
         return found
 

@@ -95,10 +95,13 @@ def _number(name: str, reward: Any) -> float:
 
 def _raised(name: str, what: str, error: Exception) -> EnvironmentFailed:
     place = traceback.extract_tb(error.__traceback__)[-1]
+    fix = f"look at {printable(place.filename)}, line {place.lineno}, in {place.name}"
+    if isinstance(error, TypeError) and "unexpected keyword argument" in str(error) and what == "reset":
+        fix = f"write the reset of {name} as reset(self, *, seed=None, options=None)"  # the place is that of our call
     return EnvironmentFailed(
         f"{name} raised an error in {what}().",
         got=f"{type(error).__name__}: {printable(str(error))}",
-        fix=f"look at {printable(place.filename)}, line {place.lineno}, in {place.name}",
+        fix=fix,
     )
 
 

@@ -364,6 +364,8 @@ def find_run(name: str, root: Path) -> Run:
     place = f"runs are looked for in {root.absolute()}/; --runs names another folder"
     if several := next((folder.parent for folder in sorted(root.glob("*/runs")) if _trainings(folder.parent)), None):
         place = f"{place}: {several}/runs has those of several trainings"
+    if name.endswith(".zip"):
+        place = f"a model of Stable-Baselines3 is zoo:{name}; from Python load it, and robo_rl.evaluate(model, environment)"
     raise UnknownName("run", name, [*runs, *(["latest"] if runs else [])], fix=place)
 
 
@@ -381,8 +383,12 @@ def _not_a_run(folder: Path) -> RunNotFound:
     """Return the error for a folder that is not a run, with a remedy for a folder of several trainings."""
     trainings = _trainings(folder)
     if not trainings:
+        is_dataset = (folder / "dataset.json").is_file()
         return RunNotFound(
-            f"{folder} is not a run folder.", got=folder, allowed="a folder that holds recipe.yaml and spec.json"
+            f"{folder} is not a run folder.",
+            got="a dataset" if is_dataset else folder,
+            allowed="a folder that holds recipe.yaml and spec.json",
+            fix=f"robo-rl data info {folder} describes it" if is_dataset else "name a folder in runs/, or latest",
         )
     return RunNotFound(
         f"{folder} holds {len(trainings)} trainings and is not a run itself.",

@@ -190,7 +190,12 @@ class ActionSpec:
         """
         value = np.asarray(physical, np.float64)
         if value.shape != self.shape or not np.isfinite(value).all():
-            raise InvalidAction("The physical action is not finite or has the wrong shape.", got=value, allowed=self.shape)
+            raise InvalidAction(
+                "The physical action is not finite or has the wrong shape.",
+                got=value,
+                allowed=f"finite numbers of shape {list(self.shape)} for {self.names}",
+                fix="look at the policy that returned it: its weights or its input may not be finite",
+            )
         if self.is_discrete:
             return value.astype(np.float32)
         low, width = self._bounds

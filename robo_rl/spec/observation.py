@@ -130,6 +130,11 @@ class ObservationSpec(Mapping[str, ArraySpec]):
         """Number of elements of all arrays together."""
         return sum(array.size for array in self.arrays)
 
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Name of each column that `stack` returns, such as "joint_position[3]"."""
+        return tuple(f"{array.name}[{place}]" for array in self.arrays for place in range(array.size))
+
     def subset(self, *roles: Role) -> ObservationSpec:
         """Return the arrays that have one of the roles, in their order."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role in roles))

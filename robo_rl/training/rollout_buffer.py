@@ -181,7 +181,7 @@ class RolloutBuffer(Stateful):
     def _finite(self, name: str, observations: Mapping[str, Array]) -> Floats:
         """Return the vectors (N, D), not normalised; raises NonFiniteUpdate if they are not finite."""
         vectors = self._spec.stack(observations)
-        require_finite_data({name: vectors}, self.rollouts, "rollout")
+        require_finite_data({name: vectors}, self.rollouts, "rollout", columns=self._spec.columns)
         return vectors
 
     def _finite_step(self, step: VectorStep) -> Floats:

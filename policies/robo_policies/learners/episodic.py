@@ -62,7 +62,7 @@ class EpisodeActor(Stateful):
         encoder, parts = self.parts.encoder, self.parts
         seen = {name: np.concatenate([each.observations[name][:-1] for each in episodes]) for name in encoder.reads}
         stacked = encoder.stack(seen)
-        require_finite_data({"observations": stacked}, parts.updates, "episodes")
+        require_finite_data({"observations": stacked}, parts.updates, "episodes", columns=encoder.columns)
         found: Observations = encoder.tensors(stacked, seen, parts.device)
         actions = torch.from_numpy(np.concatenate([each.actions for each in episodes])).to(parts.device)
         return encoder(found), actions

@@ -71,6 +71,11 @@ class ObservationEncoder(nn.Module):
         """Return a spec without the pictures that this encoder does not read."""
         return spec.without_pictures(but=self.pictures)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that `stack` returns."""
+        return self._learnt.columns
+
     def stack(self, observations: Mapping[str, Array], *, is_acting: bool = False) -> Array:
         """Return the concatenated vectors (B, D + P) float32, not standardised; without privileged ones if `is_acting`."""
         return (self._visible if is_acting else self._learnt).stack(observations)
@@ -164,7 +169,8 @@ class TensorBatch:
         """
         stacked, following = encoder.stack(batch.observations), encoder.stack(batch.next_observations)
         plain = {name: getattr(batch, name) for name in ("actions", "rewards", "masks", "discounts", "weights")}
-        require_finite_data({"observations": stacked, "next_observations": following} | plain, update)
+        given = {"observations": stacked, "next_observations": following} | plain
+        require_finite_data(given, update, columns=encoder.columns)
         encoder.fit(torch.from_numpy(stacked))
         return cls(
             observations=encoder.tensors(stacked, batch.observations, device),

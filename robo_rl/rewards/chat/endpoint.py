@@ -74,7 +74,13 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         if not self.model:
-            raise InvalidSetting("Which model?", fix="name it in the settings, as the server calls it: model=NAME")
+            raise InvalidSetting(
+                "Which model?",
+                got="no model in the settings of the judge endpoint",
+                allowed="a name as the server calls it",
+                fix="--reward.settings.judge_settings.model NAME, or --llm.settings.model NAME of a language model; "
+                "without a server --reward.settings.judge chance guesses, and --llm pack:NAME replies by hand",
+            )
         if self.key_variable and not VARIABLE.fullmatch(self.key_variable):  # may be the key itself: not shown
             raise InvalidSetting(
                 "key_variable is not a name of a variable.", allowed="such as OPENAI_API_KEY; never the key itself"

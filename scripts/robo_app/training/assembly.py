@@ -270,6 +270,7 @@ def scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable
     except AttributeError:
         raise InvalidSetting(
             f"{name} has no scripted expert to record demonstrations with, or to correct a policy.",
-            fix="leave demonstrations.episodes and human out, or choose an environment with an expert (`robo-rl envs NAME`)",
+            fix="leave demonstrations.episodes and human out, or choose an environment with an expert (`robo-rl envs NAME`); "
+            "`robo-rl record --policy MODULE:FUNCTION` plays a function of yours",
         ) from None
     return expert

@@ -48,7 +48,11 @@ def conclude(
     run.announce(record.step, "final evaluation")
     first = recipe.evaluation.seed
     seeds = range(first, first + recipe.evaluation.episodes)
-    evaluation = judge(run, recipe, policy, seeds, operator=operator)
+    try:
+        evaluation = judge(run, recipe, policy, seeds, operator=operator)
+    except KeyboardInterrupt:
+        say(f"interrupted in the final evaluation, the training is saved; go on with: robo-rl resume {run.path}")
+        raise
     write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
     if callbacks is not None:
         callbacks.on_evaluation(record.step, evaluation)

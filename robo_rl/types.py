@@ -273,13 +273,19 @@ class Batch:
     """name -> (B, ...) observations of the bootstrap value"""
     weights: npt.NDArray[np.float32]
     """(B,) weight of each row in the loss, 1 by default"""
-    is_human: npt.NDArray[np.bool_]
-    """(B,) True if a person chose the action"""
+    sources: npt.NDArray[np.int8]
+    """(B,) values of ActionSource: who chose the action, and whether a world imagined the step"""
     extras: Mapping[str, Array] = field(default_factory=dict)
     """name -> (B, ...) further data that the learner requests in its `Sampling` (robo_rl.extras)"""
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    @property
+    def is_human(self) -> npt.NDArray[np.bool_]:
+        """(B,) True if a person chose the action."""
+        chosen: npt.NDArray[np.bool_] = self.sources == ActionSource.HUMAN
+        return chosen
 
 
 @dataclass(frozen=True)

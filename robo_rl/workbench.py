@@ -199,6 +199,7 @@ def evaluate(
     seeds: Iterable[int] | None = None,
     deterministic: bool = True,
     on_episode: Callable[[Episode], None] | None = None,
+    on_incomplete: Callable[[Evaluation], None] | None = None,
     video: VideoRequest | None = None,
 ) -> Evaluation:
     """Play one episode per seed and return the outcome, with intervals.
@@ -215,6 +216,8 @@ def evaluate(
         seeds: Seeds to use instead.
         deterministic: True for the most likely action, if the policy offers it.
         on_episode: Called with each recorded episode.
+        on_incomplete: Called with the outcome of the episodes that ended, if an error or Ctrl-C ends the evaluation early; the
+            error is raised afterwards.
         video: Films to write; None for none.
 
     Raises:
@@ -224,7 +227,8 @@ def evaluate(
     chosen = load_policy(policy) if isinstance(policy, Run | str | os.PathLike) else policy
     place = with_derived_spec(environment)
     try:
-        how: dict[str, Any] = {"seeds": seeds, "deterministic": deterministic, "on_episode": on_episode, "video": video}
+        how: dict[str, Any] = {"seeds": seeds, "deterministic": deterministic, "video": video}
+        how |= {"on_episode": on_episode, "on_incomplete": on_incomplete}
         return evaluate_policy(as_policy(chosen, place, environment), place, episodes, **how)
     finally:
         if not isinstance(environment, gymnasium.Env):

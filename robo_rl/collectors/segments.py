@@ -117,6 +117,7 @@ def _stack(steps: list[Transition], spec: EnvironmentSpec) -> StateDict:
         "observations": {name: np.stack([each[name] for each in seen]) for name in seen[0]},
         "actions": np.stack([step.action for step in steps]),
         "rewards": np.asarray([step.reward for step in steps], np.float64),
+        "sources": np.asarray([step.source for step in steps], np.int8),
     }
 
 
@@ -171,7 +172,7 @@ class Segment:
                 terminated=end is not None and end["terminated"],
                 truncated=end is not None and not end["terminated"],
                 policy_action=actions[step],
-                source=ActionSource.POLICY,
+                source=ActionSource(int(self.content["sources"][step])),
                 info={} if end is None else {"stop_reason": end["stop_reason"]},
                 columns={name: values[step] for name, values in self.content["columns"].items()},
             )

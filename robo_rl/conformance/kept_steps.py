@@ -34,8 +34,8 @@ class Rows:
     """(B,) True if the simulation diverged, from the observations"""
     numbers: npt.NDArray[np.int64]
     """(B,) number of the step in its episode, from 1"""
-    is_human: npt.NDArray[np.bool_] | None
-    """(B,) True for a person's steps, as stored; None if the memory does not store it."""
+    sources: npt.NDArray[np.int8] | None
+    """(B,) values of ActionSource, as stored; None if the memory does not store them."""
 
 
 def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
@@ -59,7 +59,7 @@ def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
         (step[:, 0] > 0.99) & (kind > 0.5),
         step[:, 1] > 0.5,
         numbers,
-        getattr(batch, "is_human", None),
+        getattr(batch, "sources", None),
     )
 
 

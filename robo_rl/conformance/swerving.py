@@ -13,10 +13,10 @@ from typing_extensions import override
 from robo_rl.protocols.components import Policy
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec
-from robo_rl.types import DIVERGED, Array
+from robo_rl.types import DIVERGED, ActionSource, Array
 
-LENGTH, SUCCESS, COST, DIVERGENCE = 5, 2, 3, 4
-"""Steps of an episode, and its steps (from 1 on) of success, of a cost and of a divergence."""
+LENGTH, IMAGINED, SUCCESS, COST, DIVERGENCE = 5, 1, 2, 3, 4
+"""Steps of an episode, and its steps (from 1 on) that is imagined, of success, of a cost and of a divergence."""
 ZONE, CAMERA = "zone", "camera_front"
 """Names of the cost and of the picture."""
 _PICTURE = 4, 4, 3
@@ -44,8 +44,8 @@ class Outcome:
 class Swerving(gymnasium.Env[Any, Any]):
     """Environment with episodes of five steps that executes another action than the given one.
 
-    Its observations hold the executed action, so that stored transitions can be checked. Success comes in step 2, a cost in
-    step 3; some episodes diverge in step 4.
+    Its observations hold the executed action, so that stored transitions can be checked. Step 1 counts as imagined; success
+    comes in step 2, a cost in step 3; some episodes diverge in step 4.
     """
 
     def __init__(self, *, is_discrete: bool = False, has_camera: bool = False, terminates: bool = True) -> None:
@@ -96,6 +96,7 @@ class Swerving(gymnasium.Env[Any, Any]):
             "reward_terms": {"hint": reward},
         }
         info |= {"stop_reason": DIVERGED} if running.diverged else {}
+        info |= {"action_source": int(ActionSource.IMAGINED)} if running.length == IMAGINED else {}
         if is_last or running.diverged:
             self.finished.append(running)
         seen = np.eye(self.environment_spec.action.size)[executed] if executed.ndim == 0 else executed

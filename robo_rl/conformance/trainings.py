@@ -4,7 +4,7 @@
     check_training(lambda factory, steps: MyConfig().training(factory, steps=steps, seed=0), resume="warm")
 
 The loops run in `Swerving`, an environment with everything that careless loops get wrong: it executes another action than the
-proposed one, reports success in the middle of an episode, charges a cost once, and sometimes diverges.
+proposed one, reports success in the middle of an episode, charges a cost once, imagines a step, and sometimes diverges.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from robo_rl.conformance.corrector import COMMAND, CORRECTED
 from robo_rl.conformance.kept_steps import Rows, memories, rows_of
 from robo_rl.conformance.learners import different_leaves
 from robo_rl.conformance.rules import Rule
-from robo_rl.conformance.swerving import ZONE, Factory, Outcome, Swerving
+from robo_rl.conformance.swerving import IMAGINED, ZONE, Factory, Outcome, Swerving
 from robo_rl.protocols.components import Training
-from robo_rl.types import DIVERGED, Episode, Metrics, StateDict
+from robo_rl.types import DIVERGED, ActionSource, Episode, Metrics, StateDict
 
 MakeTraining = Callable[[Factory, int], Training]
 """Function that returns a training at step 0 from a factory of environments, which it may wrap, and a number of steps."""
@@ -208,12 +208,22 @@ def corrections_arrive(trial: Trial) -> None:
         for outcome in made.finished:
             given = [number for number, action in enumerate(outcome.received, 1) if np.all(action == COMMAND)]
             require({*CORRECTED} <= {*given}, "commands do not reach the environment", got=given, allowed=CORRECTED)
-    told = [(memory, kept.numbers, kept.is_human) for memory, kept in trial.kept() if kept.is_human is not None]
+    kept_by = [(memory, kept.numbers, kept.sources) for memory, kept in trial.kept() if kept.sources is not None]
+    told = [(memory, numbers, sources == ActionSource.HUMAN) for memory, numbers, sources in kept_by]
     found = any(is_human.any() for _, _, is_human in told)
     require(found, "no memory holds a step of the person", got=[memory for memory, _, _ in told])
     for memory, numbers, is_human in told:
         share = float(np.mean(is_human != np.isin(numbers, CORRECTED)))
         require(share == 0.0, f"a {memory} takes steps of the person for the policy's, or the reverse", got=f"{share:.0%}")
+
+
+def imagined_steps_are_marked(trial: Trial) -> None:
+    """Require that the steps which the environment reports as imagined, and no others, are stored as imagined."""
+    require = trial.rule(imagined_steps_are_marked)
+    for memory, kept in trial.kept():
+        if kept.sources is not None:
+            share = float(np.mean((kept.sources == ActionSource.IMAGINED) != (kept.numbers == IMAGINED)))
+            require(share == 0.0, f"a {memory} takes imagined steps for real ones, or the reverse", got=f"{share:.0%}")
 
 
 def resume_keeps_its_word(trial: Trial) -> None:
@@ -244,6 +254,7 @@ TRAINING_CHECKS: tuple[TrainingCheck, ...] = (
     budget_is_kept,
     only_terminated_steps_end_the_bootstrap,
     corrections_arrive,
+    imagined_steps_are_marked,
     resume_keeps_its_word,
 )
 

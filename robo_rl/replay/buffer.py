@@ -14,7 +14,7 @@ from robo_rl.protocols.components import Stateful
 from robo_rl.replay.rows import RowReader, columns_of, history_of, key_of, layout_of, saved_rows, with_views
 from robo_rl.replay.storage import GIGABYTE, InMemory, Storage, size_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
-from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition, VectorTransition
+from robo_rl.types import Array, Batch, Episode, StateDict, Transition, VectorTransition
 
 IN_MEMORY = InMemory()
 
@@ -122,7 +122,7 @@ class ReplayBuffer(Stateful):
         self._rows["action"][row] = transition.action
         self._rows["reward"][row] = transition.reward
         self._rows["terminates"][row] = transition.terminated
-        self._rows["is_human"][row] = transition.source == ActionSource.HUMAN
+        self._rows["source"][row] = transition.source
         if self._extras:
             for name, value in step_columns(self._spec, self._extras, transition).items():
                 self._rows[name][row] = value
@@ -231,7 +231,7 @@ class ReplayBuffer(Stateful):
             elif name in self._spec.observation:
                 stored[key_of(name)][following] = values[kept]
         stored["action"][rows], stored["reward"][rows] = steps.actions[kept], steps.rewards[kept]
-        stored["terminates"][rows], stored["is_human"][rows] = steps.terminated[kept], steps.sources[kept] == ActionSource.HUMAN
+        stored["terminates"][rows], stored["source"][rows] = steps.terminated[kept], steps.sources[kept]
         self._cursors[kept] = following
 
     def _next(self, row: int) -> int:

@@ -51,7 +51,7 @@ def layout_of(spec: EnvironmentSpec, extras: Sequence[Extra] = ()) -> Layout:
         **actions,
         "terminates": ((), np.bool_),
         "starts": ((), np.bool_),
-        "is_human": ((), np.bool_),
+        "source": ((), np.int8),
         **begins,
         **{key_of(name): (array.shape, array.dtype) for name, array in single.items() if name not in columns},
     }
@@ -78,7 +78,12 @@ def _require_new(name: str, extra: Extra, names: Iterable[str]) -> None:
 
 
 def saved_rows(layout: Layout, state: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays of a saved memory that are in the layout; raises InvalidSetting if one is missing."""
+    """Return the arrays of a saved memory that are in the layout; raises InvalidSetting if one is missing.
+
+    Memories of version 0.1 have `is_human` in the place of `source`.
+    """
+    if "is_human" in state and "source" not in state:
+        state = {**state, "source": np.where(state["is_human"], ActionSource.HUMAN, ActionSource.POLICY).astype(np.int8)}
     if missing := sorted(layout.keys() - state.keys()):
         raise InvalidSetting(
             "The saved replay memory lacks data that the learner needs.",
@@ -124,7 +129,7 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
     rows["starts"][:steps] = True
     if "begins" in rows:
         rows["begins"][:1] = True
-    rows["is_human"][:steps] = episode.sources == ActionSource.HUMAN
+    rows["source"][:steps] = episode.sources
     if steps:
         rows["terminates"][steps - 1] = episode.terminated
     return stored | pictures
@@ -222,7 +227,7 @@ class RowReader:
             discounts=discounts,
             next_observations=self._observations(following, next_vectors),
             weights=np.ones(len(first), np.float32),
-            is_human=self._take("is_human", first),
+            sources=self._take("source", first),
             extras={}
             if generator is None or not self._extras
             else self._sample_extras(first, following, next_vectors, generator),

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -232,10 +232,12 @@ class Run:
         attempts: int = 1,
         split: str = "",
         step: Step = None,
+        on_incomplete: Callable[[Evaluation], None] | None = None,
     ) -> Evaluation:
         """Evaluate a policy of the run, as `robo-rl evaluate` does.
 
-        Evaluations of other steps, and in other environments, are stored in the run.
+        Evaluations of other steps, and in other environments, are stored in the run; so are the episodes that ended before an
+        error or Ctrl-C, which is raised afterwards.
 
         Args:
             episodes: Number of episodes.
@@ -251,6 +253,7 @@ class Run:
                 succeeds.
             split: Levels of the training, the validation or the test, instead of `seed` (docs/training/curricula.md).
             step: Step of the policy, "best", or None for the newest.
+            on_incomplete: Called with the outcome of the episodes that ended, if the evaluation ends early.
         """
         found: Evaluation = operation("evaluate")(
             self,
@@ -265,6 +268,7 @@ class Run:
             attempts=attempts,
             split=split,
             step=step,
+            on_incomplete=on_incomplete,
         )
         return found
 

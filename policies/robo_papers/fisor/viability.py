@@ -64,15 +64,15 @@ def recorded(random: np.random.Generator) -> Batch:
     actions = random.uniform(-1.0, 1.0, (ROWS, 1)).astype(np.float32)
     brakes = random.random(ROWS) < 0.5
     actions[brakes, 0] = -np.sign(states[brakes, 1])
-    following, ones = moved(states, actions), np.ones(ROWS, np.float32)
+    following, ones, sources = moved(states, actions), np.ones(ROWS, np.float32), np.zeros(ROWS, np.int8)
     costs = (np.abs(following[:, :1]) > 1.0).astype(np.float32)
     rewards = following[:, 0].copy()
-    return Batch(observed(states), actions, rewards, ones, 0.99 * ones, observed(following), ones, ones > 2, {"costs": costs})
+    return Batch(observed(states), actions, rewards, ones, 0.99 * ones, observed(following), ones, sources, {"costs": costs})
 
 
 def rows_of(batch: Batch, rows: npt.NDArray[np.int64]) -> Batch:
     """Return some rows of a batch."""
-    plain = ("actions", "rewards", "masks", "discounts", "weights", "is_human")
+    plain = ("actions", "rewards", "masks", "discounts", "weights", "sources")
     found: dict[str, Any] = {name: getattr(batch, name)[rows] for name in plain}
     for name in ("observations", "next_observations", "extras"):
         found[name] = {key: value[rows] for key, value in getattr(batch, name).items()}

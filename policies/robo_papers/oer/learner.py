@@ -274,7 +274,7 @@ class ContinualTraining:
             rewards=zeros,
             masks=zeros,
             discounts=zeros,
-            is_human=zeros.astype(np.bool_),
+            sources=zeros.astype(np.int8),
         )
 
     def _finish_task(self) -> None:

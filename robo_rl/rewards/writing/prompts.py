@@ -197,4 +197,5 @@ def _signature(name: str) -> str:
 
 
 def _sentence(name: str) -> str:
-    return (inspect.getdoc(getattr(geometry, name)) or "").splitlines()[0].removeprefix("Returns ")
+    """Return what a function returns, from the summary of its docstring."""
+    return (inspect.getdoc(getattr(geometry, name)) or "").splitlines()[0].removeprefix("Return ")

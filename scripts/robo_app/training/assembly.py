@@ -237,9 +237,15 @@ class Evaluator:
         episodes: int,
         operator: Operator | None = None,
         keep: Callable[[Episode, bool], None] | None = None,
+        on_incomplete: Callable[[Evaluation], None] | None = None,
     ) -> None:
-        """keep: receives the first episode of each evaluation, and True if the environment can be replayed."""
+        """Make the environment.
+
+        keep: receives the first episode of each evaluation, and True if the environment can be replayed.
+        on_incomplete: receives an evaluation that an error ends early.
+        """
         self._recipe, self._environment, self._keep = recipe, judged_environment_of(recipe, operator), keep
+        self._on_incomplete = on_incomplete
         self._seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
 
     def __call__(self, policy: Policy) -> Evaluation:
@@ -252,6 +258,7 @@ class Evaluator:
             deterministic=deterministic,
             training_seed=seed,
             on_episode=self._keep_first,
+            on_incomplete=self._on_incomplete,
         ).with_limits(cost_limits(self._recipe, self._environment))
 
     def _keep_first(self, episode: Episode) -> None:

@@ -1,11 +1,14 @@
 """Clone the rows of a finished DAgger run once more, and drive with each clone: what the network and the labels are worth.
 
     python -m robo_bench.same_rows RUN --out FOLDER
+    python -m robo_bench.same_rows RUN --out FOLDER --only expert blind --map grid_test_1 --episodes 25
 
 Each clone takes as many updates as the run did, from the rows in its last checkpoint: the run's own network, an MLP that
 standardises its inputs, an MLP of inputs in their units, and the run's network with shuffled labels. `expert` is the
-environment's scripted one itself. FOLDER/NAME.json holds each evaluation, on the seeds of the run's own, as
-`robo-rl evaluate RUN --json` writes it; one that is there is not repeated.
+environment's scripted one itself; `blind` is that one without others, lights and signs in what it sees
+(`--environment.arguments.blind true` of any command): it keeps to route, bends and limits alone. FOLDER/NAME.json, or
+NAME-MAP.json, holds each evaluation, on the seeds of the run's own, as `robo-rl evaluate RUN --json` writes it; one that is
+there is not repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from robo_app.training.assembly import judged_environment_of, recipe_of, scripted_expert
+from robo_app.training.assembly import judged_arguments, recipe_of, scripted_expert
+from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import Evaluation, evaluate
 from robo_rl.protocols.components import Policy
 from robo_rl.replay.buffer import ReplayBuffer
@@ -34,7 +38,8 @@ CLONES: Mapping[str, Mapping[str, Any]] = {
     "shuffled-labels": {"shuffled_labels": True},
 }
 """Name -> settings that differ from the run's."""
-EXPERT = "expert"
+SCRIPTS: Mapping[str, Mapping[str, Any]] = {"expert": {}, "blind": {"blind": True}}
+"""Name of a scripted driver -> arguments of its environment."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +50,22 @@ class SameRows:
     """Folder of a run of the learner dagger."""
     out: Path
     """Folder of the results."""
-    only: tuple[str, ...] = (EXPERT, *CLONES)
-    """Names of clones, or expert."""
+    only: tuple[str, ...] = (*SCRIPTS, *CLONES)
+    """Names of clones, expert or blind."""
+    map: str = ""
+    """Another map to drive on."""
     episodes: int = 0
     """Episodes of each evaluation; 0 for those of the recipe."""
 
 
-def judged(run: Run, name: str, episodes: int) -> Evaluation:
-    """Return the evaluation of a clone of a run's rows, or of the expert."""
+def judged(run: Run, name: str, map: str, episodes: int) -> Evaluation:
+    """Return the evaluation of a clone of a run's rows, or of a scripted driver; map: "" for that of the run's evaluation."""
     recipe = recipe_of(run)
     seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + (episodes or recipe.evaluation.episodes))
-    with closing(judged_environment_of(recipe)) as environment:
-        is_expert = name == EXPERT
-        policy = scripted_expert(environment, recipe.environment.name)(seed=0) if is_expert else clone(run, name)
+    arguments = judged_arguments(recipe) | SCRIPTS.get(name, {}) | ({"map": map} if map else {})
+    with closing(make_environment(recipe.environment.name, **arguments)) as environment:
+        is_script = name in SCRIPTS
+        policy = scripted_expert(environment, recipe.environment.name)(seed=0) if is_script else clone(run, name)
         return evaluate(policy, environment, seeds=seeds, deterministic=True, training_seed=recipe.seed)
 
 
@@ -83,10 +91,10 @@ def main() -> None:
     settings.out.mkdir(parents=True, exist_ok=True)
     run = Run(Path(settings.run))
     for name in settings.only:
-        file = settings.out / f"{name}.json"
+        file = settings.out / (f"{name}-{settings.map}.json" if settings.map else f"{name}.json")
         if not file.exists():
             with tensor_threads(1):
-                file.write_text(json.dumps(judged(run, name, settings.episodes).to_json()))
+                file.write_text(json.dumps(judged(run, name, settings.map, settings.episodes).to_json()))
         print(f"{name}\n{Evaluation.read(file)}", flush=True)
 
 

@@ -174,8 +174,8 @@ class Lights:
         self.ids = np.array([actor.id for actor in self.actors], np.uint32)
         return first + len(self.places)
 
-    def step(self, bodies: Bodies, dt: float) -> None:
-        """Advance all cycles and write the records for snapshots."""
+    def step(self, dt: float) -> None:
+        """Advance all cycles."""
         if not self.actors:
             return
         self.elapsed += dt * self.runs
@@ -186,6 +186,11 @@ class Lights:
                 self.cycles[number].advance()
                 self._show(self.cycles[number])
             self._note()
+
+    def write(self, bodies: Bodies) -> None:
+        """Write the records for snapshots."""
+        if not self.actors:
+            return
         first = self.actors[0].row  # they were the first to appear, one after the other
         records = bodies.records[first : first + len(self)]
         times = records["times"]

@@ -1,4 +1,4 @@
-"""Speed limit and traffic light that apply to each vehicle."""
+"""Speed limit and traffic light that apply to each vehicle, from the raster maps of the ground under it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from carla_standin.maps.ground import Ground
 
 
 class RoadContext:
-    """Reads the raster maps of the ground under all vehicles."""
+    """Limits of clients' vehicles at each step, and limits and lights of all vehicles for snapshots."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
@@ -22,12 +22,21 @@ class RoadContext:
         """Update rows."""
         vehicles = [actor for actor in bodies if actor.type_id.startswith("vehicle.")]
         self.rows, self.count = span_of(rows_of(vehicles)), len(vehicles)
+        self.own = [actor.row for actor in vehicles if actor.attributes.get("driver") != "traffic"]
+        """Rows of vehicles that may leave the roads."""
         bodies.records["light_state"][self.rows] = TrafficLightState.GREEN
         self.limit = bodies.records["limit"]
         self.light_records = [bodies.records[name] for name in ("has_light", "light", "light_state")]
 
+    def note(self, bodies: Bodies) -> None:
+        """Write the limits of clients' vehicles; off the roads, the last limit stays."""
+        for row in self.own:  # few, so that a loop is quicker than arrays
+            limit = self.ground.limit(*bodies.motion[row, :2].tolist())
+            if limit:
+                self.limit[row] = limit
+
     def write(self, bodies: Bodies, light_ids: npt.NDArray[np.uint32], colours: npt.NDArray[np.uint8]) -> None:
-        """Write limit and light into the records of vehicles; off the roads, the last limit stays."""
+        """Write limit and light into the records of all vehicles."""
         rows = self.rows
         if not self.count:
             return

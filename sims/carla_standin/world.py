@@ -298,7 +298,7 @@ class World:
             self.hits += self._move(dt / count)
         for group in self.driven.values():
             group.flush(self.bodies)
-        self.road_context.write(self.bodies, self.lights.ids, self.lights.colours)
+        self.road_context.note(self.bodies)
         self.attachments.step(self.bodies)
         if snapshot_first:
             self._send_snapshot(dt)
@@ -312,7 +312,7 @@ class World:
 
     def _move(self, dt: float) -> list[Hit]:
         """Move all actors by one step; return the hits."""
-        self.lights.step(self.bodies, dt)
+        self.lights.step(dt)
         self.cars.step(self.bodies, dt)
         for group in self.driven.values():
             group.step(self.bodies, dt)
@@ -342,8 +342,15 @@ class World:
             state = layouts.MAP_CHANGED if self.map_changed else 0
             first = layouts.SENSOR_HEADER.pack(layouts.SensorType.WORLD, clock.frame, clock.elapsed, 0, 0, 0, 0, 0, 0)
             second = layouts.SNAPSHOT_HEADER.pack(self.episode, time.time(), dt, 0, 0, 0, state)
-            self.streams.send(layouts.WORLD_STREAM, first, second, self.bodies.snapshot())
+            self.streams.send(layouts.WORLD_STREAM, first, second, self.snapshot())
             self.map_changed = False
+
+    def snapshot(self) -> bytes:
+        """Return the records of all actors, of which those that only clients read are written now."""
+        self.lights.write(self.bodies)
+        self.cars.write(self.bodies)
+        self.road_context.write(self.bodies, self.lights.ids, self.lights.colours)
+        return self.bodies.snapshot()
 
 
 def shape_of(type_id: str) -> tuple[Box, int]:

@@ -23,7 +23,7 @@ from robo_rl.evaluation.measures import Measure
 from robo_rl.protocols.components import Stateful
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import MEASURES, StateDict
-from robo_sims.carla.driver import CORRIDOR, REACH, ScriptedDriver, line_of, pedal
+from robo_sims.carla.driver import CORRIDOR, REACH, ScriptedDriver, Seen, line_of, pedal
 from robo_sims.carla.termination import GOAL
 
 SPEEDS = ("keep", "faster", "slower", "stop")
@@ -212,7 +212,7 @@ class Tracker(ScriptedDriver):
         right = np.stack([-steps[:, 1], steps[:, 0]], 1) / np.maximum(np.hypot(*steps.T), 1e-6)[:, None]
         beside = {**observation, "route": observation["route"] + offset * right}
         speed = float(observation["velocity"][0])
-        wanted = min(target, self._in_bends(beside))
+        wanted = min(target, self._in_bends(Seen(beside)))
         return np.clip([self._steer(beside, speed), pedal(wanted, speed)], -1.0, 1.0).astype(np.float32)
 
 

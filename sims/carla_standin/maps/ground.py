@@ -71,6 +71,14 @@ class Ground:
         cells = np.minimum(np.maximum(cells, 0), self.last)
         return np.asarray(cells[:, 0] + self.shape[1] * cells[:, 1])
 
+    def limit(self, x: float, y: float) -> int:
+        """Return the speed limit [km/h] at a place, 0 off the roads, as `at` finds it."""
+        column, row = (
+            min(max(int((place - low) * self.scale), 0), last)
+            for place, low, last in zip((x, y), self.low.tolist(), self.last.tolist(), strict=True)
+        )
+        return int(self.limits[row, column])
+
     def fill(self, picture: npt.NDArray[np.uint8], outline: Floats, value: int) -> None:
         """Fill an outline (n, 2) in the simulator's frame."""
         cv2.fillPoly(picture, [self._pixels(outline)], int(value), shift=SHIFT)

@@ -64,6 +64,7 @@ class Lanes:
         self.ends = np.array([way.closes or not way.successors for way in self.ways])
         self._around: dict[tuple[int, int], Ints] = {}
         """Cell -> points in it and beside it."""
+        self._crossing_around: dict[tuple[int, int], Ints] = {}
 
     def _way(self, road_map: RoadMap, road: Road, lane: Lane) -> Way:
         points, length = lane_points(road, lane.id)
@@ -121,6 +122,15 @@ class Lanes:
         before = self.points[first]
         return np.asarray(before + part * (self.points[first + 1] - before))
 
+    def pose(self, way: int, s: float) -> tuple[float, float, float]:
+        """Return x, y, heading at a distance along a way, as `poses`."""
+        place = s / float(self.step[way])
+        index = min(max(int(place), 0), int(self.last[way]))
+        first = int(self.start[way]) + index
+        before, after = self.points[first : first + 2].tolist()
+        x, y, heading = (old + (place - index) * (new - old) for old, new in zip(before, after, strict=True))
+        return x, y, heading
+
     def nearest(self, x: float, y: float, heading: float | None = None) -> tuple[int, float, float]:
         """Return the nearest way with about this heading [rad], the distance along it and the distance from it."""
         around = self.around(x, y)
@@ -128,12 +138,12 @@ class Lanes:
         if square > CELL * CELL:  # a nearer one may lie farther out
             point, square = self._nearest_point(np.arange(len(self.points)), x, y, heading)
         way = int(self.way_of_point[point])
-        px, py, direction = self.points[point]
+        px, py, direction = self.points[point].tolist()
         along = (x - px) * math.cos(direction) + (y - py) * math.sin(direction)
         s = min(max(float((point - self.start[way]) * self.step[way] + along), 0.0), float(self.length[way]))
         if not math.isfinite(square):
             return way, s, math.inf
-        there = self.poses(np.array([way]), np.array([s]))[0]
+        there = self.pose(way, s)
         return way, s, math.hypot(x - there[0], y - there[1])
 
     def around(self, x: float, y: float) -> Ints:
@@ -143,6 +153,15 @@ class Lanes:
         if found is None:
             offset = self.points[:, :2] - (np.array(cell) + 0.5) * CELL
             found = self._around[cell] = np.flatnonzero((np.abs(offset) <= 1.5 * CELL).all(1))
+        return found
+
+    def crossing_around(self, x: float, y: float) -> Ints:
+        """Return those of `around` that lie in junctions."""
+        cell = math.floor(x / CELL), math.floor(y / CELL)
+        found = self._crossing_around.get(cell)
+        if found is None:
+            around = self.around(x, y)
+            found = self._crossing_around[cell] = around[self.crossing[self.way_of_point[around]]]
         return found
 
     def _nearest_point(self, among: Ints, x: float, y: float, heading: float | None) -> tuple[int, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +85,8 @@ class Cars:
         """Lane of a car and its next two lanes; -1 for none."""
         self.s, self.speed, self.aside, self.half, self.eager = (np.zeros(0) for _ in range(5))
         """[m] along its lane; [m/s]; [m] right of the lane while it changes; [m] half length; share of the limit it drives"""
+        self.acceleration = np.zeros(0)
+        """[m/s2] in the last step."""
         self.gap, self.leader = np.zeros(0), np.zeros(0)
         """[m] to the leader and its speed [m/s], in the last step"""
         self.waited = np.zeros(0)
@@ -128,13 +131,14 @@ class Cars:
         self.admitted = np.append(self.admitted, False)
         self.stretch = None
         self._plan(len(self) - 1)
-        self._write(bodies, np.zeros(len(self)), 0.05)
+        self.acceleration = np.zeros(len(self))
+        self._write(bodies, 0.05)
 
     def remove(self, actor: Actor) -> None:
         """Remove a car."""
         number = self.actors.index(actor)
         del self.actors[number], self.random[number]
-        for name in (*self.NAMES, "admitted"):
+        for name in (*self.NAMES, "acceleration", "admitted"):
             setattr(self, name, np.delete(getattr(self, name), number))
         self.stretch = None
 
@@ -165,12 +169,12 @@ class Cars:
         acceleration = self._acceleration(left, stretch)
         speed = np.maximum(self.speed + dt * acceleration, 0.0)
         self.s += dt * 0.5 * (self.speed + speed)
-        acceleration = (speed - self.speed) / dt
+        self.acceleration = (speed - self.speed) / dt
         self.speed = speed
         self.aside -= np.minimum(np.maximum(self.aside, -LATERAL * dt), LATERAL * dt)
         for number in (self.s >= stretch.length).nonzero()[0].tolist():
             self._go_on(number)
-        self._write(bodies, acceleration, dt)
+        self._write(bodies, dt)
 
     def _stretch(self) -> Stretch:
         if self.stretch is None:
@@ -271,7 +275,7 @@ class Cars:
         users = bodies.motion[self.users]
         theirs = users_of(self.lanes, users, self.lights.open_ways(), self.standing, self.now) if len(users) else NOBODY
         inside += [(way, 0.0) for way in theirs.inside]
-        sweeps = self._sweeps(users)
+        sweeps = partial(self._sweeps, users)
         self.admitted[self.junctions.admitted(candidates, inside, sweeps, theirs.coming)] = True
 
     def _sweeps(self, users: Floats) -> tuple[Floats, Floats]:
@@ -354,7 +358,7 @@ class Cars:
             s, float(self.speed[number]), others_s, others_speed, half + self.half[number]
         ):
             return False
-        here, adjacent = (lanes.poses(np.array([w]), np.array([p]))[0] for w, p in ((way, self.s[number]), (side, s)))
+        here, adjacent = lanes.pose(int(way), float(self.s[number])), lanes.pose(side, s)
         right = (here[0] - adjacent[0]) * -math.sin(adjacent[2]) + (here[1] - adjacent[1]) * math.cos(adjacent[2])
         self.stretch = None
         self.aside[number] += right
@@ -367,13 +371,13 @@ class Cars:
         users = self.user_places
         if not len(users):
             return True
-        place = self.lanes.poses(np.array([side]), np.array([s]))[0]
+        place = self.lanes.pose(side, s)
         return bool((np.hypot(users[:, 0] - place[0], users[:, 1] - place[1]) > 12.0).all())
 
     # records
 
-    def _write(self, bodies: Bodies, acceleration: Floats, dt: float) -> None:
-        """Write poses, velocities and pedals."""
+    def _write(self, bodies: Bodies, dt: float) -> None:
+        """Write poses and velocities."""
         rows = span_of(rows_of(self.actors)) if len(self.actors) != self.placed else self.span
         x, y, heading = self.lanes.poses(self.way, self.s).T
         cosine, sine = np.cos(heading), np.sin(heading)
@@ -391,7 +395,12 @@ class Cars:
         block[:, VX], block[:, VY] = vx, vy
         if not isinstance(rows, slice):
             bodies.motion[rows] = block
-        pedals = np.zeros((len(self), 3), np.float32)
+
+    def write(self, bodies: Bodies) -> None:
+        """Write pedals into the records for snapshots."""
+        if not self.actors:
+            return
+        acceleration, pedals = self.acceleration, np.zeros((len(self), 3), np.float32)
         pedals[:, 0] = np.minimum(np.maximum(acceleration / DRIVER.acceleration, 0.0), 1.0)
         pedals[:, 2] = np.minimum(np.maximum(-acceleration / DRIVER.hardest, 0.0), 1.0)
-        bodies.records["pedals"][rows] = pedals
+        bodies.records["pedals"][self.span] = pedals

@@ -67,12 +67,20 @@ class Junctions:
         for ways in members.values():
             for first, second in combinations(ways, 2):
                 self.gaps[first, second] = self.gaps[second, first] = self._gap(first, second)
+        self.rivals = [
+            dict(zip(near.nonzero()[0].tolist(), row[near].tolist(), strict=True))
+            for row, near in ((row, np.isfinite(row)) for row in self.gaps)
+        ]
+        """Way -> the ways of its junction with a finite gap, and that gap [m]."""
         self.crosses = self.gaps < CLEAR
         self.curvature = np.array([curvature(path) for path in self.paths])
         """[1/m] Largest curvature of a way."""
         has = {kind: _signed(road_map, signals, kind) for kind in (STOP, YIELD)}
         self.rank = np.array([self._rank(number, has[STOP] | has[YIELD]) for number in range(count)])
         """Priority of a way: the lowest is first."""
+        self._ranks: list[int] = self.rank.tolist()
+        self._extras: dict[tuple[int, float, float], float] = {}
+        """Results of `extra`."""
         self.halts = np.array([number in has[STOP] for number in range(count)], bool)
         """Whether a way before a junction has a stop sign at its end."""
 
@@ -112,8 +120,12 @@ class Junctions:
 
         In a bend of radius R the corners of a body move outside by about half_length^2 / 2R.
         """
-        outside = 0.5 * self.curvature[way] * max(half_length**2 - LONG**2, 0.0)
-        return float(max(half_width - WIDE, 0.0) + outside)
+        key = way, half_length, half_width
+        found = self._extras.get(key)
+        if found is None:
+            outside = 0.5 * self.curvature[way] * max(half_length**2 - LONG**2, 0.0)
+            found = self._extras[key] = float(max(half_width - WIDE, 0.0) + outside)
+        return found
 
     def _rank(self, number: int, signed: set[int]) -> int:
         """Straight on 0, to the right 1, to the left 2; 3 more with a stop sign or a sign to give way."""
@@ -126,34 +138,36 @@ class Junctions:
         self,
         candidates: Sequence[Candidate],
         inside: Iterable[tuple[int, float]],
-        sweeps: tuple[Floats, Floats],
+        sweeps: Callable[[], tuple[Floats, Floats]],
         users: Sequence[Candidate] = (),
     ) -> npt.NDArray[np.intp]:
         """Return the cars that may enter.
 
-        inside: occupied ways, each with the `extra` [m] of its car. sweeps: places (n, 2) and ways (n, 2) [m] of clients' cars.
+        inside: occupied ways, each with the `extra` [m] of its car.
+        sweeps: returns places (n, 2) and ways (n, 2) [m] of clients' cars.
         users: a candidate for each way that a client's car may take, before which those of a later turn wait.
         """
-        taken = np.full(len(self.rank), -np.inf)
+        taken: dict[int, float] = {}
         for way, extra in inside:
-            taken[way] = max(taken[way], extra)
+            taken[way] = max(taken.get(way, -math.inf), extra)
         found = []
         for candidate in sorted(candidates, key=lambda one: (-one.urgency, *self._turn(one), one.car)):
-            way, extra = candidate.way, candidate.extra
+            way, extra, rivals = candidate.way, candidate.extra, self.rivals[candidate.way]
             # Clients do not know who has waited for long: their cars keep their turn before one that has.
             first = [user.way for user in users if self._turn(user) < self._turn(candidate)]
-            is_free = not (self.gaps[way] < CLEAR + extra + taken).any() and not (self.gaps[way, first] < CLEAR + extra).any()
-            if is_free and not self._is_reached(way, sweeps):
+            is_free = not any(rivals.get(other, math.inf) < CLEAR + extra + more for other, more in taken.items())
+            is_free = is_free and not any(rivals.get(other, math.inf) < CLEAR + extra for other in first)
+            if is_free and not self._is_reached(way, *sweeps()):
                 found.append(candidate.car)
-            taken[way] = max(taken[way], extra)  # also if it waits for a client: cars of lower priority stay behind it
+            # also if it waits for a client: cars of lower priority stay behind it
+            taken[way] = max(taken.get(way, -math.inf), extra)
         return np.array(found, np.intp)
 
     def _turn(self, one: Candidate) -> tuple[int, float]:
         """Return the order of a candidate by its rank and its distance."""
-        return int(self.rank[one.way]), one.distance
+        return self._ranks[one.way], one.distance
 
-    def _is_reached(self, way: int, sweeps: tuple[Floats, Floats]) -> bool:
-        start, step = sweeps
+    def _is_reached(self, way: int, start: Floats, step: Floats) -> bool:
         x, y, radius = self.rounds[way]
         away = np.hypot(start[:, 0] - x, start[:, 1] - y) - np.hypot(step[:, 0], step[:, 1])
         near = away < radius + CAR

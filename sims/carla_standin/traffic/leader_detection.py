@@ -72,8 +72,8 @@ class LeaderDetector:
         car, other = self._near(x, y, cosine, sine, speed)
         if not len(car):
             return gap, leader
-        way_x, way_y, way_cosine, way_sine = self._ahead(car, ways, s, aside, speed)
-        dx, dy = x[other][:, None] - way_x, y[other][:, None] - way_y
+        way_x, way_y, way_cosine, way_sine = self._ahead(ways, s, aside, speed)
+        dx, dy = x[other][:, None] - way_x[car], y[other][:, None] - way_y[car]
         # Most samples are far from the body: only those near enough for a touch are tested exactly.
         pair, place = (dx * dx + dy * dy < self.reach[car, other][:, None]).nonzero()
         if len(pair):
@@ -82,13 +82,14 @@ class LeaderDetector:
             begins = is_first.nonzero()[0]
             chosen = pair[begins]
             mine, theirs = car[chosen], other[chosen]
-            aim, way = (cosine[other], sine[other]), (way_cosine[pair, place], way_sine[pair, place])
-            offset, aim_there = (dx[pair, place], dy[pair, place]), (aim[0][pair], aim[1][pair])
-            nearest = np.minimum.reduceat(self._touches(offset, aim_there, way, place, (car[pair], other[pair])), begins)
+            cars, others = car[pair], other[pair]
+            way = way_cosine[cars, place], way_sine[cars, place]
+            offset, aim = (dx[pair, place], dy[pair, place]), (cosine[others], sine[others])
+            nearest = np.minimum.reduceat(self._touches(offset, aim, way, place, (cars, others)), begins)
             found = np.where(nearest < FAR, nearest - self.ends[0][theirs] - self.ends[1][mine], FAR)
             first = np.abs(LOOK - nearest[:, None]).argmin(1)
-            ahead, aside_of = aim[0][chosen], aim[1][chosen]
-            same = ahead * way_cosine[chosen, first] + aside_of * way_sine[chosen, first]
+            ahead, aside_of = cosine[theirs], sine[theirs]
+            same = ahead * way_cosine[mine, first] + aside_of * way_sine[mine, first]
             along = motion[theirs, VX] * ahead + motion[theirs, VY] * aside_of
             order = np.argsort(-found, kind="stable")  # the nearest is written last
             gap[mine[order]], leader[mine[order]] = found[order], np.maximum(along * same, 0.0)[order]
@@ -105,13 +106,11 @@ class LeaderDetector:
         car, other = close.nonzero()
         return car, other
 
-    def _ahead(self, pairs: Ints, ways: tuple[Ints, Ints, Ints], s: Floats, aside: Floats, speed: Floats) -> tuple[Floats, ...]:
-        """Return x, y and the cosine and sine of the heading (p, k) at LOOK along the way of the car of each pair."""
-        many = len(pairs) > len(s)
-        cars = np.arange(len(s)) if many else pairs
-        lanes, way, place = self.lanes, ways[0][cars][:, None], s[cars][:, None] + LOOK
+    def _ahead(self, ways: tuple[Ints, Ints, Ints], s: Floats, aside: Floats, speed: Floats) -> tuple[Floats, ...]:
+        """Return x, y and the cosine and sine of the heading (n, k) at LOOK along the way of each car."""
+        lanes, way, place = self.lanes, ways[0][:, None], s[:, None] + LOOK
         for following in ways[1:]:
-            onward, length = following[cars][:, None], lanes.length[way]
+            onward, length = following[:, None], lanes.length[way]
             over = (place > length) & (onward >= 0)
             place = np.where(over, place - length, place)
             way = np.where(over, onward, way)
@@ -119,11 +118,11 @@ class LeaderDetector:
         index += lanes.start[way]
         x, y, cosine, sine = (column.take(index) for column in (self._x, self._y, self._cosine, self._sine))
         if aside.any():  # during a lane change a car still occupies the old lane
-            shift = aside[cars][:, None]
-            left = np.abs(shift) - LATERAL * LOOK / np.maximum(speed[cars], SLOWEST)[:, None]
+            shift = aside[:, None]
+            left = np.abs(shift) - LATERAL * LOOK / np.maximum(speed, SLOWEST)[:, None]
             right = np.sign(shift) * np.maximum(left, 0.0)
             x, y = x - right * sine, y + right * cosine
-        return tuple(column[pairs] for column in (x, y, cosine, sine)) if many else (x, y, cosine, sine)
+        return x, y, cosine, sine
 
     def _touches(
         self,

@@ -91,11 +91,13 @@ def users_of(
 
 def _ways_at(lanes: Lanes, x: float, y: float, heading: float) -> list[int]:
     """Return the ways through junctions below a place."""
-    around = lanes.around(x, y)
+    around = lanes.crossing_around(x, y)
+    if not len(around):
+        return []
     points = lanes.points[around]
     near = (np.abs(points[:, 0] - x) < ON_WAY) & (np.abs(points[:, 1] - y) < ON_WAY)
     near &= np.cos(points[:, 2] - heading) > SAME
-    return sorted({way for way in lanes.way_of_point[around[near]].tolist() if lanes.crossing[way]})
+    return sorted(set(lanes.way_of_point[around[near]].tolist()))
 
 
 def _entered(lanes: Lanes, way: int, left: float, reach: float, is_open: npt.NDArray[np.bool_]) -> list[Candidate]:

@@ -62,8 +62,8 @@ class ScriptedDriver:
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
         """Return (steer, longitudinal) in [-1, 1], with noise on both unless `deterministic`."""
-        speed = float(observation["velocity"][0])
-        action: npt.NDArray[np.float64] = np.array([self._steer(observation, speed), self._pedals(observation, speed)])
+        seen = Seen(observation)
+        action: npt.NDArray[np.float64] = np.array([self._steer(observation, seen.speed), self._pedals(seen)])
         if self._noise and not deterministic:
             action += self._random.normal(0.0, self._noise, 2)
         clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
@@ -77,24 +77,21 @@ class ScriptedDriver:
         curvature = 2.0 * aside / max(forward * forward + aside * aside, 1e-3)
         return math.atan(WHEELBASE * curvature) / MOST_STEER
 
-    def _pedals(self, observation: Observation, speed: float) -> float:
-        wanted = min(
-            self._in_bends(observation),
-            self._behind(observation, speed),
-            self._at_lights(observation, speed),
-            self._before_crossing(observation, speed),
-        )
-        return pedal(wanted, speed)
+    def _pedals(self, seen: Seen) -> float:
+        at_lights = self._at_lights(seen)
+        wanted = min(self._in_bends(seen), self._behind(seen), at_lights, self._before_crossing(seen, at_lights))
+        return pedal(wanted, seen.speed)
 
-    def _in_bends(self, observation: Observation) -> float:
+    def _in_bends(self, seen: Seen) -> float:
         """Return the speed allowed by the limit and by the bends ahead at planned deceleration."""
-        there = np.sqrt(SIDEWAYS / np.maximum(np.abs(bends(observation)), 1e-4))
-        now = np.sqrt(there**2 + 2 * BRAKING * DISTANCES[1:-1])
-        return float(min(observation["speed_limit"][0], now.min()))
+        now = np.sqrt(seen.in_bends**2 + 2 * BRAKING * DISTANCES[1:-1])
+        return float(min(seen.limit, now.min()))
 
-    def _behind(self, observation: Observation, speed: float) -> float:
+    def _behind(self, seen: Seen) -> float:
         """Return the speed allowed by obstacles on the route: those there, and those that come there within `SOON`."""
-        line, others = line_of(observation), actors(observation)
+        speed, line, others = seen.speed, seen.line, seen.others
+        if not len(others):
+            return math.inf
         velocity = others[:, 5:7] + (speed, 0.0)
         theirs = np.where(others[:, 3] > ALONG, np.maximum(velocity[:, 0], 0.0), 0.0)
         follows = (others[:, 1] < 0.0) & (others[:, 3] > ALONG)  # it keeps its own distance
@@ -107,20 +104,23 @@ class ScriptedDriver:
         allowed = np.sqrt(np.maximum(theirs**2 + 2 * BRAKING * gap, 0.0))
         return float(allowed[met].min(initial=math.inf))
 
-    def _before_crossing(self, observation: Observation, speed: float) -> float:
+    def _before_crossing(self, seen: Seen, at_lights: float) -> float:
         """Return the speed that gives way to those who come across, until the waiting time is over.
 
-        They come from the sides where no light ahead keeps them back, and from ahead at a turn to the left.
+        They come from the sides where no light ahead keeps them back, and from ahead at a turn to the left. at_lights: speed
+        [m/s] that the light ahead allows.
         """
-        turns_left = bends(observation)[DISTANCES[1:-1] < NEXT].min() < -TURN
+        speed, light = seen.speed, seen.light[0]
+        turns_left = seen.bends[DISTANCES[1:-1] < NEXT].min() < -TURN
         reach = np.arange(0.0, min(max(NEXT, speed * speed / (2 * BRAKING) + NEXT / 2), DISTANCES[-1]), 0.5)
-        line, light = line_of(observation), next_light(observation)[0]
-        way = np.stack([np.interp(reach, REACH, line[:, axis]) for axis in (0, 1)], axis=1)
+        way: npt.NDArray[np.float64] | None = None
         left = math.inf
-        for _, x, y, cosine, _, vx, vy, half in actors(observation).tolist():
-            velocity = np.array([vx + speed, vy])
-            if cosine >= ALONG or math.hypot(*velocity) <= COMING or (cosine < AGAINST and not turns_left):
+        for _, x, y, cosine, _, vx, vy, half in seen.others.tolist():
+            if cosine >= ALONG or math.hypot(vx + speed, vy) <= COMING or (cosine < AGAINST and not turns_left):
                 continue
+            if way is None:
+                way = np.stack([np.interp(reach, REACH, seen.line[:, axis]) for axis in (0, 1)], axis=1)
+            velocity = np.array([vx + speed, vy])
             met, times = meeting(way, np.array([x, y]), velocity)
             if not met.any() or (cosine >= AGAINST and light < reach[met][0]):
                 continue
@@ -132,30 +132,50 @@ class ScriptedDriver:
                     left = min(left, room)
         if not turns_left and speed > COMING:
             self._stood = 0
-        self._stood += left < math.inf and speed < 0.1 < self._at_lights(observation, speed)
+        self._stood += left < math.inf and speed < 0.1 < at_lights
         return math.inf if self._stood > WAITING else math.sqrt(2 * BRAKING * left)
 
-    def _at_lights(self, observation: Observation, speed: float) -> float:
+    def _at_lights(self, seen: Seen) -> float:
         """Return the speed that stops at a red light, and at a yellow one if the distance suffices."""
-        distance, red, yellow = next_light(observation)
+        distance, red, yellow = seen.light
         left = distance - STOP
         if not yellow:
             self._stops = None
         elif self._stops is None:  # once: who has begun to brake is too slow to pass
-            self._stops = self._stops_at_yellow(observation, speed, left)
+            self._stops = self._stops_at_yellow(seen, left)
         if not red and not self._stops:
             return math.inf
         return math.sqrt(max(2 * BRAKING * left, 0.0))
 
-    def _stops_at_yellow(self, observation: Observation, speed: float, left: float) -> bool:
+    def _stops_at_yellow(self, seen: Seen, left: float) -> bool:
         """Return whether the distance [m] to the line suffices to stop, or a bend behind it takes the time to pass."""
+        speed = seen.speed
         if left > speed * speed / (2 * FIRM):
             return True
-        there = np.sqrt(SIDEWAYS / np.maximum(np.abs(bends(observation)), 1e-4))
         behind = np.maximum(DISTANCES[1:-1] - max(left, 0.0), 0.0)
-        at_line = min(speed, float(np.sqrt(there**2 + 2 * BRAKING * behind).min()))
+        at_line = min(speed, float(np.sqrt(seen.in_bends**2 + 2 * BRAKING * behind).min()))
         seconds = (left + STOP) / max(0.5 * (speed + at_line), 0.1)
         return seconds > PASSES and left > speed * speed / (2 * HARDEST)
+
+
+class Seen:
+    """What the driver reads from one observation, each part once."""
+
+    def __init__(self, observation: Observation) -> None:
+        self.speed = float(observation["velocity"][0])
+        """[m/s]"""
+        self.limit = observation["speed_limit"][0]
+        """[m/s]"""
+        self.line = line_of(observation)
+        """(13, 2): the car's middle, and the points of the route."""
+        self.bends = bends(self.line[1:])
+        """[1/m] Curvature at the inner points of the route."""
+        self.in_bends = np.sqrt(SIDEWAYS / np.maximum(np.abs(self.bends), 1e-4))
+        """[m/s] allowed there."""
+        self.others = actors(observation)
+        """(k, 8) as the entry `others` of `VECTORS`."""
+        self.light = next_light(observation)
+        """Distance [m] to the next stop line, and whether its light is red, yellow."""
 
 
 def pedal(wanted: float, speed: float) -> float:
@@ -186,12 +206,13 @@ def line_of(observation: Observation) -> npt.NDArray[np.float64]:
     return np.concatenate([np.zeros((1, 2)), observation["route"].astype(np.float64)])
 
 
-def bends(observation: Observation) -> npt.NDArray[np.float64]:
-    """Return the curvature [1/m] at the inner route points, positive to the right."""
-    steps = np.diff(observation["route"].astype(np.float64), axis=0)
+def bends(route: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the curvature [1/m] at the inner points of a route (n, 2), positive to the right."""
+    steps = route[1:] - route[:-1]
     headings = np.unwrap(np.arctan2(steps[:, 1], steps[:, 0]))
-    apart = 0.5 * (np.hypot(*steps[1:].T) + np.hypot(*steps[:-1].T))
-    found: npt.NDArray[np.float64] = np.diff(headings) / np.maximum(apart, 0.5)
+    lengths = np.hypot(steps[:, 0], steps[:, 1])
+    apart = 0.5 * (lengths[1:] + lengths[:-1])
+    found: npt.NDArray[np.float64] = (headings[1:] - headings[:-1]) / np.maximum(apart, 0.5)
     return found
 
 

@@ -68,6 +68,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         birdseye: int = 96,
         birdseye_rgb: int = 0,
         camera: int = 0,
+        blind: bool = False,
         max_steps: int | None = None,
         host: str | None = None,
         port: int | Sequence[int] = 2000,
@@ -89,6 +90,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         birdseye: rows and columns of the bird's-eye view [pixels]; 0 for none.
         birdseye_rgb: rows and columns of a coloured bird's-eye view with the car, for rewards [pixels]; 0 for none.
         camera: rows and columns of the front camera [pixels]; 0 for none.
+        blind: leave other cars, walkers, lights and signs out of all observations: the measure of what seeing them is worth.
         max_steps: time limit [decisions]; default 30 s plus 0.2 s per metre.
         host, port: CARLA server, or several ports for environments that step at the same time; "stand-in" starts and stops
             a stand-in with the environment, and drives through the client; by default the stand-in's world is in this
@@ -104,6 +106,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         )
         if layout not in LAYOUTS:
             raise UnknownName("observation layout", str(layout), LAYOUTS)
+        if blind and camera:
+            raise InvalidSetting("A camera sees.", got=f"camera={camera}, blind=true", fix="leave out one of them")
         self.render_mode = render_mode
         ports = (port,) if isinstance(port, int) else tuple(port)
         if maps and host not in (None, STAND_IN):
@@ -120,6 +124,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._set, self._length, self._traffic = routes, float(route_length), traffic
         self._walkers, self._scenario_name = walkers, scenario
         self._birdseye, self._birdseye_rgb, self._camera_size = birdseye, birdseye_rgb, camera
+        self._blind = blind
         self._vectors, self._compute = LAYOUTS[layout]
         self._reward = REWARDS[reward]()
         self.environment_spec = self._specification(task, max_steps)
@@ -333,9 +338,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         steer, longitudinal = (float(value) for value in controls)
         self._controls = controls
         self._session.require()
-        control = self._session.carla.VehicleControl(
-            throttle=max(longitudinal, 0.0), steer=steer, brake=max(-longitudinal, 0.0)
-        )
+        control = self._session.control(max(longitudinal, 0.0), steer, max(-longitudinal, 0.0))
         with as_server_unavailable("The server takes no controls any more."):
             self._vehicle.apply_control(control)
         if self._scenario is not None:
@@ -344,7 +347,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return self._look(self._session.tick(), stood=self._situation.scene.ego.speed < MOVING)
 
     def _observe(self) -> observations.Arrays:
-        situation, tracker = self._situation, self._tracker
+        tracker = self._tracker
+        situation = self._situation.alone() if self._blind else self._situation
         arrays = self._compute(situation, tracker.route, self._controls)
         steps = self.environment_spec.max_steps or 1
         shares = 1.0 - situation.completion, 1.0 - self._steps / steps, 1.0 - self._termination.still

@@ -36,7 +36,10 @@ CATALOGUES = 4
 """Folders of maps whose towns are kept."""
 TOWNS = 32
 """Maps of the client's kind that are kept."""
+PLACED = np.array([X, Y, YAW, VX, VY], np.intp)
 MOVED = [X, Y, YAW, VX, VY, AX, AY, WZ]
+GEARS = {"hand_brake": False, "reverse": False, "manual_gear_shift": False, "gear": 0}
+"""Those of a control that drives forwards."""
 COLOURS = ("Red", "Yellow", "Green", "Off", "Unknown")
 """The client's names of `TrafficLightState`."""
 
@@ -115,6 +118,11 @@ class LocalSession(Session):
         made = [self.spawn(blueprint, pose) for blueprint, pose in wanted]
         return [actor for actor in made if actor is not None]
 
+    def control(self, throttle: float, steer: float, brake: float) -> Any:
+        """Return a control in the single precision of the client's, which takes longer to make."""
+        throttle, steer, brake = np.array((throttle, steer, brake), np.float32).tolist()
+        return SimpleNamespace(throttle=throttle, steer=steer, brake=brake, **GEARS)
+
     def tick(self) -> Frame:
         """Simulate a frame and return it."""
         self.world.tick()
@@ -150,10 +158,11 @@ class LocalFrame(Frame):
     def places(self, numbers: Sequence[int]) -> Floats:
         """Return x, y [m], yaw [degree] and velocity in x and y [m/s] (n, 5) of actors; NaN for those that no longer exist."""
         known = self.bodies.by_id
-        rows = [known[number].row if number in known else -1 for number in numbers]
-        found = self.bodies.motion[rows][:, MOVED[:5]].astype(np.float32).astype(np.float64)
-        if -1 in rows:
-            found[np.array(rows) < 0] = np.nan
+        actors = [known.get(number) for number in numbers]
+        rows = np.array([-1 if actor is None else actor.row for actor in actors], np.intp)
+        found = self.bodies.motion[rows[:, None], PLACED].astype(np.float32).astype(np.float64)
+        if None in actors:
+            found[rows < 0] = np.nan
         return found
 
 
@@ -180,7 +189,8 @@ class LocalActor:
     @property
     def state(self) -> str:
         """Colour of a traffic light."""
-        return COLOURS[self._session.world.bodies.records["colour"][self._actor.row]]
+        lights = self._session.world.lights
+        return COLOURS[lights.colours[self._actor.row - lights.actors[0].row]]
 
     def apply_control(self, control: Any) -> None:
         """Set the control of a vehicle or a walker."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -34,6 +34,10 @@ class Situation:
     """[m] half length and half width of the ego vehicle."""
     is_oncoming: bool = False
     """True if the car's middle is in a lane of oncoming traffic."""
+
+    def alone(self) -> Situation:
+        """Return the situation without others, lights and signs, as one who does not see them takes it to be."""
+        return replace(self, scene=replace(self.scene, others=self.scene.others[:0], lights=[], signs=[]))
 
 
 class Reward(Protocol):

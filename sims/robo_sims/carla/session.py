@@ -93,6 +93,9 @@ class Session(WorldView, Protocol):
         manager: port of the Traffic Manager that drives them, if one does.
         """
 
+    def control(self, throttle: float, steer: float, brake: float) -> Any:
+        """Return a control for the car's `apply_control`."""
+
     def tick(self) -> Frame:
         """Simulate a frame and return it; raises ServerUnavailable."""
 
@@ -263,6 +266,10 @@ class CarlaSession(Session):
         self._resources.stop_sensors()
         if numbers:  # without a tick: the client would wait with the GIL held, which sensor events need
             self.client.apply_batch_sync([self.carla.command.DestroyActor(number) for number in numbers], False)
+
+    def control(self, throttle: float, steer: float, brake: float) -> Any:
+        """Return a control for the car's `apply_control`."""
+        return self.carla.VehicleControl(throttle=throttle, steer=steer, brake=brake)
 
     def tick(self) -> Frame:
         """Simulate a frame and return it; raises ServerUnavailable if the server is lost."""

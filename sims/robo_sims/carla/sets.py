@@ -76,8 +76,9 @@ def sets(situation: Situation, route: Route, controls: npt.NDArray[np.float64]) 
     scene, s = situation.scene, situation.place.s
     found = motion(situation, route, controls)
     walks = scene.others[:, WALKER] > 0
-    found["cars"] = _members(situation, route, scene.others[~walks], CARS)
-    found["walkers"] = _members(situation, route, scene.others[walks], WALKERS)
+    are_cars = not walks.any()  # then no copy is made of them
+    found["cars"] = _members(situation, route, scene.others if are_cars else scene.others[~walks], CARS)
+    found["walkers"] = _members(situation, route, scene.others[:0] if are_cars else scene.others[walks], WALKERS)
     lights = [[1.0, stop - s, state == RED, state == YELLOW, state == GREEN] for stop, state in scene.lights]
     found["lights"] = _ahead(lights, 5)
     signs = [[1.0, stop - s, *(kind == each for each in SIGNS)] for stop, kind in scene.signs]
@@ -98,6 +99,8 @@ def along_route(route: Route, s: float, places: Floats) -> Floats:
 
 def _members(situation: Situation, route: Route, others: Floats, count: int) -> npt.NDArray[np.float32]:
     found = np.zeros((count, 15), np.float32)
+    if not len(others):
+        return found
     ego = situation.scene.ego
     chosen, rows = nearest(ego, others, count)
     if kept := len(chosen):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from robo_sims.carla.driver import WAITING, ScriptedDriver
+from robo_sims.carla.driver import WAITING, ScriptedDriver, Seen
 from robo_sims.carla.observations import DISTANCES
 
 RADIUS, BEGIN = 14.0, 1.0
@@ -78,7 +78,7 @@ def test_driver_stops_at_yellow_it_would_pass_late(driver):
         observation["route"] = bent.astype(np.float32)
         observation["next_light"] = np.array([left + 4.0, 0, 1, 0])
         driver.reset()
-        return driver._at_lights(observation, speed)
+        return driver._at_lights(Seen(observation))
 
     assert pedal_at(22.0, 12.0, 0) == math.inf  # straight on: two seconds
     assert pedal_at(22.0, 12.0, 1) < 10.0  # a bend: it would take longer than the light is yellow
@@ -86,8 +86,9 @@ def test_driver_stops_at_yellow_it_would_pass_late(driver):
     assert pedal_at(40.0, 12.0, 0) < 13.0
     braking = seen(0, speed=12.0, other=(60.0, 30.0, 0.0)) | {"next_light": np.array([29.0, 0, 1, 0])}
     driver.reset()
-    assert driver._at_lights(braking, 12.0) < math.inf
-    assert driver._at_lights(braking | {"next_light": np.array([24.5, 0, 1, 0])}, 11.4) < math.inf  # it goes on to brake
+    assert driver._at_lights(Seen(braking)) < math.inf
+    slower = braking | {"next_light": np.array([24.5, 0, 1, 0]), "velocity": np.array([11.4, 0.0])}
+    assert driver._at_lights(Seen(slower)) < math.inf  # it goes on to brake
 
 
 def across(place, velocity, speed=10.0, light=100.0, turn=0):
@@ -98,28 +99,34 @@ def across(place, velocity, speed=10.0, light=100.0, turn=0):
     return observation
 
 
+def gives_way(driver, observation):
+    """Return the speed that gives way to those who come across."""
+    seen = Seen(observation)
+    return driver._before_crossing(seen, driver._at_lights(seen))
+
+
 def test_driver_gives_way_to_the_side_unless_a_light_holds_it(driver):
     """Red before: it looked 2 s ahead, and met a car that came across where there is no light."""
-    assert driver._before_crossing(across((25.0, -20.0), (0.0, 8.0)), 10.0) < 10.0  # both in 2.5 s
-    assert driver._before_crossing(across((25.0, -20.0), (0.0, 8.0), light=12.0), 10.0) == math.inf
-    assert driver._before_crossing(across((25.0, 20.0), (0.0, 8.0)), 10.0) == math.inf  # it goes away
-    assert driver._before_crossing(across((45.0, -5.0), (0.0, 8.0)), 10.0) == math.inf  # gone before
-    assert driver._before_crossing(across((6.0, -8.0), (0.0, 8.0)), 10.0) == math.inf  # no brake is good enough
-    assert driver._before_crossing(across((30.0, -3.5), (-9.9, 0.4)), 10.0) == math.inf  # in the other lane
+    assert gives_way(driver, across((25.0, -20.0), (0.0, 8.0))) < 10.0  # both in 2.5 s
+    assert gives_way(driver, across((25.0, -20.0), (0.0, 8.0), light=12.0)) == math.inf
+    assert gives_way(driver, across((25.0, 20.0), (0.0, 8.0))) == math.inf  # it goes away
+    assert gives_way(driver, across((45.0, -5.0), (0.0, 8.0))) == math.inf  # gone before
+    assert gives_way(driver, across((6.0, -8.0), (0.0, 8.0))) == math.inf  # no brake is good enough
+    assert gives_way(driver, across((30.0, -3.5), (-9.9, 0.4))) == math.inf  # in the other lane
 
 
 def test_driver_ignores_followers_and_sees_whole_motions(driver):
     """Red before: a follower's place in 2 s was an obstacle, and walkers between two looks were not."""
     follower = across((-8.0, 0.0), (13.0, 0.0))
-    assert driver._behind(follower, 10.0) == math.inf
-    assert driver._behind(across((12.0, 0.0), (4.0, 0.0)), 10.0) < 6.0
+    assert driver._behind(Seen(follower)) == math.inf
+    assert driver._behind(Seen(across((12.0, 0.0), (4.0, 0.0)))) < 6.0
     walker = across((14.0, -1.0), (0.0, 9.0))  # in the way for the first half second alone, or not at any whole second
     walker["others"][0, 2], walker["others"][0, 6] = -4.5, 9.0
-    assert driver._behind(walker, 10.0) < 10.0
+    assert driver._behind(Seen(walker)) < 10.0
     walker["others"][0, 2] = -25.0
-    assert driver._behind(walker, 10.0) == math.inf
+    assert driver._behind(Seen(walker)) == math.inf
 
 
 def test_driver_alone_drives_at_the_limit(driver):
     alone = seen(0, speed=13.0) | {"others": np.zeros((6, 8), np.float32)}
-    assert driver._behind(alone, 13.0) == driver._before_crossing(alone, 13.0) == math.inf and driver.act(alone)[1] > 0
+    assert driver._behind(Seen(alone)) == gives_way(driver, alone) == math.inf and driver.act(alone)[1] > 0

@@ -13,6 +13,7 @@ from robo_rl.errors import InvalidSetting, ServerUnavailable
 from robo_sims.carla.family import FAMILY
 from robo_sims.carla.frames import ClientFrame
 from robo_sims.carla.local_session import LocalSession
+from robo_sims.carla.observations import FAR
 
 CASES = {
     "traffic": {"task": "Town-v0", "traffic": 20},
@@ -52,6 +53,31 @@ def test_world_in_process_equals_client_to_the_bit(driven, name):
     program = f"import hashlib\n{inspect.getsource(digest)}\nresult['digest'] = digest(host='stand-in', **{case!r})"
     there = driven(program)
     assert digest(**case) == there["digest"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["vectors", "sets"])
+def test_a_blind_driver_sees_road_and_route_alone(layout):
+    others = {"vectors": ("others",), "sets": ("cars", "lights")}[layout]
+    seen = []
+    for blind in (False, True):
+        environment = FAMILY.make("Town-v0", traffic=20, layout=layout, blind=blind)
+        observation, _ = environment.reset(seed=7)
+        seen.append(observation)
+        assert len(environment.scene.others) == 20, "who judges sees them"
+        environment.close()
+    for name, values in seen[0].items():
+        kept = seen[1][name]
+        if name in others:
+            assert values.any() and not kept.any(), name
+        elif name == "next_light":
+            assert kept.tolist() == [FAR, 0.0, 0.0, 0.0] != values.tolist()
+        elif name == "birdseye":
+            assert values[..., 3].any() and not kept[..., 3:].any() and (values[..., :3] == kept[..., :3]).all()
+        else:
+            assert (values == kept).all(), name
+    with pytest.raises(InvalidSetting, match="A camera sees"):
+        FAMILY.make("Town-v0", blind=True, camera=32)
 
 
 @pytest.fixture

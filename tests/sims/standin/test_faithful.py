@@ -56,7 +56,7 @@ def test_a_vehicle_leans_only_while_it_moves():
     made = car(world)
 
     def pitch() -> float:
-        records = np.frombuffer(world.bodies.snapshot(), layouts.ACTOR_RECORD)
+        records = np.frombuffer(world.snapshot(), layouts.ACTOR_RECORD)
         return float(records["motion"][made.row, PITCH])
 
     world.tick()

@@ -156,18 +156,18 @@ def test_crossing_traffic_goes_straight_first():
     junctions = world_of("grid").cars.junctions
     way, other = crossing_ways(junctions)
     both = [Candidate(7, other, 1.0), Candidate(4, way, 9.0)]
-    nobody = (np.zeros((0, 2)), np.zeros((0, 2)))
+    nobody = lambda: (np.zeros((0, 2)), np.zeros((0, 2)))  # noqa: E731
     assert junctions.admitted(both, [], nobody).tolist() == [4]
     assert junctions.admitted(both, [(way, 0.0)], nobody).tolist() == [4]  # who follows may
     assert junctions.admitted(both[:1], [(way, 0.0)], nobody).tolist() == []
     middle = junctions.lanes.ways[way].points[3:4, :2]
-    assert junctions.admitted(both[1:], [], (middle, 0.0 * middle)).tolist() == []  # a client's car is there
+    assert junctions.admitted(both[1:], [], lambda: (middle, 0.0 * middle)).tolist() == []  # a client's car is there
 
 
 def test_junction_admits_long_waiting_car_first():
     junctions = world_of("grid").cars.junctions
     way, other = crossing_ways(junctions)
-    nobody = (np.zeros((0, 2)), np.zeros((0, 2)))
+    nobody = lambda: (np.zeros((0, 2)), np.zeros((0, 2)))  # noqa: E731
     for waited, first in ((LONGEST_WAIT - 1.0, 4), (LONGEST_WAIT, 7)):
         both = [Candidate(7, other, 1.0, waited), Candidate(4, way, 9.0)]
         assert junctions.admitted(both, [], nobody).tolist() == [first]
@@ -175,7 +175,7 @@ def test_junction_admits_long_waiting_car_first():
 
 def test_junction_keeps_a_bus_out_of_bends_that_cars_share():
     junctions = world_of("grid").cars.junctions
-    nobody, bus, car = (np.zeros((0, 2)), np.zeros((0, 2))), (5.1, 1.2), (2.4, 1.0)
+    nobody, bus, car = lambda: (np.zeros((0, 2)), np.zeros((0, 2))), (5.1, 1.2), (2.4, 1.0)
     near = (junctions.gaps > CLEAR) & (junctions.gaps < CLEAR + 1.5) & (junctions.curvature > 0.05)
     way, other = (int(number[0]) for number in np.nonzero(near & near.T))
     for body, admitted in ((car, 2), (bus, 1)):
@@ -409,7 +409,7 @@ def test_clients_car_has_a_rank_at_junctions():
         if junctions.rank[first] == 0 and junctions.rank[second] == 2
     )
     (before,) = lanes.predecessors[straight]
-    nowhere = (np.zeros((0, 2)), np.zeros((0, 2)))
+    nowhere = lambda: (np.zeros((0, 2)), np.zeros((0, 2)))  # noqa: E731
 
     def may_turn(speed, distance=35.0, is_open=everywhere, waited=0.0, stood=0.0):
         made, standing = user_at(world, before, distance, speed), Standing()
@@ -444,8 +444,8 @@ def test_traffic_waits_for_the_body_of_a_clients_car():
     pose = [[x - aside * np.sin(heading), y + aside * np.cos(heading), 0.0], [0.0, float(np.degrees(heading)) - 90.0, 0.0]]
     made = spawn(world, "vehicle.tesla.model3", pose)
     start, step = cars._sweeps(world.bodies.motion[cars.users])
-    assert np.linalg.norm(step[0]) == pytest.approx(2 * made.box.extent[0]) and cars.junctions._is_reached(way, (start, step))
-    assert not cars.junctions._is_reached(way, (world.bodies.motion[[made.row], :2], np.zeros((1, 2))))
+    assert np.linalg.norm(step[0]) == pytest.approx(2 * made.box.extent[0]) and cars.junctions._is_reached(way, start, step)
+    assert not cars.junctions._is_reached(way, world.bodies.motion[[made.row], :2], np.zeros((1, 2)))
 
 
 def test_who_waited_to_turn_goes_at_yellow():

@@ -42,6 +42,8 @@ class Branches(Stateful):
     def __init__(self, policy: Policy, sampling: Sampling, seed: int) -> None:
         """Make an empty memory; raises InvalidSetting for observations, or a policy, that branches cannot have."""
         self.spec, self.settings = policy.environment_spec, sampling.worlds
+        self._is_recorded = sampling.offline_fraction == 1.0  # so that no real steps come
+        self._error = np.nan
         require_predictable(self.spec)
         if sampling.extras:
             got = ", ".join(type(extra).__name__ for extra in sampling.extras)
@@ -60,7 +62,9 @@ class Branches(Stateful):
         self.metrics: Metrics = {}
 
     def renew(self, step: int, memories: Sequence[RealSteps]) -> None:
-        """Fit the world and branch anew if that is due after a step; memories: of the real steps, those of the policy first.
+        """Fit the world and branch anew if that is due after a step; to recorded steps alone it is fitted once.
+
+        memories: of the real steps, those of the policy first.
 
         Raises NonFiniteUpdate if the fit diverges.
         """
@@ -69,10 +73,11 @@ class Branches(Stateful):
         filled = [memory.transitions(self.settings.steps, self._random) for memory in memories if len(memory)]
         parts = [Steps.of_batch(self.spec, batch) for batch in filled]
         self._due = step + self.settings.every
-        error = self._fit(Steps.joined(parts))
+        if self._dynamics is None or not self._is_recorded:
+            self._error = self._fit(Steps.joined(parts))
         self._branch(parts[0].states)
         self.metrics = {
-            "world/held_out_error": error,
+            "world/held_out_error": self._error,
             "world/fits": float(self._fits),
             "world/imagined": float(len(self.memory)),
         }
@@ -89,7 +94,7 @@ class Branches(Stateful):
     def _branch(self, begins: npt.NDArray[np.float32]) -> None:
         """Let the policy act in the world from real states (M, S); where a branch ends another one begins."""
         assert self._dynamics is not None
-        count, imagination = self.settings.branches, Imagination(self.spec, self._dynamics)
+        count, imagination = self.settings.branches, Imagination(self.spec, self._dynamics, self.settings.penalty)
         states = begins[self._random.integers(len(begins), size=count)]
         observations = arrays_of(self.spec, states)
         for place in range(count):
@@ -130,6 +135,7 @@ class Branches(Stateful):
             "random": self._random.bit_generator.state,
             "due": self._due,
             "fits": self._fits,
+            "error": self._error,
             "metrics": dict(self.metrics),
         }
 
@@ -142,4 +148,5 @@ class Branches(Stateful):
             load_arrays(self._dynamics, state["dynamics"])
         self._random.bit_generator.state = state["random"]
         self._due, self._fits = int(state["due"]), int(state["fits"])
+        self._error = float(state["error"])
         self.metrics = {name: float(value) for name, value in state["metrics"].items()}

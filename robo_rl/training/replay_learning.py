@@ -236,9 +236,11 @@ def branches_of(learner: Learner, sampling: Sampling, seed: int) -> Branches | N
     """Return the branches that the sampling asks for, or None; raises InvalidSetting for a learner that cannot have any."""
     if not sampling.worlds.share:
         return None
-    from robo_rl.worlds.branches import Branches  # imports torch, which listing commands do not need
+    from robo_rl.worlds.branches import Branches, BringsBranches  # imports torch, which listing commands do not need
 
-    return Branches(learner.policy, sampling, seed)
+    worlds = sampling.worlds
+    make = worlds.make_branches if isinstance(worlds, BringsBranches) else Branches
+    return make(learner.policy, sampling, seed)
 
 
 def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:

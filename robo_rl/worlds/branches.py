@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from robo_rl.replay.imagined import ImaginedBuffer
 from robo_rl.types import ActionSource, Batch, Metrics, StateDict, VectorTransition
 from robo_rl.worlds.dynamics import Dynamics, DynamicsConfig
 from robo_rl.worlds.fitting import LEAST_STEPS, DynamicsFit, load_arrays
-from robo_rl.worlds.imagining import Draw, Imagination
+from robo_rl.worlds.imagining import Draw, Imagination, Imagined
 from robo_rl.worlds.steps import Steps, arrays_of, coded, require_predictable
 
 
@@ -34,6 +34,14 @@ class RealSteps(Protocol):
 
     def transitions(self, most: int, random: np.random.Generator) -> Batch:
         """Return all single steps that are stored; of more than `most` a random choice."""
+
+
+@runtime_checkable
+class BringsBranches(Protocol):
+    """Settings of worlds (`robo_rl.protocols.sampling.Worlds`) that bring branches of their own kind."""
+
+    def make_branches(self, policy: Policy, sampling: Sampling, seed: int) -> Branches:
+        """Return branches with an empty memory."""
 
 
 class Branches(Stateful):
@@ -101,10 +109,10 @@ class Branches(Stateful):
             self.memory.begin({name: values[place] for name, values in observations.items()}, place)
         for step in range(self.settings.horizon):
             actions = self._policy.act_all(observations)
-            found = imagination.step(states, coded(self.spec, actions), Draw.of(self._random, self._dynamics, count))
+            found, stopped = self._step(imagination, states, coded(self.spec, actions))
             diverged = ~(np.isfinite(found.states).all(1) & np.isfinite(found.rewards))
             terminated = found.ends & ~diverged
-            truncated = diverged | (~terminated & (step == self.settings.horizon - 1))
+            truncated = diverged | (~terminated & (stopped | (step == self.settings.horizon - 1)))
             over = terminated | truncated
             others = begins[self._random.integers(len(begins), size=count)]
             states = np.where(over[:, None], others, found.states)
@@ -125,6 +133,13 @@ class Branches(Stateful):
                 )
             )
             observations = following
+
+    def _step(
+        self, imagination: Imagination, states: npt.NDArray[np.float32], actions: npt.NDArray[np.float32]
+    ) -> tuple[Imagined, npt.NDArray[np.bool_]]:
+        """Return imagined steps after actions (N, A) in states (N, S), and which branches (N,) go no further."""
+        found = imagination.step(states, actions, Draw.of(self._random, imagination.dynamics, len(states)))
+        return found, np.zeros(len(states), np.bool_)
 
     @override
     def state_dict(self) -> StateDict:

@@ -75,7 +75,8 @@ class Nearness:
         rows = np.random.default_rng(0).permutation(len(states))[:MOST_PLACED]
         distances = world.distances(states[rows], actions[rows])
         beyond = ((actions < world.actions.min(0)) | (actions > world.actions.max(0))).any(1)
-        return cls(float((distances > 1).mean()), *np.quantile(distances, (0.5, 0.95)).tolist(), beyond=float(beyond.mean()))
+        median, largest = (float(np.quantile(distances, share)) for share in (0.5, 0.95))
+        return cls(float((distances > 1).mean()), median, largest, float(beyond.mean()))
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,17 @@ class Figure:
         }
 
 
+def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
+    """Return a figure's estimate and its interval as text."""
+    if not figure.is_measured:
+        return "–", "not measured"
+    number = "{:.1%}".format if rate else "{:.3g}".format
+    interval = figure.interval
+    if not np.isfinite(interval.low):
+        return number(interval.estimate), "all alike"
+    return number(interval.estimate), f"{number(interval.low)} to {number(interval.high)}"
+
+
 def unknown(of: str) -> Figure:
     """Return the figure of a number without data."""
     return Figure(Interval(np.nan, np.nan, np.nan), 0, of)

@@ -58,7 +58,8 @@ class Worlds:
     horizon: int = 5
     """Steps of a branch; each begins in a state of the replay memory. The paper has 1 at first, later up to 25."""
     every: int = 250
-    """Environment steps from one fit of the world, and new branches, to the next; the first comes with the first update."""
+    """Steps of the training from one fit of the world, and new branches, to the next; the first comes with the first update.
+    To recorded steps alone it is fitted once."""
     branches: int = 1000
     """Branches after each fit. The paper has 100,000."""
     kept: int = 4
@@ -73,6 +74,8 @@ class Worlds:
     """Most updates of one fit; it stops earlier if held-out steps are predicted no better."""
     steps: int = 100_000
     """Most steps of the memories that a fit learns from, drawn at random."""
+    penalty: float = 0.0
+    """Deviations of reward that a disagreement of the members by one deviation costs an imagined step (MOPO's lambda)."""
     shuffles_actions: bool = False
     """A control: the world learns from steps that have the actions of others, so that it knows nothing about actions."""
 
@@ -81,6 +84,8 @@ class Worlds:
         allowed = {name: (getattr(self, name) >= low, f"{low} or more") for name, low in least.items()}
         allowed["share"] = (0.0 <= self.share < 1.0, "0 to 1, and below 1: real steps are learned from, too")
         allowed["elites"] = (1 <= self.elites <= self.members, f"1 to members = {self.members}")
+        doubts = self.penalty > 0 and self.elites > 1
+        allowed["penalty"] = (doubts or self.penalty == 0, "0, or above 0 with 2 elites or more")
         require_allowed(self, allowed, group=self.group)
 
 

@@ -76,9 +76,17 @@ def _film(label: str, evaluation: Evaluation, seed: int, path: Path, *, embed: b
         index = evaluation.seeds.index(seed)
         details += [f"{evaluation.lengths[index]} steps", f"return {evaluation.returns[index]:.3g}"]
         details += [f"ended by {evaluation.stop_reasons[index]}"]
+    return embed_film(path, " · ".join(details), outcome, embed=embed)
+
+
+def embed_film(path: Path, caption: str, outcome: str = "", *, embed: bool = True) -> Film:
+    """Return a film for a page; embed: False for a row of pictures in its place.
+
+    Raises OSError if it cannot be read, MissingExtra without the package for films.
+    """
     poster, *strip = read_frames(path, [POSTER, *([] if embed else np.linspace(0.0, 1.0, STRIP))])
     return Film(
-        caption=" · ".join(details),
+        caption=caption,
         outcome=outcome,
         poster=_jpeg(poster),
         source=f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}" if embed else None,

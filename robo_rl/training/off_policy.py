@@ -18,11 +18,12 @@ from typing_extensions import override
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import EpisodeRecorder, Learner, Policy, Stateful, TrainingObserver, TrainingSupervisor
 from robo_rl.protocols.rewards import DelayedRewards
-from robo_rl.protocols.sampling import Sampling
+from robo_rl.protocols.sampling import Sampler, Sampling
+from robo_rl.replay.mixing import WithImagined
 from robo_rl.rollout.vector import Environments
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.replay_learning import ReplayLearner, recorded_replay
+from robo_rl.training.replay_learning import ReplayLearner, branches_of, recorded_replay
 from robo_rl.training.step_sources import EnvironmentSteps, Explorer, StepSource, batched
 from robo_rl.training.vector_steps import VectorSteps, require_steps
 from robo_rl.types import Episode, Metrics, StateDict, Transition, VectorTransition
@@ -200,7 +201,10 @@ def online_training(  # noqa: PLR0913
 
 
 class OfflineTraining(Stateful):
-    """Training from recorded episodes only: `steps` updates without an environment. Raises InvalidSetting without episodes."""
+    """Training from recorded episodes only: `steps` updates without an environment. Raises InvalidSetting without episodes.
+
+    With `sampling.worlds` a world is learned from them first, and a share of each batch is imagined in it.
+    """
 
     def __init__(
         self,
@@ -219,6 +223,10 @@ class OfflineTraining(Stateful):
                 "Offline learning needs recorded episodes.", got="none", fix="set demonstrations.episodes in the recipe"
             )
         self.replay = recorded_replay(spec, demonstrations, sampling, seed)
+        self.sampler: Sampler = self.replay
+        self.branches = branches_of(learner, sampling, seed + 4)
+        if self.branches is not None:
+            self.sampler = WithImagined(self.replay, self.branches.memory, sampling.worlds.share)
         self.stopwatch = Stopwatch() if stopwatch is None else stopwatch
         self.step = 0
         self.resumed: str | None = None
@@ -240,19 +248,25 @@ class OfflineTraining(Stateful):
             time("log", partial(observer.on_step, self.step, self))
 
     def _learn(self) -> Metrics:
-        sampling = self.sampling
-        batch = self.replay.sample(sampling.batch_size, sampling.n_step, sampling.discount)
-        return self.learner.update(batch)
+        sampling, imagined = self.sampling, {}
+        if self.branches is not None:
+            self.stopwatch.time("imagine", partial(self.branches.renew, self.step, [self.replay]))
+            imagined = self.branches.metrics
+        metrics = self.learner.update(self.sampler.sample(sampling.batch_size, sampling.n_step, sampling.discount))
+        return metrics and {**metrics, **imagined}
 
     @override
     def state_dict(self) -> StateDict:
         training = {"step": self.step, "seconds": self.stopwatch.state_dict()}
-        return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training}
+        branches = {} if self.branches is None else {"branches": self.branches.state_dict()}
+        return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training, **branches}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
+        if self.branches is not None:
+            self.branches.load_state_dict(state["branches"])
         self.step = state["training"]["step"]
         self.stopwatch.load_state_dict(state["training"]["seconds"])
         self.resumed = "exact"

@@ -99,11 +99,8 @@ class ReplayLearner(Stateful):
                 self.replay.add_episode(episode, number % environments)
         self.waiting = None if rewards is None else WaitingSteps(self.memory, rewards)
         self.relabelling = relabelling(rewards, sampling)
-        self.branches: Branches | None = None
-        if sampling.worlds.share > 0:
-            from robo_rl.worlds.branches import Branches  # imports torch, which listing commands do not need
-
-            self.branches = Branches(learner.policy, sampling, seed + 4)
+        self.branches = branches_of(learner, sampling, seed + 4)
+        if self.branches is not None:
             self.sampler = WithImagined(self.sampler, self.branches.memory, sampling.worlds.share)
 
     @property
@@ -233,6 +230,17 @@ class ReplayLearner(Stateful):
             return True
         self.waiting.load_state_dict(state, episode)
         return self.waiting.rewards.repeats_itself
+
+
+def branches_of(learner: Learner, sampling: Sampling, seed: int) -> Branches | None:
+    """Return the branches that the sampling asks for, or None; raises InvalidSetting for a learner that cannot have any."""
+    if not sampling.worlds.share:
+        return None
+    from robo_rl.worlds.branches import Branches, BringsBranches  # imports torch, which listing commands do not need
+
+    worlds = sampling.worlds
+    make = worlds.make_branches if isinstance(worlds, BringsBranches) else Branches
+    return make(learner.policy, sampling, seed)
 
 
 def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:

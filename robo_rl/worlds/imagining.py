@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.worlds.dynamics import Dynamics
 from robo_rl.worlds.steps import limits_of
@@ -25,7 +26,7 @@ class Imagined(NamedTuple):
     states: Floats
     """(N, S) after the step, within the limits of the spec"""
     rewards: Floats
-    """(N,)"""
+    """(N,) less the penalty"""
     ends: npt.NDArray[np.bool_]
     """(N,) True if the task ended, drawn with its probability"""
     successes: npt.NDArray[np.bool_]
@@ -59,10 +60,19 @@ class Draw(NamedTuple):
 
 
 class Imagination:
-    """Simulator of steps by an ensemble of learned dynamics."""
+    """Simulator of steps by an ensemble of learned dynamics, in which doubtful steps may cost reward.
 
-    def __init__(self, spec: EnvironmentSpec, dynamics: Dynamics) -> None:
-        self.spec, self.dynamics = spec, dynamics
+    Yu et al. 2020, "MOPO: Model-based Offline Policy Optimization", arXiv:2005.13239, equation 6: r - lambda u(s, a). Differs
+    from the paper: u is the disagreement of the members, in deviations of the data; there it is the largest norm of their own
+    deviations, in units of reward.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, dynamics: Dynamics, penalty: float = 0.0) -> None:
+        """penalty: lambda, deviations of reward that one of disagreement costs; raises InvalidSetting if none can disagree."""
+        if penalty and dynamics.config.elites < 2:
+            what, fix = "A penalty needs members that can disagree.", "fit with 2 elites or more, or set the penalty to 0"
+            raise InvalidSetting(what, got="1 elite", allowed="2 elites or more", fix=fix)
+        self.spec, self.dynamics, self.penalty = spec, dynamics, penalty
         self._low, self._high = limits_of(spec)
 
     def step(self, states: Floats, actions: Floats, draw: Draw) -> Imagined:
@@ -82,7 +92,9 @@ class Imagination:
         drawn = means[chosen, row] + torch.exp(0.5 * log_variances[chosen, row]) * torch.from_numpy(noise).to(device)
         targets = (drawn * dynamics.scale + dynamics.centre).cpu().numpy()
         told = logits.sigmoid().mean(0).cpu().numpy() > chance[:, None]
-        return Imagined(self._within(states + targets[:, :-1]), targets[:, -1], told[:, 0], told[:, 1], spread.cpu().numpy())
+        doubt = spread.cpu().numpy()
+        rewards = targets[:, -1] - np.float32(self.penalty * float(dynamics.scale[-1])) * doubt
+        return Imagined(self._within(states + targets[:, :-1]), rewards, told[:, 0], told[:, 1], doubt)
 
     def mean_step(self, states: Floats, actions: Floats) -> tuple[Floats, Floats]:
         """Return the mean of the elites' predictions: states (N, S) after the step, and rewards (N,)."""

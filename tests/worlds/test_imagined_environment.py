@@ -138,6 +138,17 @@ def test_limit_is_a_truncation_and_ends_terminate(folder):
     assert terminated and not truncated and info["success"] is True and info["stop_reason"] == "goal"
 
 
+def test_penalty_costs_reward(folder):
+    free, costly = (make_environment(f"world:{folder}", penalty=penalty) for penalty in (0, 5.0))
+    for environment in (free, costly):
+        environment.reset(seed=0)
+    paid, less = (environment.step(np.ones(1, np.float32))[1] for environment in (free, costly))
+    assert less < paid
+    for wrong in (-1.0, True, float("nan"), "much"):
+        with pytest.raises(InvalidSetting, match="penalty is out of range"):
+            make_environment(f"world:{folder}", penalty=wrong)
+
+
 def test_starts_are_recorded_states(folder):
     firsts = make_environment(f"world:{folder}")
     seen = {float(firsts.reset(seed=seed)[0]["place"][0]) for seed in range(20)}

@@ -1,4 +1,4 @@
-"""Formats of exported policies, which commands list without torch."""
+"""File formats of exported policies (ONNX, TorchScript, safetensors), in a module without torch for quick commands."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SCALE = 0.2
 
 
 class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper in which an action is a correction that is added to the action of a base policy."""
+    """Wrapper whose actions are corrections: the environment executes the base policy's action plus the scaled action."""
 
     def __init__(
         self, environment: gymnasium.Env[Any, Any], base_for: Callable[[int], Policy], *, scale: float = SCALE
@@ -83,7 +83,16 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def begun(base_for: Callable[[int], Policy], seed: int, spec: EnvironmentSpec) -> Policy:
-    """Return the base policy of an episode at its beginning; raises SpecMismatch if it acts in another environment."""
+    """Make the base policy of an episode, reset it and return it.
+
+    Args:
+        base_for: Makes a base policy from a seed.
+        seed: Seed of the episode.
+        spec: Spec of the environment.
+
+    Raises:
+        SpecMismatch: The base policy needs another environment.
+    """
     base = base_for(seed)
     base.environment_spec.require_interface(spec, what="The base policy acts in another environment")
     base.reset()

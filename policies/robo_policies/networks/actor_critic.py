@@ -24,7 +24,7 @@ LOG_STD = (-20.0, 2.0)  # limits of the authors' SAC code, as in Stable-Baseline
 
 
 class Optimizer(Protocol):
-    """Optimiser of the parameters of one network; made by `LearnerParts.add`."""
+    """Interface of optimisers that train the parameters of one network; `LearnerParts.add` makes one."""
 
     def minimize(self, loss: Tensor, lr: float | None = None) -> None:
         """Take one gradient step on a scalar loss; `lr`, if given, is the learning rate of this and all later steps."""
@@ -142,7 +142,7 @@ class OwnLayers(nn.Module):
 
 @dataclass(frozen=True)
 class NetworkFactory:
-    """Builds the actors and critics of a learner as its settings group `network` says."""
+    """Builds the actor and critic networks of a learner from the settings group `network`."""
 
     settings: Network
     device: torch.device
@@ -158,7 +158,10 @@ class NetworkFactory:
         return self._network("critic", members, inputs, outputs, layer_norm=layer_norm)
 
     def squashed_gaussian(self) -> Callable[[Tensor, Tensor, tuple[float, float]], tuple[Tensor, Tensor]]:
-        """Return the function `squashed_gaussian` of this module, or its faster version in NumPy if networks are on the CPU."""
+        """Return the function that makes actions and log densities of a tanh-Gaussian: `squashed_gaussian` of this module.
+
+        If networks are on the CPU it is the faster version in NumPy.
+        """
         if self.settings.engine != "reference" and self.device.type == "cpu":
             from robo_policies.networks.accelerated.gaussian import squashed_gaussian as kernel
 
@@ -184,7 +187,8 @@ class NetworkFactory:
 
 
 def make_seeded(make: Any, generator: torch.Generator) -> Any:
-    """Return `make()`, called with PyTorch's global random state seeded from a generator; the old state is restored."""
+    """Call `make()` with PyTorch's global random state seeded from a generator, restore the old state, and return the result.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
         return make()

@@ -50,10 +50,10 @@ class DeterministicActor(Trainable):
 
 
 class GaussianActor(Trainable):
-    """Policy of IQL: a ~ Normal(tanh(f(s)), std), with a learnt std that is the same in every state.
+    """Actor with a Gaussian around a squashed mean, as in IQL: a ~ Normal(tanh(f(s)), std).
 
-    Densities are those before actions are clipped to [-1, 1]. `dropout` is the probability that a hidden unit is dropped in
-    `log_density`.
+    The std is learnt and the same in every state. Densities are those before actions are clipped to [-1, 1]. `dropout` is the
+    probability that a hidden unit is dropped in `log_density`.
     """
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:

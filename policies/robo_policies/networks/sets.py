@@ -16,7 +16,7 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 UNITS = 64
 """Features of a set."""
 UNIT = 10.0
-"""Numbers of this size, such as metres between cars, become 1."""
+"""Divisor of the numbers, in their units: a number of this size, such as a distance of 10 m between cars, becomes 1."""
 
 
 class SetEncoder(nn.Module):
@@ -47,7 +47,8 @@ class SetEncoder(nn.Module):
         self.features = nn.ModuleDict({name: nn.Linear(UNITS, UNITS) for name in widths})
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Return (B, size): the other vectors, then the features of each set, which are 0 if it has no member."""
+        """Return features (B, size): the other vectors, then the features of each set, which are 0 for a set without members.
+        """
         found = [scaled(observations[name].flatten(1)) for name in self.others]
         context = torch.cat(found, 1) if found else None
         for name in self.sets:
@@ -65,10 +66,10 @@ class SetEncoder(nn.Module):
 
 
 def is_set(array: ArraySpec) -> bool:
-    """Return True if an entry is a set: rows of numbers of objects."""
+    """Return True if an observation entry is a set of objects: one row of numbers for each object."""
     return array.role == "object" and len(array.shape) == 2
 
 
 def scaled(values: Tensor) -> Tensor:
-    """Return (..., 2 F) of numbers (..., F) in their units: linear, then logarithmic."""
+    """Scale numbers (..., F) in their units to (..., 2 F): first x / `UNIT`, then sign(x) log(1 + |x|)."""
     return torch.cat((values / UNIT, torch.sign(values) * torch.log1p(values.abs())), -1)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 ADAM: Any = {"beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
-"""The paper's values, as in PyTorch."""
+"""Arguments of the fused kernel: the Adam paper's values, as in PyTorch."""
 EPSILON = 1e-8
 """Adam's epsilon, the value of the paper."""
 _fused: Any = getattr(torch, "_fused_adam_", None)

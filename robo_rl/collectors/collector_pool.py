@@ -23,7 +23,10 @@ KIND = Kind(
 
 
 class Collector(ABC):
-    """Acts in its own environments with the parameters that it receives; runs inside a Host (robo_rl.cluster.host)."""
+    """Base class of collectors: objects in other processes that act in environments with the parameters that they receive.
+
+    One runs inside a `robo_rl.cluster.host.Host`.
+    """
 
     @abstractmethod
     def load_parameters(self, parameters: StateDict) -> None:
@@ -31,7 +34,7 @@ class Collector(ABC):
 
     @abstractmethod
     def handle(self, request: StateDict) -> StateDict:
-        """Carry out a request, and return its result."""
+        """Carry out a request, such as to take some steps, and return its result."""
 
     def answer(self, request: bytes, parameters: bytes | None = None) -> bytes:
         """Return the packed answer to a packed request.
@@ -55,7 +58,7 @@ class CollectorAnswer(NamedTuple):
 
 
 class CollectorPool:
-    """Collectors with the same job.
+    """A number of collector processes with the same job, to which requests are sent and from which answers come.
 
     Each has a number, its `index`, and a `birth` that no other collector of the training has.
     """
@@ -83,7 +86,7 @@ class CollectorPool:
 
     @property
     def losses(self) -> int:
-        """Number of lost collectors that were replaced so far."""
+        """Number of collectors so far that died or hung and were replaced."""
         return self._workers.losses
 
     @property
@@ -97,7 +100,7 @@ class CollectorPool:
         return min((version for asked in self._open_versions for version in asked), default=None)
 
     def publish(self, version: int, parameters: StateDict) -> None:
-        """Set the parameters for later requests; each collector gets them once."""
+        """Set the newest parameters, which are sent with later requests; each collector gets each version once."""
         self._version, self._parameters = version, packed(parameters)
 
     def open(self, index: int) -> int:

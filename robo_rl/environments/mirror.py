@@ -1,4 +1,4 @@
-"""Mirror image of an environment: a motion to the left becomes one to the right.
+"""Mirror image of an environment: what was to the left is to the right.
 
 After the morphological symmetry of GR-RL (ByteDance Seed 2025, arXiv:2512.01801), which doubles the recorded episodes.
 """
@@ -37,14 +37,14 @@ class Reflection:
 
 @dataclass(frozen=True)
 class Mirror:
-    """Mirror image of observations, actions and words. The image of the image is the original."""
+    """Exchanges left and right in observations, actions and words of one environment; twice gives the original."""
 
     spec: EnvironmentSpec
-    """Spec of the environment."""
+    """Spec of the environment whose observations and actions are mirrored."""
     action: Reflection
     """Mirror image of actions in physical units."""
     observations: Mapping[str, Reflection] = field(default_factory=dict)
-    """Entry -> mirror image, for every entry but pictures; pictures are flipped left to right."""
+    """Entry of the observation -> its reflection, for every entry but pictures, which are flipped left to right."""
 
     def __post_init__(self) -> None:
         arrays = self.spec.observation.items()

@@ -36,7 +36,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """One array of an observation, and how it is read from the original observation."""
+    """One array of a derived observation: where it stands in the original observation, its space and its axes."""
 
     path: Path
     """Keys of the array in nested dicts."""
@@ -157,15 +157,15 @@ def _whole(space: Space, value: Any) -> Any:
 
 
 class ActionCoding(Protocol):
-    """Action spec that learners see, and the conversion between its actions and those of the environment's space."""
+    """Interface of codings: the action spec that learners see, and the conversion to and from the environment's actions."""
 
     spec: ActionSpec
 
     def decode(self, action: npt.NDArray[Any]) -> Any:
-        """Return the action of the space for an action of the spec: in [-1, 1]^A, or a number of a choice."""
+        """Convert an action of the spec, in [-1, 1]^A or the number of a choice, into an action of the environment's space."""
 
     def encode(self, action: Any) -> npt.NDArray[Any]:
-        """Return the action of the spec for an action of the space, the inverse of `decode`; raises InvalidAction."""
+        """Convert an action of the environment's space into one of the spec, the inverse of `decode`; raises InvalidAction."""
 
 
 class BoxActions:

@@ -153,8 +153,7 @@ def _player(network: PhysicalNetwork, to: Format, folder: Path, description: Map
 
 
 class PolicyNoise:
-    """Generator that draws the same noise as a policy of chunks in a deterministic episode, with a method of NumPy's generator.
-    """
+    """Generator of the noise that a policy of chunks has in a deterministic episode, with a method of NumPy's generator."""
 
     def __init__(self) -> None:
         self._generator = torch.Generator().manual_seed(FIXED_SEED)

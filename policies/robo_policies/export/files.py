@@ -42,8 +42,7 @@ class PhysicalNetwork(nn.Module):
         self.register_buffer("half_width", torch.from_numpy((0.5 * (high - low)).astype(np.float32)))
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the action (A,), the number of a choice () or the chunk (H, A), then the outputs that the next step gets as input.
-        """
+        """Return the action (A,), choice () or chunk (H, A), then the outputs that the next step gets as input."""
         actions, *memory = (each[0] for each in self.network({name: value[None] for name, value in inputs.items()}))
         if not self._is_discrete:
             actions = self.low + (actions.clamp(-1.0, 1.0) + 1.0) * self.half_width

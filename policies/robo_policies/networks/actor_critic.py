@@ -187,7 +187,9 @@ class NetworkFactory:
 
 
 def make_seeded(make: Any, generator: torch.Generator) -> Any:
-    """Call `make()` with PyTorch's global random state seeded from a generator, restore the old state, and return the result.
+    """Return `make()`, called with PyTorch's global random state seeded from a generator.
+
+    The old state is restored afterwards.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))

@@ -26,8 +26,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class PictureNetwork(Network):
-    """Settings group `network` of learners that train an encoder of pictures: its convolutions, random crops, frozen weights.
-    """
+    """Settings group `network` of learners that train an encoder of pictures: convolutions, random crops, frozen weights."""
 
     sees = True
     convolutions: tuple[int, ...] = ()

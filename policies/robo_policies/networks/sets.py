@@ -47,8 +47,7 @@ class SetEncoder(nn.Module):
         self.features = nn.ModuleDict({name: nn.Linear(UNITS, UNITS) for name in widths})
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Return features (B, size): the other vectors, then the features of each set, which are 0 for a set without members.
-        """
+        """Return features (B, size): the other vectors, then the features of each set, which are 0 for an empty set."""
         found = [scaled(observations[name].flatten(1)) for name in self.others]
         context = torch.cat(found, 1) if found else None
         for name in self.sets:

@@ -73,7 +73,9 @@ class AcceleratedMLP(nn.Module):
         return torch.stack([ForwardPass(layers, joined).outputs for layers in picked])
 
     def forward_passes(self, inputs: Tensor) -> list[ForwardPass]:
-        """Compute the ensemble for inputs (B, in) and return for each of the N members an object that can compute its gradients.
+        """Compute the ensemble for inputs (B, in).
+
+        Returns for each of the N members an object that can compute its gradients.
         """
         return [ForwardPass(layers, inputs) for layers in self._layers]
 
@@ -159,7 +161,9 @@ class Layer:
         self.vector = self.weight[:, 0]
 
     def named(self, *derivatives: Tensor) -> dict[str, Tensor]:
-        """Label gradients with the names of the layer's arrays: weight, bias and, with LayerNorm, scale and shift, in this order.
+        """Label gradients with the names of the layer's arrays.
+
+        derivatives: gradients of weight, bias and, with LayerNorm, scale and shift, in this order.
         """
         return dict(zip(self._names, derivatives, strict=True))
 

@@ -8,7 +8,7 @@ from typing import Any
 from robo_rl.types import Metrics, StateDict
 
 METRICS_EVERY = 100
-"""Updates between two reports of means."""
+"""Number of updates between two reports of the mean metrics."""
 
 
 class MetricsWindow:
@@ -19,7 +19,11 @@ class MetricsWindow:
         self._updates = 0
 
     def add(self, scalars: Mapping[str, Any]) -> Metrics:
-        """Add the scalars of one update; return their means if they are due, else {}."""
+        """Add the values of one update, by name.
+
+        Returns:
+            The mean of each over the last METRICS_EVERY updates if it is due, else {}.
+        """
         for name, value in scalars.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
         self._updates += 1

@@ -131,8 +131,7 @@ class Segment:
 
     @property
     def version(self) -> int:
-        """Version of the parameters that acted: the number of steps that the learner had learned from when it published them.
-        """
+        """Version of the parameters that acted: number of steps learned from when the learner published them."""
         return int(self.content["version"])
 
     @property

@@ -55,8 +55,7 @@ class LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class SequentialEnvironments(SyncVectorEnv):
-    """Vector environment that steps single environments one by one, with a spec, and with errors as batched simulations have.
-    """
+    """Vector environment that steps single environments one by one, with spec and errors as batched simulations have."""
 
     def __init__(
         self,

@@ -106,7 +106,7 @@ class BothMemories:
 
 @dataclass(frozen=True)
 class SymmetricReplay(Stateful):
-    """Memory that mixes online and offline transitions in every batch (Ball et al. 2023, arXiv:2302.02948, section 4.1).
+    """Replay memory that mixes online and offline transitions in every batch (Ball et al. 2023, arXiv:2302.02948, section 4.1).
 
     The two kinds alternate evenly: any contiguous slice of a batch has the same mix to within one transition, so that a large
     batch may be cut into several. Of B transitions floor(fraction * B) are offline.
@@ -150,7 +150,10 @@ class SymmetricReplay(Stateful):
 
 @dataclass(frozen=True)
 class WithImagined:
-    """Real transitions, of which a share is replaced by imagined ones once there are any, spread evenly."""
+    """Source of batches in which a share of the real transitions is replaced by imagined ones, once there are any.
+
+    The imagined ones are spread evenly over a batch.
+    """
 
     real: Sampler
     imagined: Memory

@@ -20,7 +20,7 @@ MEAN = 5
 
 
 class Curves:
-    """Curves of several runs; each recipe has a color, or each seed if there is only one recipe."""
+    """Draws the learning curves of several runs; each recipe has a color, or each seed if there is only one recipe."""
 
     def __init__(self, runs: Sequence[RecordedRun]) -> None:
         self.runs = runs

@@ -23,7 +23,7 @@ STRIP_WIDTH = 240  # [pixels] of one of them
 
 @dataclass(frozen=True)
 class Film:
-    """A film as shown on the page."""
+    """A film of an episode as the report shows it: the mp4, or a row of pictures in its place."""
 
     caption: str
     outcome: str

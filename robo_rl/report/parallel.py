@@ -19,7 +19,7 @@ LETTER = 7.5  # width of one, about
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting: a number from low to high, or one of some choices."""
+    """Axis of the chart for one setting: a range of numbers from low to high, or some choices."""
 
     title: str
     low: float = 0.0

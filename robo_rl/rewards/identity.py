@@ -29,5 +29,5 @@ class NamedSettings:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name of the component, and a hash of its settings: equal for components that answer equally."""
+        """Name of the component, and a hash of its settings: equal for components whose results are equal."""
         return self.name, settings_hash(self)

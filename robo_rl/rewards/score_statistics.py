@@ -20,7 +20,7 @@ from robo_rl.types import Array
 
 @dataclass(frozen=True)
 class Bin:
-    """Cases with similar scores, and the share of them that succeeded."""
+    """Cases with similar scores: their mean score, their success rate and their number."""
 
     score: float
     """mean score of the cases"""

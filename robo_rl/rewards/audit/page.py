@@ -71,7 +71,7 @@ def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
 
 
 def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
-    """Return a figure's estimate and its interval as text."""
+    """Return a figure's estimate and its interval as two texts; rate: True for percentages."""
     if not figure.is_measured:
         return "–", "not measured"
     number = "{:.1%}".format if rate else "{:.3g}".format

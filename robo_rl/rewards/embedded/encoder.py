@@ -17,7 +17,7 @@ CONTRAST = 40.0
 
 
 def contrasted(pictures: Tensor, usual: Tensor) -> Tensor:
-    """Return (..., 6): pixels (..., 3), and their differences from the usual ones, both scaled."""
+    """Return pixels (..., 3) and their differences from the usual picture, both scaled, as (..., 6)."""
     return torch.cat([pictures - 128, pictures - usual], -1) / CONTRAST
 
 
@@ -32,7 +32,7 @@ def averaged(pictures: Tensor, by: int) -> Tensor:
 
 
 def narrowing(*channels: int) -> nn.Sequential:
-    """Return convolutions that each halve height and width; the first has a kernel of 5 x 5 pixels, the others 3 x 3."""
+    """Build convolutions that each halve height and width; the first has a kernel of 5 x 5 pixels, the others 3 x 3."""
     sizes = [5] + [3] * (len(channels) - 2)
     pairs = zip(channels[:-1], channels[1:], sizes, strict=True)
     layers = [[nn.Conv2d(one, other, size, stride=2, padding=size // 2), nn.ReLU()] for one, other, size in pairs]
@@ -40,7 +40,7 @@ def narrowing(*channels: int) -> nn.Sequential:
 
 
 def perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Return a network with two hidden layers and a linear output layer."""
+    """Build an MLP with two hidden layers and a linear output layer."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
@@ -55,7 +55,7 @@ RULED_OUT = -3.0
 TINTS = 8
 """Number of colours by which the refinement separates the pixels of each slot from others."""
 MASKS = 4
-"""Number of masks per slot made from these colours."""
+"""Number of masks that are made from these colours for each slot."""
 
 
 class Located(NamedTuple):
@@ -73,7 +73,7 @@ class Located(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Result after refinement, with places and presence as in Located."""
+    """Places and presence of S objects in B pictures after refinement, as in `Located`."""
 
     places: Tensor
     presence: Tensor
@@ -159,7 +159,7 @@ class Refinement(nn.Module):
 
 
 TOWER_BLOCKS, TOWER_CHANNELS, TOWER_STRIDE = 5, 40, 8
-"""Blocks of EfficientNet-Lite0 whose maps the first look reads, their channels, and the pixels of a cell."""
+"""How EfficientNet-Lite0 is read: number of blocks, channels of their maps, and pixels of a cell of the map."""
 SHARPNESS = 10.0
 """Factor of the logits of the soft-argmax; without it the mean over a map hardly follows the objects."""
 COARSE = 64

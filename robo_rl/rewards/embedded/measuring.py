@@ -43,7 +43,7 @@ class Measures:
     preference: float
     """Share of pairs of pictures that are in the order of the true progress."""
     close_preference: float
-    """Share of such pairs among those that hardly differ."""
+    """Share of pairs of pictures in the order of the true progress, among pairs whose progress hardly differs."""
     completion: float
     """Area under the ROC curve of the completion."""
     wrong_colour: float

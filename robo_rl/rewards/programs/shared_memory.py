@@ -26,7 +26,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """Type and shape of one row of a column."""
+    """Type and shape of one row of a column, as it lies in shared memory."""
 
     dtype: str
     """Type in NumPy's notation, such as "<f4"."""
@@ -40,7 +40,7 @@ class ColumnLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of both blocks of memory."""
+    """Layout of the two blocks of memory that parent and worker share: one for inputs, one for outputs."""
 
     columns: Mapping[str, ColumnLayout]
     """Name -> layout of each column."""
@@ -74,7 +74,7 @@ class Layout:
         return self.message + 8 + MOST_MESSAGE
 
     def inputs(self, memory: Buffer, rows: int) -> dict[str, Array]:
-        """Return name -> view (rows, ...) of each column."""
+        """Return for each column a view (rows, ...) into the block for inputs, by name."""
         return {
             name: np.frombuffer(memory, column.dtype, rows * column.size // np.dtype(column.dtype).itemsize, offset).reshape(
                 rows, *column.shape
@@ -83,7 +83,7 @@ class Layout:
         }
 
     def outputs(self, memory: Buffer, rows: int) -> npt.NDArray[np.float64]:
-        """Return a view (terms + 1, rows) of the results."""
+        """Return a view (terms + 1, rows) of the results, total and terms, in the block for outputs."""
         return np.frombuffer(memory, np.float64, (self.terms + 1) * rows).reshape(self.terms + 1, rows)
 
     def write_message(self, memory: Buffer, text: str) -> None:

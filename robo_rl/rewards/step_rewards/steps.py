@@ -1,4 +1,4 @@
-"""Steps of running environments, collected until a reward scores many of them in one call."""
+"""Steps of running environments, which wait until a reward scores many of them in one call."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _ARRAYS = ("index", "number", "terminated", "truncated", "rewards", "actions")
 
 @dataclass(frozen=True)
 class StepScores:
-    """Rewards that a StepScorer gave to K steps."""
+    """Rewards that a StepScorer gave to K steps, with intermediate values and ends."""
 
     labels: Labels
     """Rewards before they are multiplied by the weight; float64 if they are summed up later."""
@@ -111,7 +111,7 @@ def copies(observations: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class StepQueue:
-    """Steps that wait for a score; they are added singly, or for all environments at once."""
+    """Steps that wait to be scored; they are added singly, or for all environments at once."""
 
     def __init__(self, entries: Collection[str], keep: Callable[[Mapping[str, Array]], Mapping[str, Array]] = copies) -> None:
         """Make an empty queue.

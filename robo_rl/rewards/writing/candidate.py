@@ -9,7 +9,7 @@ from robo_rl.rewards.programs.program import RewardProgram
 
 @dataclass(frozen=True)
 class Candidate:
-    """Reply of a language model in a search for a reward program, with the program in it."""
+    """Reply of a language model in a search for a reward program, with the program in it, or why there is none."""
 
     round: int
     """Number of the round, from 1."""
@@ -18,7 +18,7 @@ class Candidate:
     text: str = ""
     """Text of the reply; after repairs, of the last one."""
     program: RewardProgram | None = None
-    """None if the text has no usable program."""
+    """The reward program in the reply; None if the text has no usable one."""
     status: str = "ok"
     """"ok", or the status of the failed reply, syntax check or trial."""
     reason: str = ""

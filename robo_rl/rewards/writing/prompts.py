@@ -51,7 +51,7 @@ does not fit the range of the distance leaves the term flat.
 
 @dataclass(frozen=True)
 class RewardTask:
-    """Description of a task for prompts."""
+    """Description of a task for the prompts that ask for a reward program."""
 
     sentence: str
     """The task in one sentence."""
@@ -65,7 +65,7 @@ class RewardTask:
 
 @dataclass(frozen=True)
 class Example:
-    """Another task with a program that does well on it."""
+    """Example for a prompt: another task, with a reward program that does well on it."""
 
     sentence: str
     program: str
@@ -73,7 +73,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Feedback:
-    """A person's feedback on the policy that was trained with a program."""
+    """Feedback of a person on the behaviour of a policy that was trained with a reward program."""
 
     program: str
     words: str
@@ -95,7 +95,7 @@ def initial_prompt(task: RewardTask, examples: Sequence[Example] = ()) -> Questi
 
 
 def repair(asked: Question, answer: str, problem: str) -> Question:
-    """Return the prompt that tells a model what is wrong with its answer."""
+    """Return a prompt that continues the conversation: it tells the model what is wrong with its answer."""
     words = (
         f"This program cannot be used:\n\n{problem}\n\n"
         "Find the cause, mend it, and answer in the same form with the whole program."

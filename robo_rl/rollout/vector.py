@@ -45,7 +45,7 @@ class EndedEpisode:
 
 
 class RunningEpisodes(Stateful):
-    """Running sums of rewards, costs and steps, and success so far, of the present episode in each of N environments."""
+    """Sums of rewards, costs and steps, and success so far, of the running episode in each of N environments."""
 
     def __init__(self, environments: int, costs: Sequence[str] = ()) -> None:
         """Start with sums of zero.
@@ -85,7 +85,7 @@ class RunningEpisodes(Stateful):
                 self._successes |= source["_success"] & source["success"].astype(np.bool_)
 
     def end(self, place: int, terminated: bool, infos: Mapping[str, Any]) -> EndedEpisode:
-        """Return the summary of the episode that ended in environment `place`, and set its sums to zero.
+        """Return the summary of the episode that ended in environment `place`, and set the sums of this environment to zero.
 
         Args:
             place: Number of the environment.
@@ -231,7 +231,7 @@ class VectorRollout(Stateful):
 
     @property
     def is_under_way(self) -> bool:
-        """True from `begin` until `abandon`."""
+        """True while episodes are running: from `begin` until `abandon`."""
         return bool(self.observations)
 
     def abandon(self) -> None:

@@ -34,7 +34,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class NewestEpisode:
-    """An episode without its observations, for a film of it."""
+    """What a film of an episode needs: seed and executed actions, or pictures, without the observations."""
 
     kind: Kind
     step: int
@@ -56,7 +56,7 @@ class NewestEpisode:
 
     @classmethod
     def of(cls, episode: Episode, *, kind: Kind, step: int, replays: bool) -> NewestEpisode:
-        """Return the parts of an episode that a film needs.
+        """Keep of a recorded episode what a film needs.
 
         Args:
             episode: The recorded episode.

@@ -23,8 +23,8 @@ FRESH = 60.0
 
 State = Literal["running", "finished", "interrupted", "failed"]
 Verdict = Literal["running", "finished", "interrupted", "failed", "crashed", "silent", "unfinished"]
-"""State as seen from outside: "crashed" if the process is gone, "silent" if that cannot be known, "unfinished" without a
-status."""
+"""State of a training as seen from outside: "crashed" if the process is gone, "silent" if that cannot be known, "unfinished"
+without a status."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def error_text(error: BaseException) -> str:
 
 
 def verdict(run: Path, status: RunStatus | None, *, silent: float) -> Verdict:
-    """Return the state of a run as seen from outside.
+    """Judge from outside whether a training runs, ended or crashed.
 
     A process that holds the lock is alive, also on another machine if the file system supports locks. A copy of the folder is
     judged only by its last change.

@@ -14,7 +14,7 @@ from robo_rl.errors import RoboRLError
 from robo_rl.system.plain_files import require_plain
 
 BRIEF = 0.05
-"""[s] after which a lock that `is_locked` only tested is free again."""
+"""[s] Longest time for which `exclusive_lock` tries again if a lock is held, because `is_locked` may only be testing it."""
 
 
 def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:

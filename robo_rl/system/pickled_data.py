@@ -31,7 +31,7 @@ class NotPlainData(ValueError):
 
 @dataclass(frozen=True)
 class Symbol:
-    """Name of a class or function; never imported."""
+    """Name of a class or function in a pickle, as data; it is never imported."""
 
     name: str
     """Module and name, separated by a dot."""
@@ -39,7 +39,7 @@ class Symbol:
 
 @dataclass
 class Instance:
-    """Stands for an object of a class, which is not imported."""
+    """Object of some class in a pickle, as data: the class is not imported and no object is made."""
 
     symbol: str
     arguments: tuple[Any, ...]
@@ -86,7 +86,7 @@ _FAILURES = (ValueError, TypeError, LookupError, AttributeError, OverflowError, 
 
 
 def read_pickled_data(content: bytes) -> Any:
-    """Return the plain values, NumPy arrays and `Instance`s of a pickle.
+    """Read a pickle without running it: return its plain values, NumPy arrays and `Instance`s.
 
     Raises:
         NotPlainData: An instruction would call something else, or the pickle is damaged, too large or nested too deeply.

@@ -16,11 +16,11 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
     """Return the object that replaces the rewards of each batch, with room for all steps of the replay memory.
 
     Args:
-        rewards: Rewards of a model; None without.
+        rewards: Rewards of a model; None without a reward model.
         sampling: Settings of the replay memory and batches.
 
     Returns:
-        None if there are no such rewards, or if they do not change after they were given.
+        None if there is no reward model, or if its rewards do not change after they were given.
 
     Raises:
         InvalidSetting: The batches would not consist of single steps of the environment.
@@ -41,7 +41,7 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
 
 
 def unlike_single_steps(sampling: Sampling) -> list[str]:
-    """Return the names of settings because of which batches are not single steps, so that rewards cannot be replaced."""
+    """Return the names of settings that make a batch something else than single steps; rewards then cannot be replaced."""
     extras_follow = any(extra.uses_rewards for extra in sampling.extras)
     unlike = {"n_step": sampling.n_step != 1, "offline_fraction": sampling.offline_fraction > 0, "extras": extras_follow}
     unlike |= {"worlds.share": sampling.worlds.share > 0}
@@ -49,7 +49,7 @@ def unlike_single_steps(sampling: Sampling) -> list[str]:
 
 
 def require_unchanging(rewards: DelayedRewards) -> None:
-    """Raise InvalidSetting for rewards that change while they are learned; only some training loops can use such rewards."""
+    """Raise InvalidSetting if rewards change while they are learned, because this training loop cannot use such rewards."""
     if rewards.relabelling is not None:
         raise InvalidSetting(
             "A reward that changes as it is learned cannot be given once and for all.",
@@ -60,7 +60,7 @@ def require_unchanging(rewards: DelayedRewards) -> None:
 
 
 class EpisodeUnderWay(Protocol):
-    """Running episode, as rewards need it: a Rollout, or the record of a Rollout in another process."""
+    """Interface of a running episode, as rewards need it: a Rollout, or the record of a Rollout in another process."""
 
     @property
     def observation(self) -> Observation:

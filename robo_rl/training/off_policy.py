@@ -29,7 +29,7 @@ from robo_rl.types import Episode, Metrics, StateDict, Transition, VectorTransit
 
 
 class StepLearner(Protocol):
-    """Part of a training loop that receives steps and learns from them."""
+    """Interface of the part of a training loop that receives steps and learns from them."""
 
     @property
     def policy(self) -> Policy:
@@ -96,7 +96,7 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
             time("log", partial(observer.on_step, reached, self))
 
     def prepare(self, observer: TrainingObserver) -> None:
-        """Do what must precede a step; does nothing here. A loop may wait for another process."""
+        """Wait for whatever the next step needs, such as another process; the base class does nothing."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:

@@ -1,4 +1,4 @@
-"""Plan of a training: its parts, from which `TrainingPlan.training` builds the training."""
+"""Plan of a training: everything from which `TrainingPlan.training` builds the training loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Accompany = Callable[[Environment], tuple[Environment, TrainingSupervisor]]
 
 @dataclass(frozen=True)
 class OnlinePhase:
-    """Settings of the online phase that follows the updates from recorded episodes."""
+    """Settings of the environment steps that follow after learning from recorded episodes (online phase)."""
 
     steps: int = 0
     """Environment steps of the phase; 0 for no online phase."""
@@ -55,18 +55,18 @@ class OnlinePhase:
 
 @dataclass(frozen=True)
 class Initial:
-    """Learned state of another run, with which a training begins."""
+    """Learned state of another run, with which a training begins instead of random networks."""
 
     name: str
     """Name of the run."""
     state: StateDict
-    """State of its learner."""
+    """State of that run's learner."""
     reading: EnvironmentSpec
-    """Spec of its policy: the observations that it reads, and its actions."""
+    """Spec of that run's policy: the observations that it reads, and its actions."""
 
 
 class Acting(NamedTuple):
-    """Parts of a training that act: environment, learner whose policy acts, and supervisor."""
+    """Parts of a training that act in the environment: environment, learner whose policy acts, and supervisor."""
 
     environment: Environment
     learner: Learner
@@ -94,7 +94,7 @@ class TrainingPlan:
     demonstrations: Sequence[Episode] = ()
     """Recorded episodes to learn from."""
     online: OnlinePhase = OnlinePhase()
-    """Online phase after recorded episodes."""
+    """Settings of the environment steps after learning from recorded episodes."""
     person: Accompany | None = None
     """Puts the environment under the supervision of a person; None without a person."""
     initial: Initial | None = None
@@ -115,7 +115,7 @@ class TrainingPlan:
         return spec.restricted(self.reads) if self.reads else spec
 
     def learner(self) -> Learner:
-        """Return a fresh learner, or one with the state of `initial`.
+        """Build the learner, untrained or with the state of `initial`.
 
         Raises:
             SpecMismatch: The policy of `initial` cannot act in the environment.
@@ -138,12 +138,12 @@ class TrainingPlan:
         return learner
 
     def acting(self) -> Acting:
-        """Return an environment, a learner whose policy acts in it, and the supervisor, if any."""
+        """Make the environment, the learner whose policy acts in it, and the supervisor, if any."""
         learner, environment = self.learner(), self.environments()
         return Acting(environment, learner, None) if self.person is None else _accompany(self.person, environment, learner)
 
     def training(self) -> Training:
-        """Return the training at step 0, ready to run or to be restored.
+        """Make the training loop at step 0, ready to run or to be restored.
 
         It acts and learns in this process. If the learner has a process of its own, the robot's process takes `acting` instead.
         """

@@ -1,4 +1,4 @@
-"""Check of a world: errors beside recorded episodes, calibration, use of actions, policies imagined beside real, verdict.
+"""Check of a world model: errors against recorded episodes, calibration, use of actions, imagined against real returns.
 
 E episodes, T steps, S elements of a state, W windows. Errors are in deviations of the recorded states, over the elements that
 change at all and that a policy may read.
@@ -22,23 +22,24 @@ from robo_rl.worlds.steps import Steps, coded
 from robo_rl.worlds.world import World
 
 HORIZONS = (1, 5, 20)
-"""Steps after which errors are measured."""
+"""Numbers of imagined steps after which errors are measured."""
 ENOUGH = 10
-"""Episodes below which there is no verdict."""
+"""Number of episodes below which there is no verdict."""
 WINDOWS = 5
-"""Windows of an episode, each begun at a step drawn at random."""
+"""Number of windows of an episode, each of which begins at a step drawn at random."""
 GOOD, USELESS = 0.5, 0.0
 """Share of the trivial model's error that a good world saves, and one that is of no use."""
 ANSWERS, IGNORES = 0.2, 0.05
-"""Share of the error that the actions save in a world that answers to them, and in one that does not."""
+"""Share of the error that right actions save: in a world model that responds to actions, and in one that ignores them."""
 COVERED, CENTRAL, DEVIATIONS = (0.8, 0.97), 0.9, 1.6449
-"""Range of the share of recorded numbers inside the central 90 % of a calibrated world; above it a world is only noisy."""
+"""Range of the share of recorded numbers that lie in the central part of a calibrated model's predictions; size of that part,
+90 %; half its width in standard deviations. Above the range a model is only noisy."""
 REWARDS = 0.5
-"""Share of the variance of recorded rewards that a good world explains."""
+"""Share of the variance of recorded rewards that a good world model explains, at least."""
 AGREES = 0.6
-"""Rank correlation of imagined and real returns of policies from which a world orders them."""
+"""Rank correlation of imagined and real returns of policies from which on a world model can order them."""
 FAR = 0.5
-"""Share of a policy's imagined steps that lie outside the data above which it is told."""
+"""Share of a policy's imagined steps outside the data above which the check reports it."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -53,7 +54,7 @@ class PolicyTrial:
 
 @dataclass(frozen=True)
 class Beside:
-    """Figures of one policy in the world model beside those in the real environment."""
+    """Comparison of one policy in the world model and in the real environment: success or return in both."""
 
     name: str
     real_return: Figure
@@ -61,24 +62,24 @@ class Beside:
     real_success: Figure | None
     imagined_success: Figure | None
     outside: float
-    """Share of its imagined steps that are farther from the data than 95 % of the data are from each other."""
+    """Share of the policy's imagined steps that are far from the data: farther than 95 % of the data are from each other."""
 
     @property
     def compared(self) -> tuple[Figure, Figure]:
-        """Real and imagined success, or returns if success is not known."""
+        """Success rates in the real environment and in the world model, or mean returns if success is not known."""
         if self.real_success is None or self.imagined_success is None:
             return self.real_return, self.imagined_return
         return self.real_success, self.imagined_success
 
     @property
     def is_overrated(self) -> bool:
-        """True if the world promises clearly more than the environment keeps."""
+        """True if the world model promises clearly more than the environment keeps."""
         real, imagined = self.compared
         return imagined.low > real.high
 
     @property
     def is_underrated(self) -> bool:
-        """True if the policy fails clearly more in the world than in the environment."""
+        """True if the policy fails clearly more in the world model than in the environment."""
         real, imagined = self.compared
         return imagined.high < real.low
 
@@ -89,13 +90,13 @@ class Check:
 
     verdict: Verdict
     errors: Mapping[int, Figure]
-    """Horizon -> error of the world, in deviations"""
+    """Number of imagined steps -> error of the world model, in deviations of the recorded states"""
     trivial: Mapping[int, Figure]
-    """Horizon -> error of the model that says that nothing changes"""
+    """Number of imagined steps -> error of the trivial model, by which nothing changes"""
     saved: Mapping[int, Figure]
-    """Horizon -> 1 - error / trivial error"""
+    """Number of imagined steps -> share of the trivial error that the model saves, 1 - error / trivial error"""
     by_actions: Figure
-    """1 - error / error with actions of other windows, after 5 steps"""
+    """Share of the error that right actions save after 5 steps: 1 - error / error with the actions of other windows"""
     coverage: Figure
     """Share of recorded numbers in the central 90 % of the one-step predictions"""
     rewards: Figure
@@ -165,11 +166,11 @@ def check_world(
     seed: int = 0,
     facts: Mapping[str, Any] = {},
 ) -> Check:
-    """Return the check of a world on recorded episodes, best ones that it was not fitted to.
+    """Check a world model on recorded episodes; use ones that it was not fitted to.
 
     Args:
-        world: The world.
-        episodes: Episodes of its spec.
+        world: The world model.
+        episodes: Episodes with the spec of the world.
         trials: Policies that acted in the environment and in the world.
         seed: Seed of the windows.
         facts: Origin, JSON values.

@@ -35,7 +35,7 @@ RECIPE: dict[str, Any] = {
 
 
 def recorded(folder: Path, levels: Sequence[int], episodes: int) -> Dataset:
-    """Return a dataset of the scripted expert on levels in turn."""
+    """Record the scripted expert on these levels in turn, and return the dataset."""
     environment = make_environment(NAME, **ARGUMENTS)
     expert_for = environment.get_wrapper_attr("scripted_policy")
     dataset = Dataset.create(folder, specification(environment), {"environment": NAME, "arguments": ARGUMENTS})
@@ -48,7 +48,7 @@ def recorded(folder: Path, levels: Sequence[int], episodes: int) -> Dataset:
 
 
 def scores(folder: Path, count: int, seed: int, episodes: int, updates: int, tests: int) -> tuple[float, float]:
-    """Return the success rates on the training's levels and on those of the test."""
+    """Clone the expert on some levels; return the success rates on these levels and on those of the test."""
     levels = range(seed * MOST, seed * MOST + count)  # each seed has others
     dataset = recorded(folder / "data", levels, episodes)
     run = robo_rl.train("offline-bc", seed=seed, steps=updates, dataset=dataset.path, out=folder, **RECIPE)
@@ -73,7 +73,7 @@ def shared_layouts(name: str) -> int:
 
 
 def measured(count: int, seed: int, settings: Mapping[str, int]) -> dict[str, float]:
-    """Return success on the levels of the training, and on those of the test."""
+    """Return success rates by name: on the levels of the training, and on those of the test."""
     with tempfile.TemporaryDirectory() as folder:
         found = scores(Path(folder), count, seed, *settings.values())
     return dict(zip(("training levels", "test levels"), found, strict=True))

@@ -28,13 +28,13 @@ from robo_rl.spec.environment import Observation
 from robo_rl.types import Array
 
 FIRST = 1_000_000
-"""Seed of the first episode."""
+"""Reset seed of the first episode."""
 MOST = 20
-"""Episodes that are tried for each that is wanted."""
+"""Largest number of episodes that are tried for each wanted one."""
 
 
 def restored(run: Run) -> FISOR:
-    """Return the learner of a run."""
+    """Return the FISOR learner of a finished run."""
     learner = learner_of(recipe_of(run), run.spec)
     if not isinstance(learner, FISOR):
         raise SystemExit(f"{run.path}: not a run of fisor, which alone has a feasible region")
@@ -56,7 +56,7 @@ def costs(outcome: Evaluation) -> Array:
 
 
 def spending(run: Run, environment: gymnasium.Env[Any, Any], seeds: list[int]) -> dict[str, list[float]]:
-    """Return the sum of all costs of each episode of a run's policy."""
+    """Play episodes of a run's policy from these seeds; return the sums of all costs of each episode, by group of starts."""
     return {"cost": costs(evaluate(run.policy(), environment, seeds=seeds)).tolist()}
 
 

@@ -41,7 +41,7 @@ CODINGS = {
 
 
 def moved(states: Floats, actions: Floats) -> Floats:
-    """Return states (B, 2) one step later."""
+    """Return the states (B, 2) one period later, for states (B, 2) and actions (B,) or (B, 1)."""
     position, velocity = states.T
     following = velocity + PERIOD * actions[:, 0]
     return np.stack((position + PERIOD * (velocity + following) / 2, following), 1).astype(np.float32)
@@ -53,13 +53,13 @@ def observed(states: Floats) -> dict[str, Floats]:
 
 
 def is_viable(states: Floats) -> npt.NDArray[np.bool_]:
-    """Return membership of the exact kernel (B,)."""
+    """Return for each state (B, 2) whether it lies in the exact viability kernel, (B,)."""
     position, velocity = states.T
     return np.asarray((np.abs(position + velocity * np.abs(velocity) / 2) <= 1.0) & (np.abs(position) <= 1.0))
 
 
 def recorded(random: np.random.Generator) -> Batch:
-    """Return single steps from everywhere, half of them braking, half random, paid for being far to the right."""
+    """Return single steps from random states, half of them braking, half random; being far to the right is paid."""
     states = random.uniform((-WIDEST, -FASTEST), (WIDEST, FASTEST), (ROWS, 2)).astype(np.float32)
     actions = random.uniform(-1.0, 1.0, (ROWS, 1)).astype(np.float32)
     brakes = random.random(ROWS) < 0.5
@@ -80,7 +80,7 @@ def rows_of(batch: Batch, rows: npt.NDArray[np.int64]) -> Batch:
 
 
 def trained(config: FISORConfig, seed: int, updates: int, kind: type[FISOR] = FISOR) -> FISOR:
-    """Return a learner after some updates from recorded steps."""
+    """Return a FISOR learner after some updates from recorded steps."""
     random, learner = np.random.default_rng(seed), kind(SPEC, config, seed)
     data = recorded(random)
     for _ in range(updates):
@@ -117,10 +117,10 @@ def violations(learner: FISOR, seed: int, count: int = 50) -> tuple[int, float]:
 
 
 class RewardAlone(FISOR):
-    """Control: actions are weighted by the advantage alone, and the first one drawn is taken."""
+    """Control condition: actions are weighted by the advantage alone, and the first drawn one is taken."""
 
     def weights(self, danger_value: torch.Tensor, danger: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
-        """Return weights (B,) that know no danger."""
+        """Return weights (B,) that ignore danger."""
         return torch.exp(self.config.gain_weight * gain).clamp(max=100.0)
 
 

@@ -91,7 +91,7 @@ class PictureScoring(StepReward):
         return self.alone
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting if pictures are missing, or the model cannot score single pictures, these pictures or these words.
+        """Raise InvalidSetting unless there are pictures, and the model can score single ones of this camera, by these words.
         """
         blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in place.spec.observation.items()}
         for model in self._models:
@@ -103,8 +103,7 @@ class PictureScoring(StepReward):
         return [self.model] if self.completion is None else [self.model, self.completion.model]
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return the names of the observation entries that the reward reads: all vectors, and the pictures of the models' cameras.
-        """
+        """Return the names of the observation entries that the reward reads: all vectors and its cameras' pictures."""
         eyes = {name for model in self._models for name in (model.eye, f"camera_{model.eye}")}
         return [*super().entries(place), *(name for name in place.spec.observation if name in eyes)]
 

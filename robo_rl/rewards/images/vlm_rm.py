@@ -22,7 +22,9 @@ from robo_rl.rewards.images.similarity import SHORTEST, Direction, SimilarityRew
 
 @dataclass(frozen=True, kw_only=True)
 class VLMRM(SimilarityReward):
-    """Reward of VLM-RM (Rocamonde et al. 2024): how far a picture lies on the way from a baseline sentence to a goal sentence.
+    """Reward of VLM-RM (Rocamonde et al. 2024): similarity of a picture and a goal sentence, with a baseline sentence.
+
+    The direction from the baseline to the goal counts more than all other differences (regularisation).
     """
 
     method: ClassVar[str] = "vlm-rm"

@@ -328,9 +328,9 @@ class OrdinalForm(Form):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOrdinal(ClipJudge):
-    """Reward in the last step of an episode: a judge's grade for its end, scaled from 1..5 to 0..1 (RoboReward).
+    """Reward in the last step of an episode: a judge's grade for its outcome, scaled to 0..1 (RoboReward).
 
-    Earlier steps get 0.
+    The grade is 1 to 5. Earlier steps get 0.
     """
 
     name: ClassVar[str] = "judge-ordinal"

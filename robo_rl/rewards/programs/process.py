@@ -44,8 +44,8 @@ F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; Python names it from 3.13 on
 TIMEOUT, ENDED = b"timeout", b""
 """Answers that stand for a process that sent none: it took too long, or it ended. A real answer is another single byte."""
 REPLACED, KILLED = 8, 10
-"""Multiples of a batch's time limit. After the first a process is replaced; after the second, in CPU time of a core, it is
-killed."""
+"""Multiples of a batch's time limit, in CPU time. After the first, in sum over its batches, a process is replaced; at the
+second the system kills it."""
 
 
 class Process:

@@ -101,7 +101,7 @@ class SuccessNetwork(nn.Module):
             self.layers = nn.Sequential(*units)
 
     def forward(self, moments: Tensor) -> Tensor:
-        """Return logits (N,) for prepared moments, for a share of one half of successes, as in the batches."""
+        """Return logits of success (N,) for prepared moments, as if half of all moments were successes."""
         layer = (moments.float() - self.mean) / self.deviation
         logits: Tensor = self.layers(layer.permute(0, 3, 1, 2) if self.image_size else layer)
         return logits[:, 0]

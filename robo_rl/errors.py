@@ -119,8 +119,7 @@ def is_passing(error: BaseException) -> bool:
     """Return True if an error says nothing about the content of a file, so that the same file may be readable later.
 
     Examples are: no memory, no permission, a full or failing disk. Such a file must not be called damaged. For an OSError
-    without
-    a number, which comes from a library that rejects the file's format, the result is False.
+    without a number, which comes from a library that rejects the file's format, the result is False.
     """
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in {None, *_OF_THE_FILE})
 

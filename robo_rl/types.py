@@ -304,8 +304,7 @@ class Labels:
     """Rewards of K steps, or scores of K pictures, of which some may be missing.
 
     A missing label is marked in `valid`; it is not zero. Raises InvalidSetting for arrays that differ in length or have a wrong
-    type,
-    and for a valid value that is not finite.
+    type, and for a valid value that is not finite.
     """
 
     values: Array

@@ -1,8 +1,7 @@
 """The functions of `robo_rl`: train, resume, evaluate, load a policy, open runs and datasets.
 
 The command line calls the same functions. Packages above this one implement them; the entry points `robo_rl.operations` name
-the
-implementations.
+the implementations.
 """
 
 from __future__ import annotations

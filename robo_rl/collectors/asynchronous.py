@@ -59,12 +59,9 @@ class CollectedSteps:
     """Source of steps for off-policy training: takes the segments that collectors send, in the order of arrival.
 
     A segment is a part of an episode. A request names the parameters with which the collector shall act. No request is sent
-    while
-    `Pace.ahead` requested steps are not yet learned from, or while an open request is older than that: fast collectors wait for
-    slow
-    ones (Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server"). Hence parameters
-    are
-    never older than Pace.most_stale + Pace.every steps.
+    while `Pace.ahead` requested steps are not yet learned from, or while an open request is older than that: fast collectors
+    wait for slow ones (Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server").
+    Hence parameters are never older than Pace.most_stale + Pace.every steps.
     """
 
     replays, stride = True, 1

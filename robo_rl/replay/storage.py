@@ -49,8 +49,7 @@ class Mapped:
     """Storage of a replay memory in unnamed mapped files on a disk.
 
     A killed process leaves no file behind, and no other process can open them. The disk blocks are reserved at once, so that a
-    disk
-    that fills up later cannot break a mapping.
+    disk that fills up later cannot break a mapping.
     """
 
     folder: Path

@@ -427,8 +427,7 @@ def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str 
 
     Returns:
         `reason` unless it is None. Otherwise "goal" or "failure" for a terminated episode with known success, "time_limit" for
-        a
-        truncated one, and "unknown" for the rest.
+        a truncated one, and "unknown" for the rest.
     """
     if reason is not None:
         return reason

@@ -95,11 +95,11 @@ def actor_of(training: EpisodicTraining) -> EpisodeActor:
 
 
 def toy(name: str, variety: float, seed: int) -> tuple[Floats, float]:
-    """Train on the toy: return the probabilities of the sets after 800 updates of one group, and their mean reward.
+    """Train on the toy; return the probabilities of the sets after 800 updates of one group, and their mean reward.
 
     Args:
-        name: Name of the reward of sets.
-        variety: Weight of the bonus for variety within a group.
+        name: Name of the function that gives a set its reward.
+        variety: Setting `variety` of the learner group-ppo.
         seed: Seed of the training.
     """
     settings: dict[str, Any] = {

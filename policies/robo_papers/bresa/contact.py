@@ -193,7 +193,7 @@ class WipeSimulation(ContactSimulation):
     """The arm wipes a strip of a soft board whose height and slope only touch shows."""
 
     cells = 10
-    """Number of parts of the strip along each axis that must be wiped."""
+    """Number of parts of the strip that must be wiped."""
     cell = np.array([0.03, 0.016])
     """[m] size of a part along x and y."""
     stiffnesses = (100.0, 800.0)

@@ -56,7 +56,7 @@ def costs(outcome: Evaluation) -> Array:
 
 
 def spending(run: Run, environment: gymnasium.Env[Any, Any], seeds: list[int]) -> dict[str, list[float]]:
-    """Play episodes of a run's policy from these seeds; return the sums of all costs of each episode, by group of starts."""
+    """Play one episode of a run's policy from each seed; return the sums of all costs of each episode, as the figure "cost"."""
     return {"cost": costs(evaluate(run.policy(), environment, seeds=seeds)).tolist()}
 
 

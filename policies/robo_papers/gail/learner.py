@@ -159,8 +159,7 @@ class GAIL(Learned):
         return functional.softplus(self.discriminator(inputs)) + value
 
     def inputs(self, data: TensorBatch) -> Tensor:
-        """Return the discriminator's inputs (B, F): observations and actions side by side, and 1 in absorbing states, else 0.
-        """
+        """Return the discriminator's inputs (B, F): observation, action, and 1 for an absorbing state, else 0."""
         observations = self.parts.encoder(data.observations).detach()
         return torch.cat([observations, data.actions, torch.zeros_like(data.actions[:, :1])], 1)
 
@@ -172,5 +171,5 @@ class GAIL(Learned):
 
 
 def absorbing(inputs: Tensor) -> Tensor:
-    """Return the input of the absorbing state for each row: zeros, and 1 in the last column."""
+    """Return for each row the input (F,) of the absorbing state: zeros, and 1 in the last column."""
     return torch.cat([torch.zeros_like(inputs[:, 1:]), torch.ones_like(inputs[:, :1])], 1)

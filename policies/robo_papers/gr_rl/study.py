@@ -55,7 +55,7 @@ class DetouringPolicy:
         self.wrong: list[bool] = []
 
     def reset(self) -> None:
-        """Begin an episode, and draw whether it has a detour."""
+        """Begin an episode of the expert, without a detour so far."""
         self._expert.reset()
         self.wrong = []
 

@@ -26,7 +26,7 @@ class SteeredWrapper(EnvironmentWrapper):
     changes = ("name", "action")
 
     base: str
-    """Run of the learner flow-bc: its path, folder name or "latest"."""
+    """Run of the learner flow-bc: its path or folder name."""
     reach: float = REACH
     """Largest noise in standard deviations."""
 

@@ -43,7 +43,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class Walled(gymnasium.Env[Any, Any]):
-    """Two walls, each with a gap, between the start in one corner and the goal in the other."""
+    """Grid environment of the study: two walls, each with a gap, between the start in one corner and the goal in the other."""
 
     environment_spec = EnvironmentSpec(
         "bench/Walled",
@@ -74,7 +74,7 @@ class Walled(gymnasium.Env[Any, Any]):
 
 
 class Newest(SelfImitation):
-    """A control: the newest episodes are kept, good or not."""
+    """Control condition: the newest episodes are kept and imitated, good or not."""
 
     @override
     def remember(self, episodes: Sequence[Episode]) -> None:
@@ -83,7 +83,7 @@ class Newest(SelfImitation):
 
 
 class ImitatesNewest(GroupPPOConfig):
-    """Settings of the control that imitates the newest episodes (`Newest`), not the best."""
+    """Settings of the control that imitates the newest episodes (`Newest`) instead of the best."""
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:

@@ -16,7 +16,7 @@ import robo_rl
 from robo_rl.runs.run import Run
 
 TOLERANCE = 0.2
-"""Share of the limit that an episode may cost beyond it before it counts as above."""
+"""Share of the limit by which an episode may cost more than the limit without counting as above it."""
 
 
 def curves(run: Run) -> dict[str, npt.NDArray[np.float64]]:

@@ -73,7 +73,7 @@ SUCCESS = "success"
 
 
 def trace(values: Sequence[float]) -> str:
-    """Return up to ten evenly spaced values, and the extremes and mean of all."""
+    """Describe a series of numbers as text: up to ten evenly spaced values, and the extremes and mean of all."""
     if not values:
         return "no value"
     every = np.asarray(values, np.float64)
@@ -83,7 +83,7 @@ def trace(values: Sequence[float]) -> str:
 
 
 def traces(terms: Mapping[str, Sequence[float]]) -> str:
-    """Return a line for each term, the total last."""
+    """Describe the course of each term of a program as a line of text, the total last."""
     names = sorted(terms, key=lambda name: (name == "total", name))
     return "\n".join(f"{name}: {trace(terms[name])}" for name in names) or "nothing was logged"
 

@@ -1,4 +1,4 @@
-"""Show episodes of policies to a rater of pictures: a person on a page, or a model."""
+"""Show episodes of policies to a rater of pictures, a person on a page or a vision model."""
 
 from __future__ import annotations
 

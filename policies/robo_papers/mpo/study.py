@@ -51,7 +51,7 @@ def drawn(cells: list[tuple[int, int]]) -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Rules:
-    """Judge and meta judge by rules; they know no more than the question."""
+    """Judge and meta judge that answer by rules; they know no more than the question says."""
 
     is_told: bool = True
     """False for a meta judge that does not look at the success of the episodes: it believes the scores."""
@@ -119,11 +119,11 @@ def played(policy: Floats, random: np.random.Generator) -> tuple[list[tuple[int,
 
 @dataclass
 class Progress:
-    """Figures of a training, one entry for each update."""
+    """Course of a training, with one entry for each update."""
 
     success: list[float] = field(default_factory=list)
     agreement: list[float] = field(default_factory=list)
-    """Correlation of score and success of the latest episodes that this version scored; nan if all are alike."""
+    """Correlation of score and success over the latest episodes that the present rubric scored; NaN if all are alike."""
     versions: list[int] = field(default_factory=list)
 
     @property

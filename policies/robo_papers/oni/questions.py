@@ -27,7 +27,7 @@ from robo_rl.rewards.identity import settings_hash
 Query = tuple[str, ...]
 """One caption to be labelled, or two to be compared."""
 TEMPERATURE = 0.1
-"""As in the paper's prompts."""
+"""Sampling temperature, as for the paper's prompts."""
 SYSTEM = (
     "You judge what an agent does in a small world. Each description is of one step: what changed, what the agent carries, "
     "faces and sees. Be honest: say only what follows from the description."
@@ -37,14 +37,14 @@ FIRST, SECOND = "First description: ", "Second description: "
 
 
 class Helps(Form):
-    """Question if a step helps."""
+    """Form of the answer to the question whether a step helps."""
 
     reason: str
     helps: bool
 
 
 class Better(Form):
-    """Question for the better of two steps."""
+    """Form of the answer to the question which of two steps is better."""
 
     reason: str
     better: Literal["first", "second", "neither"]
@@ -52,11 +52,11 @@ class Better(Form):
 
 @dataclass(frozen=True)
 class Questions(ABC):
-    """Queries a model about captions; called by the annotator's thread alone."""
+    """Base class of questions about captions to a language model; called by the annotator's thread alone."""
 
     model: ModelClient
     goal: str
-    """The task; empty if the captions name it."""
+    """The task in words; empty if the captions name it."""
 
     def answers(self, queries: Sequence[Query]) -> list[tuple[float | None, str]]:
         """Return label and status of each query, None for a missing label; raises the model's errors."""
@@ -139,7 +139,7 @@ PROGRESS = (
 
 @dataclass(frozen=True)
 class AnnotationRule:
-    """Settings of `llm: rule`: good captions, latency and error rate."""
+    """Settings of the rule that replaces a model (`llm: rule`): which captions are good, latency and error rate."""
 
     progress: tuple[str, ...] = PROGRESS
     """Regular expressions; a caption in which one is found helps, and a later one is better. The default is for MiniGrid's
@@ -166,7 +166,7 @@ class AnnotationRule:
 
 
 class RuleModel:
-    """Answers questions about captions by a rule; implements `robo_rl.rewards.chat.models.ChatModel`."""
+    """Model that answers questions about captions by a rule; implements `robo_rl.rewards.chat.models.ChatModel`."""
 
     def __init__(self, rule: AnnotationRule) -> None:
         self._rule = rule
@@ -208,5 +208,5 @@ class RuleModel:
         return {"reason": f"by rule: ranks {ranks[0]} and {ranks[1]}", "better": better}
 
     def rank(self, caption: str) -> int:
-        """Return the number of the last matching expression, 0 for none."""
+        """Return the number of the last regular expression that matches the caption, 0 for none."""
         return max((rank for rank, pattern in enumerate(self._patterns, 1) if pattern.search(caption)), default=0)

@@ -21,9 +21,9 @@ from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, Pa
 Floats = npt.NDArray[np.float64]
 BATCH, OPPONENTS, LEARNING_RATE = 16, 16, 0.05
 CIRCLE = np.array([[0.5, 0.0, 1.0], [1.0, 0.5, 0.0], [0.0, 1.0, 0.5]])
-"""P(row, column): rock, paper, scissors."""
+"""Probabilities P(row beats column) of rock, paper, scissors."""
 WINNER = np.array([[0.5, 1.0, 1.0], [0.0, 0.5, 0.0], [0.0, 1.0, 0.5]])
-"""The first arm beats both others, which do not agree with each other's order of strength."""
+"""Probabilities P(row beats column) of a game whose first arm beats both others."""
 
 
 def played(
@@ -66,7 +66,7 @@ def fitted_reward(game: Floats, seed: int, behaviour: Floats, pairs: int = 2000)
 
 
 SKEWED = "circle, (0.6, 0.3, 0.1)"
-"""Game, and the behaviour that its comparisons are from."""
+"""Name of a row of the study: the game, and the behaviour from which its comparisons are."""
 
 
 def policies(play: Callable[[int], tuple[Floats, Floats]], seed: int) -> dict[str, list[float]]:

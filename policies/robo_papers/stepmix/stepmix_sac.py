@@ -30,7 +30,10 @@ from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transiti
 
 @dataclass(frozen=True)
 class StepMixSACConfig(SACSettings, OwnLoop):
-    """Settings of StepMix with SAC; the baseline is the environment's scripted policy."""
+    """Settings of StepMix with SAC (after Li et al. 2023, arXiv:2306.06265); the baseline is the scripted policy.
+
+    They set the allowed loss, the candidates of when SAC takes over, and how their returns are bounded.
+    """
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
 
@@ -47,7 +50,7 @@ class StepMixSACConfig(SACSettings, OwnLoop):
     deviations: float = 1.64
     """Standard errors by which a bound lies below the mean return; 1.64 is 95 % confidence for normal returns."""
     baseline_episodes: int = 20
-    """Episodes of the baseline alone at first."""
+    """Number of episodes that the baseline plays alone at the start."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +70,7 @@ class StepMixSACConfig(SACSettings, OwnLoop):
 
 
 class Bounds:
-    """Returns of each candidate, and the mixture of two neighbouring candidates that their bounds allow."""
+    """Returns of each candidate's episodes, and the mixture of two neighbouring candidates that their bounds allow."""
 
     def __init__(self, config: StepMixSACConfig, worst: float) -> None:
         self._config, self._worst = config, worst
@@ -108,7 +111,7 @@ class Bounds:
         return late, late, 0.0
 
     def add(self, candidate: int, value: float) -> None:
-        """Take in the return of an episode."""
+        """Store the return of an episode of a candidate."""
         (self.baseline if candidate == 0 else self.returns[candidate]).append(value)
 
     def state_dict(self) -> StateDict:
@@ -144,7 +147,7 @@ class TakeOver:
 
 
 class StepMixTraining(EpisodeLoop):
-    """Training loop of StepMix.
+    """Training loop of StepMix with SAC.
 
     In each episode the baseline acts first, and SAC takes over at the step that the bounds allow. SAC learns from all steps.
     """

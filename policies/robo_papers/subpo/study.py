@@ -23,7 +23,7 @@ KINDS = {
 
 
 def around(cells: np.ndarray) -> np.ndarray:
-    """Return which cells (B, 144) are within one step, also along a diagonal, of places (B, 2)."""
+    """Return for each of B places (B, 2) which of the 144 cells are within one step, also diagonally: (B, 144)."""
     rows = np.abs(np.arange(SIZE)[None] - cells[:, :1]) <= 1
     columns = np.abs(np.arange(SIZE)[None] - cells[:, 1:]) <= 1
     found: np.ndarray = (rows[:, :, None] & columns[:, None]).reshape(len(cells), -1)

@@ -19,11 +19,11 @@ from robo_rl.types import Episode
 
 SYSTEM = "You criticise what an agent does in a small world, moment by moment. Be honest: say only what the record shows."
 MOST = 4
-"""Remarks on an episode."""
+"""Largest number of remarks on an episode."""
 
 
 class Remark(Form):
-    """A moment or a span, and whether it was good."""
+    """Form of a part of an answer: a moment or a span of an episode, and whether it was good."""
 
     first_line: int
     last_line: int
@@ -32,7 +32,7 @@ class Remark(Form):
 
 
 class Remarks(Form):
-    """Answer: remarks on an episode."""
+    """Form of an answer: remarks on an episode."""
 
     remarks: Annotated[list[Remark], pydantic.Field(max_length=MOST)]
 

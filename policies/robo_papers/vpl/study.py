@@ -32,7 +32,8 @@ from robo_rl.types import Episode
 ENVIRONMENT, ARGUMENTS = "robo/ArmReach-v0", {"action_repeat": 3, "reward": "dense"}
 SEGMENT, ANSWERS, EACH = 5, 100, 16
 WEIGHT, GOOD = 1.0, 0.6
-"""Of a person's preference beside the task's own reward, in each step; and the share of wins of a step that costs nothing."""
+"""Weight of a person's preference beside the task's own reward, in each step; and share of wins of a step that costs
+nothing."""
 EVALUATED = range(1_000_000, 1_000_050)
 
 

@@ -1,4 +1,4 @@
-"""Full level at the start of an episode, for teachers only; never shown to a policy."""
+"""Whole level of a grid world at the start of an episode, for teachers only; never shown to a policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIRECTIONS = ("right", "down", "left", "up")
 
 @dataclass(frozen=True)
 class GridObject:
-    """Object in a cell that is neither wall nor floor."""
+    """Object in a cell of a grid world that is neither wall nor floor."""
 
     place: Place
     kind: str
@@ -37,19 +37,19 @@ class GridObject:
     state: str = ""
     """One of DOOR_STATES for a door, else empty."""
     content: GridObject | None = None
-    """Content of a box."""
+    """Object inside a box; None for other objects and empty boxes."""
     is_target: bool = False
     """True if picking it up ends the episode."""
 
     @property
     def words(self) -> str:
-        """Words such as "locked red door"."""
+        """The object in words, such as "locked red door"."""
         return " ".join(part for part in (self.state, self.colour, self.kind) if part)
 
 
 @dataclass(frozen=True)
 class Level:
-    """Level of a grid world at the start of an episode."""
+    """Whole level of a grid world at the start of an episode: size, agent, objects, mission."""
 
     width: int
     height: int
@@ -62,7 +62,7 @@ class Level:
 
     @cached_property
     def by_place(self) -> dict[Place, GridObject]:
-        """Place -> object."""
+        """Place (x, y) -> object in this cell."""
         return {thing.place: thing for thing in self.things}
 
     @cached_property
@@ -99,7 +99,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Subgoal:
-    """Cell to stand on, or whose content is to change: a key taken, a door opened."""
+    """Subgoal: a cell to stand on, or whose object is to change, such as a key taken or a door opened."""
 
     place: Place
     kind: str = ""
@@ -107,7 +107,7 @@ class Subgoal:
     colour: str = ""
     state: str = ""
     holds: bool = False
-    """True for a box with content, to be opened rather than carried away."""
+    """True for a box with content, which is to be opened rather than carried away."""
 
     @classmethod
     def of(cls, thing: GridObject) -> Subgoal:

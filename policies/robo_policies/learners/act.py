@@ -106,8 +106,7 @@ class ObservationTokens(nn.Module):
     """Encoder of ACT: turns an observation into N tokens of E elements.
 
     There is one token for each vector of the observation and one for each cell of a picture's feature map. The features (B, N
-    E)
-    that the encoder returns are these tokens, flattened.
+    E) that the encoder returns are these tokens, flattened.
     """
 
     def __init__(self, spec: EnvironmentSpec, config: ACTNetwork) -> None:

@@ -24,8 +24,7 @@ class AWACConfig(OfflineValueSettings):
     """Settings of AWAC (Nair et al. 2020, arXiv 2006.09359), which clones recorded actions weighted by their advantage.
 
     Its own fields steer how strongly good actions are preferred (`temperature`) and the scale of rewards. The authors' actor
-    has
-    four hidden layers.
+    has four hidden layers.
     """
 
     temperature: float = 1.0

@@ -37,8 +37,7 @@ class ClippedAdam:
     """Adam (Kingma & Ba 2015, algorithm 1) that scales gradients down to a largest norm; PPO and multipliers use it.
 
     All parameters become views of one tensor, `flat`, and their gradients views of another, `gradient`, which makes a step
-    fast.
-    No step waits for a transfer from the device.
+    fast. No step waits for a transfer from the device.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, *, max_norm: float = math.inf, epsilon: float = 1e-5) -> None:

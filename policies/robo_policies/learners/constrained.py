@@ -1,7 +1,7 @@
 """Constraint costs of on-policy learners: storage, critics and advantages (Altman 1999, constrained MDPs).
 
-T steps, N environments, C costs in alphabetical order, D numbers of an observation that critics read. A limit d is a bound
-on J_C, the mean undiscounted sum of a cost over an episode: J_C <= d.
+T steps, N environments, C costs in alphabetical order, D numbers of an observation that critics read. A limit d is a bound on
+J_C, the mean undiscounted sum of a cost over an episode: J_C <= d.
 """
 
 from __future__ import annotations

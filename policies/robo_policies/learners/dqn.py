@@ -37,8 +37,7 @@ class DQNConfig(LearnerSettings):
     """Settings of double DQN (Mnih et al. 2015; van Hasselt et al. 2016, arXiv:1509.06461), for discrete actions.
 
     They steer the optimiser, the target network and the decay of epsilon. Defaults are for observations of vectors; the paper's
-    are
-    for pictures of Atari games.
+    are for pictures of Atari games.
     """
 
     needs = Needs(STEPS, frozenset({Feature.DISCRETE}))

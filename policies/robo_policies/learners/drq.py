@@ -1,7 +1,7 @@
 """DrQ: Kostrikov, Yarats & Fergus 2021, "Image Augmentation Is All You Need: Regularizing Deep RL from Pixels".
 
-arXiv:2004.13649. Soft actor-critic from pictures: the critics train an encoder that the actor shares. Both the targets and
-the losses of the critics are means over random shifts of each picture (eq. 1 and 3), K = M, as in the authors' code.
+arXiv:2004.13649. Soft actor-critic from pictures: the critics train an encoder that the actor shares. Both the targets and the
+losses of the critics are means over random shifts of each picture (eq. 1 and 3), K = M, as in the authors' code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Learning from whole episodes: an actor, and a learner that maximises PPO's clipped surrogate.
 
-Schulman et al. 2017, arXiv:1707.06347, eq. 7. The learner is made of a rule, which computes advantages, and of further
-terms of the loss. E episodes, B steps in all of them, F features of an observation.
+Schulman et al. 2017, arXiv:1707.06347, eq. 7. The learner is made of a rule, which computes advantages, and of further terms of
+the loss. E episodes, B steps in all of them, F features of an observation.
 """
 
 from __future__ import annotations

@@ -114,8 +114,7 @@ class FlowBC(Learned):
         """Return the flow-matching loss of a batch, a scalar.
 
         It is the mean of |v((1 - t) noise + t x, t, s) - (x - noise)|^2 with random t and noise, over the recorded chunks x.
-        Actions
-        after the end of an episode are left out.
+        Actions after the end of an episode are left out.
         """
         generator, chunks, valid = self.parts.generator, data.extras["action_chunks"], data.extras["chunk_valid"]
         clean = chunks.flatten(1)

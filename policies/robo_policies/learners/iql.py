@@ -45,8 +45,7 @@ class ImplicitSettings(OfflineValueSettings):
     """Settings common to IQL, XQL, f-DVL and ReCOIL, which learn V, Q and a policy from recorded actions alone.
 
     They steer how strongly good actions are preferred, dropout and decay of the actor, and the scale of rewards. The defaults
-    are
-    IQL's for locomotion.
+    are IQL's for locomotion.
     """
 
     inverse_temperature: float = 3.0

@@ -122,8 +122,7 @@ class LearnerParts(Stateful):
         """Return encoded observations (B, F + P) for the actor's loss: F features, and P numbers that only critics read.
 
         The features have a gradient only if the critics read privileged entries; the actor's loss then trains the encoder.
-        Otherwise
-        the critics' loss alone trains it.
+        Otherwise the critics' loss alone trains it.
         """
         with torch.set_grad_enabled(self.encoder.critic_size > self.encoder.size):
             return self.encoder(observations)

@@ -31,8 +31,7 @@ class ReBRACConfig(TD3Settings):
     """Settings of ReBRAC (Tarasov et al. 2023, arXiv 2305.09836): TD3+BC with separate penalties in actor and critics.
 
     Its own fields are the weights of the two penalties for actions far from the recorded ones, and the scale of rewards.
-    Defaults
-    are the authors' for locomotion. The authors choose both penalties for each dataset.
+    Defaults are the authors' for locomotion. The authors choose both penalties for each dataset.
     """
 
     actor_penalty: float = 0.01

@@ -111,8 +111,7 @@ class RLPD(Learned):
         """Take the gradient steps of one update on a batch of tensors.
 
         The batch is cut into `updates_per_step` slices. Each slice gives a step of the critics, the last one also a step of
-        actor and
-        temperature. Returns losses and other scalars for the log.
+        actor and temperature. Returns losses and other scalars for the log.
         """
         parts, alpha = self.parts, self.temperature.alpha()
         for part in slices(data, self.config.updates_per_step):

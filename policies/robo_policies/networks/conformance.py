@@ -31,8 +31,8 @@ _ROWS = (1, 7)
 class EncoderNetwork(Protocol):
     """Interface of an nn.Module that replaces the encoder of a learner; the setting `network.encoder` names its class.
 
-    It is built as `MyEncoder(spec)`, with PyTorch's random state seeded from the learner's seed. It gets vectors as float32
-    (B, ...), standardised if the learner does that, and pictures as uint8 (B, height, width, channels).
+    It is built as `MyEncoder(spec)`, with PyTorch's random state seeded from the learner's seed. It gets vectors as float32 (B,
+    ...), standardised if the learner does that, and pictures as uint8 (B, height, width, channels).
     """
 
     size: int
@@ -46,8 +46,7 @@ class HiddenLayers(Protocol):
     """Interface of an nn.Module that replaces the hidden layers of an actor or a critic.
 
     The setting `network.actor` or `network.critic` names its class. It is built as `MyLayers(inputs, hidden)`, once for each
-    member
-    of an ensemble; a linear layer follows it.
+    member of an ensemble; a linear layer follows it.
     """
 
     size: int

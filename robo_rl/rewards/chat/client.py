@@ -1,9 +1,8 @@
 """Client of all language and vision models: asks no question twice, reads answers strictly, keeps budget, log and store.
 
 Judges, writers of programs, annotators and teachers ask through it. An unusable answer is corrected once. Each answer is
-durable
-before the next one is used, whenever the process ends: in the store, which all runs and models share, and in the log of the run
-if it has one.
+durable before the next one is used, whenever the process ends: in the store, which all runs and models share, and in the log of
+the run if it has one.
 """
 
 from __future__ import annotations

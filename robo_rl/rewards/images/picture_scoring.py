@@ -91,8 +91,7 @@ class PictureScoring(StepReward):
         return self.alone
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting unless there are pictures, and the model can score single ones of this camera, by these words.
-        """
+        """Raise InvalidSetting unless there are pictures, and the model can score single ones by these words."""
         blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in place.spec.observation.items()}
         for model in self._models:
             none = pictures_of(blank, model.eye)[:0]

@@ -81,8 +81,7 @@ def regularised(s: Direction, g: Direction, d: Direction, alpha: float) -> npt.N
     """Return the regularised rewards r = 1 - |M (s - g)|^2 / 2 (N,) of VLM-RM, M = alpha P + (1 - alpha) I.
 
     P projects onto d. As P M = P and (I - P) M = (1 - alpha) (I - P), the square is (1 - alpha)^2 |s - g|^2 + (1 - (1 -
-    alpha)^2)
-    |P (s - g)|^2.
+    alpha)^2) |P (s - g)|^2.
 
     Args:
         s: (N, D) embedded pictures.

@@ -200,8 +200,7 @@ def required(instruction: str | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class LargeRewardModel(EpisodeJudge):
-    """Base class of LRM's rewards: every few steps a judge answers the questions of several heads, whose values are averaged.
-    """
+    """Base class of LRM's rewards: every few steps a judge answers several questions (heads), and the values are averaged."""
 
     heads: ClassVar[Sequence[Head]]
     """Questions whose values are averaged."""
@@ -251,7 +250,7 @@ class LargeRewardModel(EpisodeJudge):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeProgress(LargeRewardModel):
-    """Reward that is the progress of the task, 0 to 1 in tenths, in the opinion of a judge (LRM)."""
+    """Reward that is the progress of the task in the opinion of a judge, 0 to 1 in tenths (LRM)."""
 
     name: ClassVar[str] = "judge-progress"
     heads: ClassVar[Sequence[Head]] = (ProgressHead(),)
@@ -281,7 +280,7 @@ class JudgeContrast(LargeRewardModel):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeTri(LargeRewardModel):
-    """Reward that is the mean of a judge's contrast, progress and completion, each in [0, 1] (LRM)."""
+    """Reward that is the mean of a judge's contrast, progress and completion, each 0 to 1 (LRM)."""
 
     name: ClassVar[str] = "judge-tri"
     heads: ClassVar[Sequence[Head]] = (ContrastHead(), ProgressHead(), CompletionHead())

@@ -178,8 +178,7 @@ class PreferenceAsReward(Stage):
     The pay is the mean over references of sigmoid(slope * (score - reference)), minus `offset`. The score is the sum of the
     episode's rewards before this stage. After Fu et al. 2025, "Reward Shaping to Mitigate Reward Hacking in RLHF"
     (arXiv:2502.18770). A score that grows without limit earns at most 1 - offset. It is not paid per step, because T sigmoids
-    would
-    add up to about T / 2 in long episodes.
+    would add up to about T / 2 in long episodes.
     """
 
     references: str
@@ -285,9 +284,8 @@ class Potential(Stage):
     """Stage that adds potential-based shaping: weight * (discount * phi(after) - phi(before)).
 
     Phi(after) is 0 if the task terminated, but not if it was truncated. The discounted sum of the added rewards over an episode
-    that
-    terminates is then -phi(first) for any policy. At a time limit it is discount^T phi(last) - phi(first), and the learner's
-    bootstrap value cancels the first term.
+    that terminates is then -phi(first) for any policy. At a time limit it is discount^T phi(last) - phi(first), and the
+    learner's bootstrap value cancels the first term.
     """
 
     program: str

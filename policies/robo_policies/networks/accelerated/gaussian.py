@@ -20,8 +20,7 @@ def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float
     """Return actions (B, A) of a tanh-Gaussian and their log densities (B,).
 
     Arguments and results are those of `squashed_gaussian` in networks/actor_critic.py: `outputs` (B, 2 A) are means and
-    logarithms of
-    standard deviations, `noise` (B, A) is standard normal, `limits` bound the logarithm.
+    logarithms of standard deviations, `noise` (B, A) is standard normal, `limits` bound the logarithm.
     """
     if torch.is_grad_enabled() and outputs.requires_grad:
         actions, log_densities = _SquashedGaussian.apply(outputs, noise, limits)  # type: ignore[no-untyped-call]

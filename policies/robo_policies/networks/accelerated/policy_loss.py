@@ -1,8 +1,7 @@
 """Gradient of PPO's loss for two MLPs with tanh, computed in NumPy on the memory of the PyTorch parameters.
 
-With 64 rows and 64 units the overhead of an operation of PyTorch takes longer than its arithmetic, and that of autograd
-several times as long.
-B rows, O outputs of the actor.
+With 64 rows and 64 units the overhead of an operation of PyTorch takes longer than its arithmetic, and that of autograd several
+times as long. B rows, O outputs of the actor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's SAC in the training loop of the workbench, which samples its batches.
+"""Stable-Baselines3's SAC in robo_rl's training loop, which samples its batches.
 
 Half of each batch may be demonstrations, a person may take over, and the learner may have its own process. `sb3-sac` is the
 same algorithm in Stable-Baselines3's own loop. Raffin et al. 2021, JMLR 22(268).
@@ -36,7 +36,10 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 
 @dataclass(frozen=True, kw_only=True)
 class SB3SACHILConfig:
-    """Settings of SB3's SAC, with SB3's names and defaults, and of the batches that it gets."""
+    """Settings of the learner `sb3-sac-hil`: SB3's SAC on batches from robo_rl's loop, with demonstrations and corrections.
+
+    Names and defaults are SB3's unless a field says otherwise.
+    """
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
@@ -77,7 +80,7 @@ class SB3SACHILConfig:
 
     @property
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
+        """Settings that the training loop reads: replay memory, batches, share of demonstrations."""
         return Sampling(
             batch_size=self.batch_size,
             updates_per_step=self.gradient_steps,
@@ -91,7 +94,7 @@ class SB3SACHILConfig:
         )
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SB3SACHIL:
-        """Return a fresh learner."""
+        """Build an untrained learner for the spec of an environment; its networks are initialised from `seed`."""
         return SB3SACHIL(spec, self, seed)
 
 
@@ -104,7 +107,7 @@ class SACPolicy(SB3Policy):
 
 
 class SB3SACHIL(Stateful):
-    """Learner that calls SB3's `train` on given batches; it does not change the random generators of the process."""
+    """Learner that calls SB3's `train` on batches that it is given; the process's random generators stay as they were."""
 
     def __init__(self, spec: EnvironmentSpec, config: SB3SACHILConfig, seed: int) -> None:
         require_continuous(spec, "SB3's SAC")
@@ -181,7 +184,7 @@ class SB3SACHIL(Stateful):
 
 
 class Spaces(gymnasium.Env[Any, Any]):
-    """Environment without steps, which gives SB3's constructor the observation and action space that it requires."""
+    """Stand-in for an environment: gives SB3's constructor the spaces that it requires, and never steps."""
 
     def __init__(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
         self.observation_space, self.action_space = observation, action

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own training loop as a `Training` of the workbench, which reports to an observer."""
+"""Stable-Baselines3's own training loop in the form of a robo_rl `Training`, which reports to an observer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from robo_rl.training.episode_reports import Progress
 from robo_rl.types import StateDict
 
 OBSERVED = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/success_rate"}
-"""Tags of SB3 that the workbench replaces: SB3's means favour short episodes, which end first."""
+"""Tags of SB3's log that robo_rl replaces by its own: SB3's means favour short episodes, which end first."""
 
 
 class SB3Training(Progress):
-    """Training of an SB3 model in its environments.
+    """Training loop of an SB3 model in its environments, by SB3's own `learn`.
 
-    Resuming is warm: networks, optimisers, replay, normalisation, counters and random generators are restored, but
-    every environment starts a new episode, and an on-policy learner a new rollout. Transitions of `step` are stored and their
-    updates done. The stopwatch separates "collect" (simulation, acting and storing), "update" and the time of the observer.
+    Resuming is warm: networks, optimisers, replay, normalisation, counters and random generators are restored, but every
+    environment starts a new episode, and an on-policy learner a new rollout. Transitions of `step` are stored and their updates
+    done. The stopwatch separates "collect" (simulation, acting and storing), "update" and the time of the observer.
     """
 
     def __init__(self, model: BaseAlgorithm, policy: SB3Policy, *, steps: int, rewards: DelayedRewards | None = None) -> None:
@@ -54,7 +54,7 @@ class SB3Training(Progress):
 
     @property
     def model(self) -> BaseAlgorithm:
-        """The SB3 model itself, for functions of SB3 that the workbench does not offer."""
+        """The SB3 model itself, to use functions of SB3 that robo_rl does not offer."""
         return self._model
 
     def run(self, observer: TrainingObserver) -> None:

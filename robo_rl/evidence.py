@@ -26,7 +26,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.papers import papers
 
 LEVELS = ("proven", "validated", "experimental")
-"""From the most evidence to the least."""
+"""Levels of evidence, from the most to the least."""
 FILE = Path(__file__).with_name("evidence.toml")
 
 
@@ -58,7 +58,7 @@ class Evidence:
     template: str = ""
     """The sentence with {FIGURE} in the place of each figure that is read from the archived study; empty if it has none."""
     study: str = ""
-    """Name of the archive in docs/benchmarks."""
+    """Name of the archived study in docs/benchmarks."""
     baseline: Order | None = None
     control: Order | None = None
     """Claim that the method beats the same method without its key part; None without such a control."""

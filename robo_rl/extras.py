@@ -223,11 +223,11 @@ class Column(Extra):
     """
 
     name: str
-    """Key in `info`."""
+    """Key of `info`, and name of the extra."""
     shape: tuple[int, ...] = ()
-    """Shape of the value of one step."""
+    """Shape of the entry for one step; () for a number."""
     dtype: str = "float32"
-    """Type of the column."""
+    """NumPy type in which the entry is stored."""
 
     @override
     def columns(self, spec: EnvironmentSpec) -> Layout:

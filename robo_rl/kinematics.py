@@ -22,13 +22,13 @@ import mujoco  # noqa: E402
 
 Array = npt.NDArray[np.float64]
 Quaternion = tuple[float, float, float, float]
-"""(w, x, y, z)"""
+"""Orientation (w, x, y, z), a unit quaternion."""
 HAND = "hand_frame"
-"""Name of a site that `Hand` adds."""
+"""Name of the site that `Hand.added_to` adds to a model."""
 ORIENTATION_WEIGHT = 0.1
 """[m/rad] weight of an orientation error relative to a position error, so that an arm with too few joints keeps the position"""
 DAMPING = 1e-6
-"""[m^2] damping of the least squares"""
+"""[m^2] damping of the least squares that solve each iteration"""
 ITERATIONS = 20
 CONVERGED = 1e-5
 """[rad] largest change of a joint in one iteration at which the iterations end"""

@@ -38,7 +38,7 @@ class RunningMoments:
         self.variance, self.count = squares / total, total
 
     def state_dict(self) -> StateDict:
-        """Return copies of the moments."""
+        """Return copies of mean, variance and count, to save them."""
         return {"mean": np.array(self.mean), "variance": np.array(self.variance), "count": float(self.count)}
 
     def load_state_dict(self, state: StateDict) -> None:

@@ -80,7 +80,7 @@ class Paper:
     """
 
     name: str
-    """Name of the folder."""
+    """Name of the paper's folder."""
     package: str
     """Import name of the folder."""
     folder: Path
@@ -94,7 +94,7 @@ class Paper:
     section: str = "Papers"
     """Section of the documentation's navigation."""
     components: Mapping[Group, Mapping[str, str]] = field(default_factory=dict)
-    """Group -> name -> "module:object"."""
+    """Group of components -> name -> "module:object"."""
     trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Learner -> settings with which the conformance suites try it (robo_app.papers.trials)."""
     evidence: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)

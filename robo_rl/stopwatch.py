@@ -66,7 +66,7 @@ class Stopwatch:
         return dict(self._seconds)
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Continue from saved seconds."""
+        """Continue counting from saved seconds."""
         self._seconds = Counter(state)
 
 

@@ -96,7 +96,7 @@ class VectorTransition:
     actions: Array
     """(N, A) or (N,) executed actions"""
     rewards: npt.NDArray[Any]
-    """(N,)"""
+    """(N,) rewards of the environments"""
     next_observations: Mapping[str, Array]
     """name -> (N, ...) observations after the step; for an episode that ended, its last observation"""
     following: Mapping[str, Array]
@@ -111,7 +111,7 @@ class VectorTransition:
     policy_actions: Array
     """(N, A) or (N,) actions that the policy proposed"""
     sources: npt.NDArray[np.int8]
-    """(N,) values of ActionSource"""
+    """(N,) values of ActionSource: who chose each action"""
     infos: Mapping[str, Any]
     """`infos` of Gymnasium's vector environment; those of the last step of an episode are in `infos["final_info"]`"""
 
@@ -173,7 +173,7 @@ class Episode:
     rewards: npt.NDArray[np.float32]
     """(T,) rewards of the environment"""
     sources: npt.NDArray[np.int8]
-    """(T,) values of ActionSource"""
+    """(T,) values of ActionSource: who chose each action"""
     timestamps: npt.NDArray[np.float64]
     """(T+1,) times of the observations [s] by a monotonic clock: of the measurement if a robot reports it, otherwise of the
     arrival"""
@@ -192,7 +192,7 @@ class Episode:
     instruction: str | None = None
     """Task in words; None if there are none."""
     reward_terms: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
-    """Name of a term of the reward -> (T,)."""
+    """Name of a term of the reward -> its values (T,)."""
     costs: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     """Name of a constraint cost -> (T,), 0 or more; a single array (T,) is stored under the name "cost"."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -291,7 +291,7 @@ class Windows:
     actions: Array
     """(B, L, A), or (B, L) of discrete actions: executed actions"""
     rewards: npt.NDArray[np.float32]
-    """(B, L)"""
+    """(B, L) rewards of the steps"""
     valid: npt.NDArray[np.bool_]
     """(B, L) False beyond the ends of the episode, where its first or last step is repeated"""
 

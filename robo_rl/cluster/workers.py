@@ -64,7 +64,7 @@ class Kind:
     """Error that is raised if workers are lost repeatedly."""
     fix: str = "look whether it runs here, without --ray; the logs of a node are in its /tmp/ray/session_latest/logs"
     consequence: str = ""
-    """Consequence of a replacement, in words."""
+    """What the replacement of a lost worker means, in words for a warning."""
     retried: Sequence[str] = ()
     """Names of errors after which a worker is replaced, because another worker may not meet them; "" for any foreign error."""
 

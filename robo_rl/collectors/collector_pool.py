@@ -30,7 +30,7 @@ class Collector(ABC):
 
     @abstractmethod
     def load_parameters(self, parameters: StateDict) -> None:
-        """Act with these parameters from now on."""
+        """Load these parameters into the policy, which acts with them from now on."""
 
     @abstractmethod
     def handle(self, request: StateDict) -> StateDict:
@@ -54,7 +54,7 @@ class CollectorAnswer(NamedTuple):
     content: StateDict | None
     """Content; None if the collector was lost together with its requests, and its replacement waits for a request."""
     raw: bytes = b""
-    """`content`, packed."""
+    """The answer's `content`, packed as bytes."""
 
 
 class CollectorPool:

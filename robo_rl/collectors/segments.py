@@ -159,7 +159,7 @@ class Segment:
         return end
 
     def transitions(self) -> Iterator[Transition]:
-        """Yield the steps as transitions."""
+        """Yield the steps as `Transition` objects, in order."""
         observations, actions = self.content["observations"], self.content["actions"]
         for step, reward in enumerate(self.content["rewards"]):
             end = self.end if step == len(self) - 1 else None

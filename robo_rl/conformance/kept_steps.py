@@ -27,7 +27,7 @@ class Rows:
     executed: npt.NDArray[np.floating]
     """(B, A) executed actions, from the observations"""
     terminated: npt.NDArray[np.bool_]
-    """(B,) as stored"""
+    """(B,) True if the step is stored as the end of the task"""
     should_terminate: npt.NDArray[np.bool_]
     """(B,) True if the task terminated, from the observations"""
     diverged: npt.NDArray[np.bool_]

@@ -18,7 +18,7 @@ from robo_rl.types import DIVERGED, Array
 LENGTH, SUCCESS, COST, DIVERGENCE = 5, 2, 3, 4
 """Length of an episode in steps, then the numbers, from 1, of its steps of success, of a cost and of a divergence."""
 ZONE, CAMERA = "zone", "camera_front"
-"""Names of the cost and of the picture."""
+"""Names of the cost and of the picture in the observation."""
 _PICTURE = 4, 4, 3
 _KINDS = 8  # of episodes: one diverges, of the others half terminate
 

@@ -35,7 +35,7 @@ class Log:
     """Observer of a training that keeps the reported episodes, and the state of the training after one step."""
 
     keep_after: int = 0
-    """First step after which the state is kept."""
+    """Step of the training after which the state is kept."""
     episodes: list[Outcome] = field(default_factory=list)
     """Episodes as they were reported."""
     state: StateDict | None = None
@@ -55,7 +55,7 @@ class Log:
         costs: Mapping[str, float] = MappingProxyType({}),
         place: tuple[int, int] = (0, 1),
     ) -> None:
-        """Keep the report."""
+        """Store the reported episode in `episodes`."""
         spent = costs if episode is None else {name: float(np.nansum(each)) for name, each in episode.costs.items()}
         self.episodes.append(Outcome(length, episode_return, spent.get(ZONE, np.nan), bool(success), stop_reason == DIVERGED))
 

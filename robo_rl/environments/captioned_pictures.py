@@ -15,7 +15,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.types import Array
 
 Pictures = npt.NDArray[np.uint8]
-"""(N, H, W, 3) uint8 RGB."""
+"""N pictures (N, H, W, 3) uint8 RGB."""
 LEAST_CONTRAST = 5.0
 """Smallest standard deviation of the bytes of a picture. A camera that was not updated delivers flat pictures, which would give
 plausible but wrong results."""

@@ -39,9 +39,9 @@ class Entry:
     """One array of a derived observation: where it stands in the original observation, its space and its axes."""
 
     path: Path
-    """Keys of the array in nested dicts."""
+    """Keys that lead to the array through nested dicts of the original observation."""
     space: Space
-    """Gymnasium space of the array."""
+    """Gymnasium's space of the array."""
     array: ArraySpec
     order: tuple[int, ...] | None = None
     """Order of the axes that makes a picture (H, W, channels); None for a vector."""

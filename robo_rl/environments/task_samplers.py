@@ -26,7 +26,7 @@ class SamplerRule:
     sampler: str = ""
     """Name of the sampler: uniform; for tasks ordered by difficulty also frontier."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Further settings of the sampler."""
+    """Further settings of the sampler, by name."""
     uniform_share: float = 0.2
     """Share of episodes whose task is drawn uniformly, so that estimates for all tasks stay fresh; 0 to 1."""
     rate: float = 0.3

@@ -26,7 +26,7 @@ class Figure:
     interval: Interval
     n: int
     of: str
-    """What `n` counts, such as "episodes"."""
+    """What the number of data `n` counts, such as "episodes"."""
 
     @property
     def is_measured(self) -> bool:
@@ -53,7 +53,7 @@ class Figure:
 
 
 def unknown(of: str) -> Figure:
-    """Return the figure of a number without data."""
+    """Return a figure without estimate, because there is no data; of: what `n` would count."""
     return Figure(Interval(np.nan, np.nan, np.nan), 0, of)
 
 
@@ -110,11 +110,11 @@ class PooledSteps(NamedTuple):
     """Steps of all episodes in a row for which score and truth are known."""
 
     scores: Floats
-    """(N,)"""
+    """(N,) scores by a reward or world model"""
     truth: Floats
-    """(N,)"""
+    """(N,) true progress"""
     episode: npt.NDArray[np.int64]
-    """(N,) index of the episode"""
+    """(N,) number of the episode of each step"""
     episodes: int
     usual: float
     """usual change of the truth in a step: the median of all nonzero changes; NaN if there are none"""

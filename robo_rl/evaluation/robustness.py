@@ -20,7 +20,7 @@ from robo_rl.system.durable_files import write_durably
 
 Cell = Mapping[str, float]
 KEYS = ("estimate", "low", "high")
-"""Names of the fields of an interval in JSON."""
+"""Names of the fields of an `Interval` in JSON."""
 SINGLE = ""
 """Name of the row axis of a grid with one axis."""
 

@@ -16,7 +16,7 @@ class Finding:
     """Outcome of one rule of a verdict on a reward or world model, with the words that explain it."""
 
     rule: str
-    """the rule, with its thresholds"""
+    """the rule in words, with its thresholds"""
     outcome: Grade
     text: str
 

@@ -40,7 +40,7 @@ class Feature(Enum):
 
     @property
     def noun(self) -> str:
-        """Description in words."""
+        """Description of the feature in words, for messages."""
         return self.value[1]
 
     @property
@@ -54,7 +54,7 @@ class Loop:
     """A kind of training loop, described by the features of a recipe with which it can train."""
 
     name: str
-    """Name in lists and tables."""
+    """Name of the loop in lists and tables."""
     supports: frozenset[Feature] = frozenset()
     """Features of a recipe that the loop can train with."""
     requires: frozenset[Feature] = frozenset()

@@ -17,7 +17,7 @@ class Replay:
     """Settings of the replay memory and of the batches drawn from it: the group `replay` of a learner's settings."""
 
     group: ClassVar[str] = "replay"
-    """Name of this group of settings in errors."""
+    """Name of this group of settings in error messages."""
 
     capacity: int = 1_000_000
     """Largest number of rows of the memory of the policy's own steps; an episode of T steps takes T + 1 rows."""

@@ -61,16 +61,16 @@ class BothMemories:
     """
 
     online: ReplayBuffer
-    """Memory of all steps."""
+    """Replay memory in which all steps are stored."""
     corrections: ReplayBuffer
-    """Memory of the steps that a person chose."""
+    """Second memory, in which the steps that a person chose are stored, too."""
 
     def is_running(self, place: int = 0) -> bool:
         """Return True from `begin` to the end of the episode of environment `place`."""
         return self.online.is_running(place)
 
     def begin(self, observation: Observation, place: int = 0) -> None:
-        """Begin an episode of environment `place`."""
+        """Begin an episode of environment `place` in the memory."""
         if place == 0:
             self.corrections.cut()
         self.online.begin(observation, place)
@@ -82,7 +82,7 @@ class BothMemories:
             self._correct(transition)
 
     def add_all(self, steps: VectorTransition) -> None:
-        """Store a step of each environment."""
+        """Store a step of each environment; a person's step in environment 0 also in `corrections`."""
         self.online.add_all(steps)
         if steps.diverged[0]:
             self.corrections.cut()

@@ -26,7 +26,7 @@ class Series:
     color: int
     points: Sequence[tuple[float, float]]
     band: Sequence[tuple[float, float, float]] = ()
-    """(x, low, high) of a confidence interval"""
+    """(x, low, high) of a confidence interval around the line"""
     faint: bool = False
     """True for a thin background line without markers."""
     marked: bool = True

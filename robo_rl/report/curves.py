@@ -41,7 +41,7 @@ class Curves:
 
     @cached_property
     def legend(self) -> list[tuple[str, int]]:
-        """(name, color) of each line."""
+        """(name, color number) of each line, for the legend."""
         if len(self._groups) == 1:
             return [(run.label, color) for run, color in zip(self.runs, self.colors, strict=True)]
         names = [group[0].name for group in self.groups]

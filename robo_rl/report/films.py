@@ -27,13 +27,13 @@ class Film:
 
     caption: str
     outcome: str
-    """"success", "failure" or ""."""
+    """Outcome of the episode: "success", "failure" or "" if unknown."""
     poster: str
-    """Data URL of a picture."""
+    """Picture shown before the film plays, as a data URL."""
     source: str | None
     """Data URL of the mp4; None if it is too large for the page."""
     strip: list[str]
-    """Data URLs of pictures that replace the film."""
+    """Pictures that replace a film for which there is no room, as data URLs."""
 
 
 def embed_films(runs: Sequence[RecordedRun]) -> list[Film]:

@@ -25,7 +25,7 @@ class NamedSettings:
     """Base of components whose results depend only on their settings: a dataclass of plain values."""
 
     name: ClassVar[str]
-    """Name of the entry point."""
+    """Name of the entry point, which recipes use."""
 
     @property
     def identity(self) -> tuple[str, str]:

@@ -38,7 +38,7 @@ class NoisyOracle(NamedSettings, RewardModel):
     deviation: float = 0.1
     """Standard deviation of the Gaussian error of a step, in units of the reward; 0 or more."""
     missing: float = 0.0
-    """Share of steps without a label, 0 to 1."""
+    """Share of steps that get no label, 0 to 1."""
     seed: int = 0
     """Seed of errors and gaps."""
 

@@ -333,7 +333,7 @@ class RecordedRollout:
 
     @property
     def observation(self) -> Observation:
-        """Newest observation."""
+        """Newest observation: after the last replayed step, or of the reset."""
         return {name: value[self._position] for name, value in self._episode.observations.items()}
 
     @property
@@ -354,7 +354,7 @@ class RecordedRollout:
         return self._episode
 
     def newest(self, count: int) -> list[Transition]:
-        """Return the last `count` replayed steps."""
+        """Return the last `count` replayed steps, in order."""
         return [self._episode.transition(step) for step in range(self._position - count, self._position)]
 
     def state_dict(self) -> StateDict:

@@ -65,7 +65,7 @@ class PersonInTheLoop:
         }
 
     def reset(self) -> None:
-        """Prepare for a new episode."""
+        """Prepare for a new episode, in which the policy acts until the person takes over."""
         self.human.reset()
         self.begin()
 
@@ -82,7 +82,7 @@ class PersonInTheLoop:
         return proposed if commanded is None else commanded, source
 
     def count(self, source: ActionSource) -> None:
-        """Count a step by the source of its action."""
+        """Count a step of a replayed episode by who chose its action."""
         acts = source is ActionSource.HUMAN
         self._recent[-1][0] += 1
         self._recent[-1][1] += acts

@@ -31,7 +31,7 @@ class EndedEpisode:
     """Summary of an episode that ended in one of N environments."""
 
     place: int
-    """Number of the environment, from 0."""
+    """Number of the environment in which the episode ended, from 0."""
     episode_return: float
     """Undiscounted sum of rewards."""
     length: int

@@ -38,7 +38,7 @@ class NewestEpisode:
 
     kind: Kind
     step: int
-    """Training step at the end of the episode."""
+    """Training step at which the episode ended."""
     seed: int | None
     actions: Array
     """(T, A) executed actions."""
@@ -50,7 +50,7 @@ class NewestEpisode:
     replays: bool
     """True if the environment can repeat the episode from seed and actions."""
     stride: int = 1
-    """Steps between two pictures."""
+    """Number of steps between two kept pictures."""
     pictures: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     """Camera -> JPEG pictures, one for each `stride` steps."""
 

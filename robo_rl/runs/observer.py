@@ -45,7 +45,7 @@ class Display(Protocol):
         """Show that the training reached `step`; `metrics` has the newest value of every tag."""
 
     def say(self, message: str) -> None:
-        """Show a permanent line of text."""
+        """Show a line of text that stays."""
 
 
 class RunRecord:

@@ -60,7 +60,7 @@ _PACKAGES = (
 
 
 class Curve(NamedTuple):
-    """Values of one metric over a training."""
+    """Values of one logged metric over a training."""
 
     steps: npt.NDArray[np.int64]
     """(N,) environment steps, or updates of a learner from recorded data"""
@@ -115,11 +115,11 @@ class Run:
 
     @property
     def description(self) -> dict[str, Any]:
-        """Content of run.json."""
+        """Content of run.json: versions, machine, results and other facts about the run."""
         return read_object(self.path / "run.json")
 
     def describe(self, **facts: Any) -> None:
-        """Add values to run.json."""
+        """Add facts to run.json, by name."""
         write_text(self.path / "run.json", json.dumps(self.description | facts, indent=1))
 
     def __enter__(self) -> Self:

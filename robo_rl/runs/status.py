@@ -39,11 +39,11 @@ class RunStatus:
     updated: float = 0.0
     """Time of writing [s since 1970], by the clock of the training machine."""
     host: str = ""
-    """Name of the training machine."""
+    """Name of the machine on which the training runs."""
     lock: int = 0
     """Inode of the lock file, which differs in a copy of the folder."""
     error: str = ""
-    """Error that ended the training."""
+    """Text of the error that ended the training; empty if none did."""
 
     @classmethod
     def read(cls, run: Path) -> Self | None:
@@ -70,7 +70,7 @@ class RunStatus:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the text of an error for a status."""
+    """Return the text of an error, shortened, for `RunStatus.error`."""
     text = str(error) if isinstance(error, RoboRLError) else f"{type(error).__name__}: {error}"
     return text[:LONGEST_ERROR]
 

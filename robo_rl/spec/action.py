@@ -27,9 +27,9 @@ class ActionSpec:
     names: tuple[str, ...]
     """One name per element; for mode "discrete" one name per choice."""
     low: tuple[float, ...] = ()
-    """Physical value at -1, in the element's unit."""
+    """Physical value of each element at the action -1, in the element's unit."""
     high: tuple[float, ...] = ()
-    """Physical value at +1, in the element's unit."""
+    """Physical value of each element at the action +1, in the element's unit."""
     units: tuple[str, ...] = ()
     """SI unit of each element, such as "m" or "rad/s"."""
     mode: ActionMode = "joint_position"

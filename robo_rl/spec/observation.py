@@ -75,7 +75,7 @@ class ArraySpec:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements of the array."""
         return math.prod(self.shape)
 
     def with_history(self, count: int) -> ArraySpec:

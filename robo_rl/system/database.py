@@ -116,7 +116,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection for reading only."""
+        """Yield a connection to the file for reading only."""
         with ExitStack() as stack:
             try:
                 connection = stack.enter_context(self._live())

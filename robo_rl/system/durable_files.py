@@ -100,7 +100,7 @@ def drafted(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
+    """Wait until renames in a folder are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 MOST_BYTES = 1 << 26
-"""Largest size of a pickle."""
+"""Largest size of a pickle that is read [bytes]."""
 MOST_DEPTH = 50
-"""Largest depth of nested containers."""
+"""Largest depth of nested containers in a pickle."""
 DTYPES = {f"{kind}{size}" for kind, sizes in {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}.items() for size in sizes}
 """Codes of the element types that are read, without byte order; "b1" is read, too."""
 

@@ -46,7 +46,7 @@ class Response(NamedTuple):
 
     status: int
     headers: Mapping[str, str]
-    """Lower-case name -> value."""
+    """Header's name in lower case -> value."""
     content: bytes
 
 

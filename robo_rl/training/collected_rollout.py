@@ -24,7 +24,7 @@ class CollectedRollout:
     actions: Array
     """(T, N, ...) actions as the policy sampled them"""
     rewards: npt.NDArray[Any]
-    """(T, N)"""
+    """(T, N) rewards"""
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     final_observations: Mapping[str, Array]

@@ -95,7 +95,7 @@ class Progress:
 
     @property
     def episodes(self) -> int:
-        """Ended episodes so far."""
+        """Number of episodes that have ended so far."""
         return self.reports.episodes
 
     def counters(self) -> StateDict:

@@ -65,12 +65,12 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
 
     @property
     def policy(self) -> Policy:
-        """The policy being trained."""
+        """The policy being trained, that of the learner part."""
         return self.step_learner.policy
 
     @property
     def step(self) -> int:
-        """Environment steps so far."""
+        """Number of environment steps so far."""
         return self.source.taken
 
     @property
@@ -104,7 +104,7 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore a training, and set `resumed`."""
+        """Restore a saved training, and set `resumed` to the kind of resume."""
 
 
 class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
@@ -229,7 +229,7 @@ class OfflineTraining(Stateful):
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Take the remaining updates."""
+        """Take the remaining updates, without any environment."""
         time = self.stopwatch.time
         self.stopwatch.start()
         while self.step < self.steps:

@@ -44,7 +44,7 @@ class OnlinePhase:
     """Rows of the replay memory of own steps."""
 
     def sampling(self, sampling: Sampling) -> Sampling:
-        """Return the sampling settings of this phase."""
+        """Return the sampling settings of this phase, given those of the phase before."""
         return replace(
             sampling,
             learning_starts=1,
@@ -58,7 +58,7 @@ class Initial:
     """Learned state of another run, with which a training begins instead of random networks."""
 
     name: str
-    """Name of the run."""
+    """Name of the run whose state is taken."""
     state: StateDict
     """State of that run's learner."""
     reading: EnvironmentSpec
@@ -84,7 +84,7 @@ class TrainingPlan:
     spec: EnvironmentSpec
     """Spec of the environments, including the entries that only the reward reads."""
     environments: VectorFactory
-    """Factory of the environments."""
+    """Makes the training environments."""
     steps: int
     """Environment steps of the training, or updates if there is no environment."""
     seed: int

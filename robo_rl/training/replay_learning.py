@@ -118,7 +118,7 @@ class ReplayLearner(Stateful):
 
     @property
     def gets_rewards(self) -> bool:
-        """True if steps wait for rewards of a model."""
+        """True if steps wait for the rewards of a reward model."""
         return self.waiting is not None
 
     def begin(self, episode: EpisodeUnderWay) -> None:

@@ -145,12 +145,12 @@ class EnvironmentSteps:
 
     @property
     def taken(self) -> int:
-        """Steps so far."""
+        """Number of environment steps so far."""
         return self._explorer.taken
 
     @property
     def episodes(self) -> int:
-        """Episodes so far."""
+        """Number of episodes so far."""
         return self.reports.episodes
 
     @property

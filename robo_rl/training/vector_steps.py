@@ -57,7 +57,7 @@ class VectorSink(Protocol):
 
     @property
     def gets_rewards(self) -> bool:
-        """True if steps wait for rewards of a model."""
+        """True if steps wait for the rewards of a reward model."""
 
 
 class VectorSteps:

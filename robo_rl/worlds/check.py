@@ -107,7 +107,7 @@ class Check:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the check's figures and verdict as plain JSON values."""
         per_horizon = {name: getattr(self, name) for name in ("errors", "trivial", "saved")}
         return {
             "schema": "robo_rl.world_check/1",
@@ -134,7 +134,7 @@ class Check:
         }
 
     def lines(self) -> list[str]:
-        """Return the figures in words."""
+        """Return the check's figures in words, one line each."""
         rows = [
             f"after {horizon:2d} steps: error {self.errors[horizon].interval:.3f} deviations, "
             f"{self.trivial[horizon].interval.estimate:.3f} if nothing changed; saved {self.saved[horizon].interval:.0%}"

@@ -38,19 +38,19 @@ class DynamicsConfig:
     hidden: tuple[int, ...] = (200, 200)
     """Units of the hidden layers."""
     members: int = 5
-    """Networks of the ensemble."""
+    """Number of networks in the ensemble."""
     elites: int = 3
-    """Members that predict: those with the least error on held-out rows."""
+    """Number of networks that predict: those with the least error on held-out rows."""
     lr: float = 1e-3
-    """Learning rate."""
+    """Learning rate of AdamW."""
     weight_decay: float = 1e-5
     """Weight decay of AdamW."""
     batch_size: int = 256
-    """Rows of one update of each member."""
+    """Number of rows in one update of each network."""
     held_out: float = 0.1
     """Share of the rows that are held out, at most 5,000 of them."""
     epochs: int = 200
-    """Most passes through the data."""
+    """Largest number of passes through the data."""
     patience: int = 5
     """Passes without an improvement by 1 % after which a fit stops."""
     device: str = "cpu"
@@ -76,7 +76,7 @@ class Prediction(NamedTuple):
     log_variances: Tensor
     """(K, B, C) logarithms of the predicted variances"""
     logits: Tensor
-    """(K, B, 2) of end and success"""
+    """(K, B, 2) logits of an end and of a success"""
 
 
 class Dynamics(nn.Module):

@@ -28,7 +28,7 @@ class Imagined(NamedTuple):
     states: Floats
     """(N, S) states after the step, clipped to the limits of the spec"""
     rewards: Floats
-    """(N,)"""
+    """(N,) rewards of the steps"""
     ends: npt.NDArray[np.bool_]
     """(N,) True if the task ended, drawn with its probability"""
     successes: npt.NDArray[np.bool_]
@@ -44,7 +44,7 @@ class Draw(NamedTuple):
     elites: npt.NDArray[np.intp]
     """(N,) place of the member that predicts, among the elites"""
     noise: Floats
-    """(N, C) standard normal"""
+    """(N, C) standard normal noise for the change of the state and the reward"""
     chance: Floats
     """(N,) uniform in [0, 1), for ends and successes"""
 

@@ -27,11 +27,11 @@ class Steps:
     states: npt.NDArray[np.float32]
     """(N, S) states before the step"""
     actions: npt.NDArray[np.float32]
-    """(N, A)"""
+    """(N, A) actions, coded as vectors"""
     following: npt.NDArray[np.float32]
     """(N, S) states after the step"""
     rewards: npt.NDArray[np.float32]
-    """(N,)"""
+    """(N,) rewards of the steps"""
     ends: npt.NDArray[np.bool_]
     """(N,) True if the task ended with the step; False at a time limit"""
     successes: npt.NDArray[np.bool_]

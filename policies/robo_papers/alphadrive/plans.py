@@ -34,7 +34,7 @@ LANE = 3.5
 CHANGE = 5.0
 """[m/s] difference of speed by which a plan is faster or slower than now."""
 SIGHT = 40.0
-"""[m] distance up to which something on the route counts as in the way."""
+"""[m] distance ahead within which something on the route counts as in the way."""
 PREFIX_NOISE = 0.2
 """Share of random plans on the way to the state from which an episode begins."""
 VALID = 0.2

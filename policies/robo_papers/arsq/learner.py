@@ -97,9 +97,9 @@ class ARSQConfig(LearnerSettings):
     tau: float = 0.02
     """Share of the online values that enters the target values at each update."""
     network: ARSQNetwork = ARSQNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     replay: ARSQReplay = ARSQReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -140,7 +140,7 @@ class FetchSimulation(Simulation):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
     def _observe(self) -> Arrays:
         place = np.eye(len(self._codes), dtype=np.float32)[self._place]
@@ -161,7 +161,7 @@ class AskingPolicy(Stateful):
         self._next = 0
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.int64]:
-        """Return an action, an int64 scalar."""
+        """Return the action of the next question, move or grasp, an int64 scalar."""
         if not deterministic and self._random.random() < self._noise:
             return np.asarray(self._random.integers(self.environment_spec.action.size))
         left = np.flatnonzero(observation["candidates"])

@@ -58,7 +58,7 @@ class BARFIConfig(EpisodeSettings):
     """
 
     network: BARFINetwork = BARFINetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     auxiliary: str = ""
     """Term of the environment's reward_terms that is the designer's heuristic; must be set."""
     learns_blend: bool = True

@@ -186,7 +186,7 @@ class MassSimulation(ContactSimulation):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
 
 class WipeSimulation(ContactSimulation):

@@ -174,7 +174,7 @@ class Bresa(Learned):
 
     @torch.no_grad()
     def recover(self, features: Tensor) -> Array:
-        """Return the recovery policy's action (A,)."""
+        """Return the recovery policy's action (A,) for features (1, F)."""
         action: Array = self.recovery(features)[0].cpu().numpy()
         return action
 

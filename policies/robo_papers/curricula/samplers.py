@@ -27,9 +27,9 @@ class ReplaySettings:
     """Settings of the sampler `replay`, prioritised level replay (Jiang et al. 2021)."""
 
     rank_power: float = 0.1
-    """Temperature of the weights by rank."""
+    """Temperature of the weights by rank: small values prefer the highest ranks."""
     staleness: float = 0.1
-    """Share of the weights for tasks that were not seen for long."""
+    """Share of the weights that goes to tasks by the time since they were seen, 0 to 1."""
 
     def __post_init__(self) -> None:
         shares = {"staleness": (0.0 <= self.staleness <= 1.0, "0 to 1")}

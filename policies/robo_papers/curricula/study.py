@@ -96,7 +96,7 @@ def figures(made: Callable[[], TaskSampler], seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=5)
     add_archive_option(parser, "curricula-lock")

@@ -121,7 +121,7 @@ def is_mastered(student: Floats, seed: int) -> bool:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=5)
     seeds = range(parser.parse_args().seeds)

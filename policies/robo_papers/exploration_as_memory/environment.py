@@ -77,7 +77,7 @@ class MapSimulation(Simulation):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
     def _observe(self, chosen: int | None, paid: float) -> Arrays:
         last, shown = np.zeros(self._arms + 1, np.float32), np.zeros(self._arms, np.float32)

@@ -55,7 +55,7 @@ class ExploRSConfig(EpisodeSettings):
     """
 
     network: ExploRSNetwork = ExploRSNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     bonus: float = 0.1
     """b, bonus of a place that was never visited; 0 for no bonus."""
     visits: float = 1.0
@@ -65,7 +65,7 @@ class ExploRSConfig(EpisodeSettings):
     reward_lr: float = 1e-2
     """Learning rate of R_phi; 0 keeps it at 0."""
     reward_limit: float = 0.2
-    """Largest absolute R_phi."""
+    """Largest absolute value of the learned reward R_phi."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -52,7 +52,7 @@ class Design:
     """Designed reward of a tabular task, and how informative it is."""
 
     rewards: Table
-    """(S, A), 0 outside of `states`"""
+    """(S, A) designed rewards, 0 outside of `states`"""
     states: tuple[int, ...]
     informativeness: float
     """I(R), at most 0: minus the mean missing gap between best and other actions, over horizons and states."""

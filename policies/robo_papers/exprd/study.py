@@ -69,7 +69,7 @@ def solved(moves: Table, task: Table, paid: Table, seed: int, adapt: Callable[[T
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--largest", type=float, default=10.0, help="bound of designed rewards; the task pays 1")

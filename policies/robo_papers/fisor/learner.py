@@ -214,7 +214,7 @@ class SafestOfMany(nn.Module):
         self._fixed: Tensor | None = None  # noise of `mode`: a constant of an exported network
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return actions (B, A)."""
+        """Return the safest of N random actions for each observation, (B, A), given features (B, F)."""
         repeated = observations.repeat_interleave(self._count, 0)
         return self._safest(repeated, self.diffusion.noise(repeated, generator))
 

@@ -61,7 +61,7 @@ def spending(run: Run, environment: gymnasium.Env[Any, Any], seeds: list[int]) -
 
 
 def main() -> None:
-    """Print a line for each policy."""
+    """Run the study of this module as a command, and print a line for each policy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("runs", nargs="+", type=Path, help="of fisor first")
     parser.add_argument("--episodes", type=int, default=50, help="with a feasible start")

@@ -23,7 +23,7 @@ from robo_rl.types import Batch
 
 Floats = npt.NDArray[np.float32]
 PERIOD = 0.05
-"""[s]"""
+"""[s] control period of the double integrator."""
 FASTEST, WIDEST = 1.6, 1.2
 ROWS, STEPS = 60_000, 200
 SPEC = EnvironmentSpec(
@@ -48,7 +48,7 @@ def moved(states: Floats, actions: Floats) -> Floats:
 
 
 def observed(states: Floats) -> dict[str, Floats]:
-    """Return observations (B, ...) of states."""
+    """Return the observations (B, ...) by name for states (B, 2)."""
     return {"state": states, "clearance": (1.0 - np.abs(states[:, :1])).astype(np.float32)}
 
 
@@ -71,7 +71,7 @@ def recorded(random: np.random.Generator) -> Batch:
 
 
 def rows_of(batch: Batch, rows: npt.NDArray[np.int64]) -> Batch:
-    """Return some rows of a batch."""
+    """Return the rows of a batch with these numbers."""
     plain = ("actions", "rewards", "masks", "discounts", "weights", "is_human")
     found: dict[str, Any] = {name: getattr(batch, name)[rows] for name in plain}
     for name in ("observations", "next_observations", "extras"):

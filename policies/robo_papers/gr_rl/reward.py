@@ -75,7 +75,7 @@ class ProgressReward(RewardModel):
     """
 
     folder: str = ""
-    """Folder that `robo-rl reward fit` wrote."""
+    """Folder that `robo-rl reward fit progress` wrote."""
     best: float = 0.1
     """Share of the possible outcomes, from the best on, whose mean is the progress; 1 for all."""
     window: int = 10
@@ -108,7 +108,7 @@ class ProgressReward(RewardModel):
 
     @property
     def discount(self) -> float:
-        """Discount with which the critic was fitted."""
+        """Discount with which the critic was fitted, 0 to 1."""
         return float(self._critic.discount)
 
     def label(self, episode: Episode) -> RewardLabels:

@@ -43,7 +43,7 @@ class SteeredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._observation: Observation = {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode of environment and flow policy."""
         self._observation, info = super().reset(seed=seed, options=options)
         return self._observation, info
 

@@ -116,7 +116,7 @@ def found(dataset: Dataset, reward: ProgressReward) -> dict[str, float]:
 
 
 def trained(out: Path, name: str, recipe: str, seed: int, steps: int, **more: Any) -> Run:
-    """Return a run, trained if it is not there."""
+    """Train a recipe in a named folder, unless its run is there already; return the run."""
     if (run := finished(out / "runs", name, seed)) is not None:
         return run
     evaluation = {"every": 0, "episodes": 100, "videos": 0}

@@ -28,7 +28,7 @@ class SteeredWrapper(EnvironmentWrapper):
     base: str
     """Run of the learner flow-bc: its path or folder name."""
     reach: float = REACH
-    """Largest noise in standard deviations."""
+    """Largest noise, in standard deviations, that an action of 1 stands for."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> SteeredEnv:

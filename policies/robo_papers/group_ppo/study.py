@@ -107,7 +107,7 @@ def figures(seed: int, settings: Mapping[str, Any]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--rows", default="", help="only those whose name has this in it")

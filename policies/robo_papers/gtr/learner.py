@@ -104,7 +104,7 @@ class Corrections(Term):
 
     @property
     def weight(self) -> float:
-        """Weight of the corrections at this update."""
+        """Weight of the corrections in the loss at the present update."""
         fading = self._config.fades_over
         return self._config.weight * (max(0.0, 1.0 - self._actor.parts.updates / fading) if fading else 1.0)
 
@@ -159,7 +159,7 @@ class CorrectedPlays:
         self._plays, self._corrector = plays, corrector
 
     def play(self, number: int) -> Episode:
-        """Return the episode of a number."""
+        """Play episode `number` of the training, and store the corrector's actions in its metadata."""
         episode = self._plays.play(number)
         self._corrector.reset()
         actions = [

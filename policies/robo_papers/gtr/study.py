@@ -61,7 +61,7 @@ BEST = best_actions()
 
 
 def corrected(place: int, kind: Kind, random: np.random.Generator) -> int:
-    """Return the corrector's action at a place."""
+    """Return the corrector's action at a place, which is wrong as the method says."""
     right = int(BEST[place])
     if kind.corrector == "random" or (kind.corrector == "noisy" and random.random() > 0.6):
         return int(random.integers(4))
@@ -71,7 +71,7 @@ def corrected(place: int, kind: Kind, random: np.random.Generator) -> int:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return probabilities along the last axis."""
+    """Return the softmax of logits along the last axis."""
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     return np.asarray(weights / weights.sum(-1, keepdims=True))
 
@@ -157,12 +157,12 @@ def success(kind: Kind, seed: int) -> dict[str, float]:
 
 
 def spoken(weight: float, seed: int) -> dict[str, float]:
-    """Return the figures of `phases`."""
+    """Return the success and the share of right phases that `phases` measures, by name."""
     return dict(zip(("success", "right phases"), phases(weight, seed), strict=True))
 
 
 def main() -> None:
-    """Print the tables."""
+    """Run the study of this module as a command, and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=4)
     add_archive_option(parser, "gtr")

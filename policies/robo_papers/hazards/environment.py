@@ -36,9 +36,9 @@ REACHED = 0.2
 TOP_SPEED = 1.0
 """[m/s] largest speed of the body."""
 ACCELERATION = 2.0
-"""[m/s^2] largest, along each axis of the point, along the heading of the car."""
+"""[m/s^2] largest acceleration, along each axis for the point, along the heading for the car."""
 CURVATURE = 2.0
-"""[1/m] largest, of the car's path."""
+"""[1/m] largest curvature of the car's path."""
 LOSS = 0.05
 """Amount subtracted from the reward in each step: the detour around a hazard, about three steps, costs 0.15 of about 2.4."""
 HALF = 2.5
@@ -276,7 +276,7 @@ class HazardBatch(SimulationBatch):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
 
 class HazardSimulation(Simulation):
@@ -309,7 +309,7 @@ class HazardSimulation(Simulation):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
     def barriers(self) -> Barriers:
         """Return a discrete-time barrier of each hazard (Agrawal and Sreenath 2017): h' >= (1 - APPROACH) h.

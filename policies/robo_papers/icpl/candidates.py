@@ -97,11 +97,11 @@ class TrainedCandidate(Candidate):
     """Reply of a model with its reward program, and the outcome of training with the program."""
 
     outcome: Outcome | None = None
-    """None before training."""
+    """Outcome of training with the program; None before the training."""
 
     @property
     def is_scored(self) -> bool:
-        """True if a policy was evaluated."""
+        """True if a policy was trained with the program and evaluated."""
         return self.outcome is not None and self.outcome.score is not None
 
     @property
@@ -122,7 +122,7 @@ class TrainedCandidate(Candidate):
         return replace(found, status="training", reason=failure) if failure else found
 
     def facts(self) -> Mapping[str, Any]:
-        """Return plain values for a record."""
+        """Return candidate and outcome as plain values, for the record of a round."""
         facts: dict[str, Any] = {"round": self.round, "index": self.index, "status": self.status, "reason": self.reason}
         facts |= {"repairs": self.repairs, "program": None if self.program is None else self.program.hash}
         return facts | ({} if self.outcome is None else {"score": self.outcome.score, "training": self.outcome.folder})

@@ -38,7 +38,7 @@ class OracleComparer(NamedSettings):
     mistakes: float = 0.0
     """Share of decided answers that are reversed, 0 to 1."""
     seed: int = 0
-    """Seed of the mistakes."""
+    """Seed of the reversed answers."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "seed": (self.seed >= 0, "0 or more")})
@@ -77,7 +77,7 @@ class RaterComparer:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Identity of the rater."""
+        """Identity of the rater that is asked: name and hash."""
         return self._rater.identity
 
     def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:

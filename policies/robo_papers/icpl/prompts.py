@@ -68,7 +68,7 @@ def difference(before: RewardProgram, after: RewardProgram) -> Question:
 
 
 SHOWN = 10
-"""Values of each quantity, evenly spaced over training (Eureka)."""
+"""Number of values of each quantity that a prompt shows, evenly spaced over training (Eureka)."""
 SUCCESS = "success"
 
 

@@ -26,7 +26,7 @@ from robo_rl.types import Episode
 CAMERA, WIDTH = "film", 256
 """Name under which raters find the pictures; their width [pixel]."""
 HELD = 8
-"""Number of candidates with pictures in memory."""
+"""Number of candidates whose pictures are kept in memory."""
 
 
 def rater_comparer(name: str, settings: Mapping[str, Any], trainer: RecipeTrainer, clips: int) -> RaterComparer:

@@ -24,7 +24,7 @@ class Diversity:
 
     programs: int
     distinct: int
-    """Number of different syntax trees."""
+    """Number of different syntax trees among the programs of the round."""
     distance: float
     """Mean distance over pairs of programs: 0 for equal ones, 1 for nothing in common; NaN for fewer than two programs."""
 

@@ -67,7 +67,7 @@ class RecipeTrainer:
         return Outcome(rate.estimate, steps, successes, term_traces(run.metrics()), folder=folder)
 
     def run_of(self, outcome: Outcome) -> Run:
-        """Return the run of a successful training."""
+        """Return the run of a training that ended with a policy."""
         return Run(self.folder / outcome.folder)
 
 

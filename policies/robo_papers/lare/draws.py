@@ -56,11 +56,11 @@ class EveryStep:
     """Way to choose steps for return decomposition (RD): all steps of each episode."""
 
     def episodes(self, rows: int, mean_length: float) -> int:
-        """Return at least one, of any length."""
+        """Return the number of episodes of an update, at least one, so that it has about `rows` steps."""
         return max(int(rows / mean_length), 1)
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Return all of them; draws no random number."""
+        """Return all steps of each episode; no random number is drawn."""
         del generator
         every = np.arange(int(lengths.max()))
         used = every < lengths[:, None]
@@ -92,7 +92,7 @@ class SomeSteps(_DrawnSteps):
     """Way to choose steps for randomised return decomposition: K different ones; a shorter episode is used whole."""
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Return min(K, T) different steps of each."""
+        """Draw min(K, T) different steps of each episode of T steps."""
         longest = int(lengths.max())
         keys = generator.random((len(lengths), longest))
         keys[np.arange(longest) >= lengths[:, None]] = 2.0  # steps beyond the episode come last
@@ -108,7 +108,7 @@ class RepeatedSteps(_DrawnSteps):
     """Way to choose steps for randomised return decomposition: K of each episode, with replacement."""
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Return K steps of each, some of them more than once."""
+        """Draw K steps of each episode, some of them more than once."""
         steps = generator.integers(lengths[:, None], size=(len(lengths), self.count))
         correction = np.full(len(lengths), float(self.unbiased), np.float32)
         return Draw(steps, np.ones(steps.shape, np.bool_), correction)

@@ -126,11 +126,11 @@ class Attempt:
     """An answer of the language model, with its program and its problems."""
 
     text: str
-    """The answer."""
+    """Text of the language model's answer."""
     findings: str
-    """Problems in words for a language model; empty if none are known."""
+    """Problems of the program in words for a language model; empty if none are known."""
     program: RewardProgram | None = None
-    """The program if the answer holds one."""
+    """The program in the answer; None if it holds none."""
 
 
 Heard = Callable[[Attempt], None]

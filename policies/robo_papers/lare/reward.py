@@ -222,7 +222,7 @@ class LatentReward(DrawnSteps, DecomposedReward, UsesPrograms):
     path: str
     """Path of the .py file of the program whose terms are the factors."""
     limits: Limits = field(default_factory=Limits)
-    """Limits of the program's process."""
+    """Limits of the program's process and of its values."""
 
     @cached_property
     def runner(self) -> ProgramRunner:

@@ -58,11 +58,11 @@ class ClassifierSettings:
     inducing: int = 128
     """Number of inducing points of each classifier, a Gaussian process."""
     lr: float = 0.02
-    """Learning rate."""
+    """Learning rate of the classifiers' fit."""
     steps: int = 10
-    """Gradient steps for each flight."""
+    """Gradient steps of the classifiers after each flight."""
     first_steps: int = 300
-    """Gradient steps before the first update."""
+    """Gradient steps of the classifiers before the first update of the policy."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"inducing": (self.inducing >= 2, "2 or more")}, group="model")
@@ -84,9 +84,9 @@ class MFRLConfig(LearnerSettings, OwnLoop):
     lr: float = 3e-3
     """Learning rate of policy and value; the paper's 1e-4 is for many more updates."""
     network: MFRLNetwork = MFRLNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     batch_size: int = 200
-    """Plans of one update."""
+    """Number of plans in one update."""
     plans_per_task: int = 8
     """Plans of a batch for the same task; their mean reward is the baseline of each."""
     epochs: int = 5

@@ -49,15 +49,15 @@ class Slowed:
         self._action = spec.action.to_normalized(physical)
 
     def reset(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no memory of earlier steps."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return the action (26,)."""
+        """Return the action (26,) of the least-snap plan, slowed by the factor."""
         return self._action
 
 
 def judged(policy: Policy, episodes: int) -> dict[str, float]:
-    """Return the figures of a policy in flight."""
+    """Evaluate a policy in flight: return share of feasible flights, mean return and duration, by name."""
     outcome = evaluate(policy, make_environment(TASK), episodes)
     return {
         "feasible": float(np.mean([bool(each) for each in outcome.successes])),

@@ -113,7 +113,7 @@ class Rubric:
 
     @cached_property
     def words(self) -> str:
-        """The rubric as a judge reads it."""
+        """The rubric in words, as a judge reads it."""
         lines = []
         for each in self.criteria:
             lines.append(f"{each.name} (weight {each.weight}):")

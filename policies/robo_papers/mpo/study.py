@@ -36,13 +36,13 @@ FIRST = Rubric((NEARNESS, BUSY))
 
 
 def where(picture: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    """Return the place that a picture shows."""
+    """Return the place (row, column) of the agent in a picture (5, 5, 3)."""
     row, column = np.unravel_index(int(picture[..., 0].argmax()), (SIZE, SIZE))
     return int(row), int(column)
 
 
 def drawn(cells: list[tuple[int, int]]) -> npt.NDArray[np.uint8]:
-    """Return pictures (T, 5, 5, 3)."""
+    """Draw a picture (5, 5, 3) of each of T places: (T, 5, 5, 3)."""
     pictures = np.zeros((len(cells), SIZE, SIZE, 3), np.uint8)
     for number, cell in enumerate(cells):
         pictures[number, *cell] = 255
@@ -59,11 +59,11 @@ class Rules:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
+        """Name of this judge, and a hash of its settings."""
         return "rules", str(self.is_told)
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield answers in the order of the questions."""
+        """Answer questions by rules: yield (number of the question, answer), in order."""
         for number, question in enumerate(questions):
             words = "\n".join(part for part in question.parts if isinstance(part, str))
             cells = [where(part) for part in question.parts if not isinstance(part, str)]
@@ -128,7 +128,7 @@ class Progress:
 
     @property
     def last_agreement(self) -> float:
-        """The last correlation that is known."""
+        """Newest correlation of score and success that is known."""
         return [each for each in self.agreement if np.isfinite(each)][-1]
 
 
@@ -168,7 +168,7 @@ def learned(kind: str, seed: int, folder: Path) -> Progress:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()

@@ -108,9 +108,9 @@ class Memory:
     """M steps of an earlier task that are kept for rehearsal."""
 
     observations: dict[str, Array]
-    """name -> (M, ...)"""
+    """Name of an entry -> its observations (M, ...)"""
     actions: Array
-    """(M, A)"""
+    """(M, A) recorded actions"""
 
     def drawn(self, count: int, random: np.random.Generator) -> Memory:
         """Draw `count` steps at random, with replacement."""
@@ -342,7 +342,7 @@ class ContinualTraining:
         return {**learners, "memories": memories, "anchors": anchors, "training": counters}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the state returned by `state_dict`; minibatches are others."""
+        """Restore the state returned by `state_dict`; the training continues with other minibatches."""
         training: Any = state["training"]
         self.step, self.task = int(training["step"]), int(training["task"])
         self._begin()

@@ -18,7 +18,7 @@ from robo_rl.worlds.steps import Steps
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 WORLD = DynamicsConfig(hidden=(128, 128), members=1, elites=1, epochs=10_000, patience=50)
-"""Model of dynamics of the rule "model"."""
+"""Settings of the dynamics model for the rule "model"."""
 Rule = Literal["model", "random", "reward", "surprise", "coverage"]
 
 
@@ -29,15 +29,15 @@ class Recorded:
     states: Floats
     """(N, F) states before the steps, standardised"""
     actions: Floats
-    """(N, A)"""
+    """(N, A) recorded actions"""
     following: Floats
     """(N, F) states after the steps, standardised"""
     rewards: Floats
-    """(N,)"""
+    """(N,) rewards of the steps"""
     firsts: Places
     """(E,) numbers of the first steps of episodes"""
     surprise: Floats
-    """(N,) absolute errors of the critic"""
+    """(N,) absolute errors of the critic at the steps"""
     act: Callable[[Places], Floats]
     """Function from numbers of recorded steps (K,) to the policy's actions there (K, A)."""
 

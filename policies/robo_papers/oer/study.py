@@ -31,7 +31,7 @@ from robo_rl.types import Array, Episode
 
 FIGURES = ("after all, mean of tasks", "first task after it", "first task after all", "backward transfer")
 GAINS = (1.0, -1.0, 0.4)
-"""Factor of the motors in each task."""
+"""Factor by which actions are multiplied, for each task."""
 UPDATES, EPISODES, JUDGED = 3000, 400, 40
 """Per task: updates, recorded episodes of 50 steps, evaluated episodes."""
 SHARED: dict[str, Any] = {"network": {"hidden": (128, 128)}, "batch_size": 128, "lr": 1e-3}
@@ -73,7 +73,7 @@ class Motors(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Controller(ReacherExpert):
-    """The expert, who knows the gain of each task."""
+    """Scripted expert who knows the gain of each task."""
 
     @override
     def gain(self, observation: Any) -> float:
@@ -88,7 +88,7 @@ def recorded(task: int) -> list[Episode]:
 
 
 def mean_return(policy: Policy, task: int) -> float:
-    """Return the mean return in a task."""
+    """Return the mean return of a policy in a task, over the study's evaluation episodes."""
     environment = Motors(task)
     found = [rollout(environment, policy, seed=500_000 + number, deterministic=True) for number in range(JUDGED)]
     return float(np.mean([each.undiscounted_return for each in found]))
@@ -109,7 +109,7 @@ class Judging(Silent):
 
 
 def after_each(config: OERConfig, episodes: list[list[Episode]], seed: int) -> list[list[float]]:
-    """Return mean returns (tasks learnt, tasks)."""
+    """Train on the tasks one after the other; return mean returns (tasks learnt, tasks), evaluated after each task."""
     counts, joined = tuple(len(each) for each in episodes), [episode for each in episodes for episode in each]
     chosen, judging = replace(config, tasks=counts), Judging(UPDATES)
     training = ContinualTraining(Motors(0), chosen, steps=UPDATES * len(GAINS), seed=seed, demonstrations=joined)

@@ -62,7 +62,7 @@ class Retrieval(CaptionRewards):
 
     @property
     def metrics(self) -> Metrics:
-        """The share of labels that are 1."""
+        """The share of labels that are 1, for the log."""
         return {"annotation/helpful": float(np.mean(list(self._table.values())))} if self._table else {}
 
     @override
@@ -86,7 +86,7 @@ class FittedRewards(CaptionRewards):
 
     @property
     def metrics(self) -> Metrics:
-        """The loss of the last fit."""
+        """The loss of the network's last fit, for the log."""
         return self._fitter.metrics
 
     @property

@@ -65,11 +65,11 @@ class Questions(ABC):
 
     @abstractmethod
     def prompt(self, query: Query) -> Question:
-        """Return the prompt of a query."""
+        """Make the prompt that asks a model about a caption, or about two."""
 
     @abstractmethod
     def value(self, query: Query, reply: Answer) -> float:
-        """Return the label of an answer of the right form."""
+        """Return the label that an answer of the right form stands for."""
 
     def _label(self, query: Query, reply: Answer) -> tuple[float | None, str]:
         return (self.value(query, reply), "ok") if reply.status == "ok" else (None, reply.status)
@@ -151,7 +151,7 @@ class AnnotationRule:
     garbage: float = 0.0
     """Share that gets an answer without the form, always the same ones."""
     seed: int = 0
-    """Seed of the choice of these captions."""
+    """Seed that chooses the captions with wrong or useless answers."""
 
     def __post_init__(self) -> None:
         shares = {name: (0 <= getattr(self, name) <= 1, "0 to 1") for name in ("errors", "garbage")}
@@ -178,7 +178,7 @@ class RuleModel:
         return "rule (no model)", settings_hash(self._rule)
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield one answer to each, after the latency."""
+        """Yield (number of the question, answer) for each question, after the latency."""
         if self._rule.latency_s:
             time.sleep(self._rule.latency_s)
         for number, question in enumerate(questions):

@@ -50,9 +50,9 @@ class ONI(StepReward):
     """Language model that labels: a judge such as `endpoint`, a YAML file that names one, `pack:NAME`, or "rule", which is no
     model."""
     llm_settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of a judge."""
+    """Settings of the judge that `llm` names."""
     rule: AnnotationRule = field(default_factory=AnnotationRule)
-    """Rule of `llm: rule`."""
+    """Settings of the rule if `llm` is "rule"."""
     log: str = ""
     """File of all calls of the model, which answers repeated requests; empty for none. Each run needs its own."""
     goal: str = ""
@@ -75,7 +75,7 @@ class ONI(StepReward):
     capacity: int = 1000
     """Largest number of waiting captions; beyond it the oldest are dropped."""
     tries: int = 3
-    """Attempts per caption without a usable answer."""
+    """Number of attempts for a caption without a usable answer."""
     replay: str = ""
     """Folder of an earlier run, whose labels take effect at the same steps again, without any query; empty for none."""
 
@@ -187,20 +187,20 @@ class ONI(StepReward):
         return place.memory.part("annotated", lambda: AnnotatedCaptions(self.kind(), self.annotator()))
 
     def annotator(self) -> Annotator:
-        """Make the annotator of a training."""
+        """Make the annotator of a training: one in a thread, or the record of an earlier run."""
         if self.replay:
             return RecordedAnnotator(record_of(Path(self.replay)))
         return BackgroundAnnotator(self.questions(), capacity=self.capacity, batch=self.batch, tries=self.tries)
 
     @cached_property
     def captions_of(self) -> Captioner:
-        """The captioner, which may cache descriptions."""
+        """The captioner that describes steps, which may cache descriptions."""
         found: Captioner = load("captioners", self.captioner)()
         return found
 
     @cached_property
     def model(self) -> ModelClient:
-        """The language model; opens the log."""
+        """Client of the language model; making it opens the log."""
         log = Path(self.log) if self.log else None
         if self.llm == RULE:
             return ModelClient(RuleModel(self.rule), log=CallLog(log))
@@ -250,7 +250,7 @@ class ONIRanking(ONI):
     """epsilon [deviations]: value relative to the mean from which on a caption is rewarded; below it the reward is 0. As in the
     paper."""
     pairs: int = 16
-    """Comparisons per request; the paper has 10."""
+    """Number of comparisons per request; the paper has 10."""
     most_labels: int = 10_000
     """Number of comparisons from which on no query is sent and the network stays as it is."""
     fit: Fit = field(default_factory=Fit)

@@ -55,7 +55,7 @@ def agreement(model: ChatModel, kind: type[LabelQuestions | PairQuestions], quer
 
 
 def main() -> None:
-    """Print the rows of the table."""
+    """Run the study of this module as a command, and print the rows of its table."""
     model, count = asked_for("robo_papers.oni.study", __doc__)
     known = captions(count)
     print(agreement(model, LabelQuestions, [(each,) for each in known], "does a step help?").row(), flush=True)

@@ -43,7 +43,7 @@ CONFIG = PPOConfig(
     entropy_coefficient=0.01,
     normalize=Normalization(observations=False),
 )
-"""As in the recipe minigrid-doorkey-oni."""
+"""Settings of PPO as in the recipe minigrid-doorkey-oni."""
 KINDS: tuple[Callable[..., ONI], ...] = (ONIRetrieval, ONIClassification, ONIRanking)
 SLOW_S = 2.0
 

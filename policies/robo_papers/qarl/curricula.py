@@ -39,7 +39,7 @@ class Gamma(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean temperature."""
+        """Mean temperature of the distribution."""
         return self.shape / self.rate
 
     def log_density(self, values: Floats) -> Floats:
@@ -135,7 +135,7 @@ class LinearCurriculum(Curriculum):
     @property
     @override
     def force(self) -> float:
-        """Share of the largest force."""
+        """Share of the largest force that the adversary may use in the next episode, 0 to 1."""
         return self._share if self._config.curriculum == "force" else 1.0
 
     @property
@@ -148,7 +148,7 @@ class LinearCurriculum(Curriculum):
 
     @override
     def draw(self, generator: np.random.Generator) -> float:
-        """Return the temperature."""
+        """Return the temperature of the next episode; nothing is random."""
         return self.mean
 
     @override
@@ -180,7 +180,7 @@ class GammaCurriculum(Curriculum):
     @property
     @override
     def mean(self) -> float:
-        """Mean of the present distribution."""
+        """Mean temperature of the present distribution."""
         return self.present.mean
 
     @override

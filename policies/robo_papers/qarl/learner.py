@@ -120,7 +120,7 @@ class PlainPolicy(Stateful):
         self.temperature = np.full(1, temperature, np.float32)
 
     def reset(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no memory of earlier steps."""
 
     def acting_network(self) -> ActingNetwork:
         """Return the policy's network for an export, with the temperature as a constant inside."""
@@ -128,7 +128,7 @@ class PlainPolicy(Stateful):
         return replace(acting, network=WithConstant(acting.network, TEMPERATURE, torch.from_numpy(self.temperature.copy())))
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action (A,)."""
+        """Return the policy's action (A,) for an observation without temperature."""
         return self._policy.act({**observation, TEMPERATURE: self.temperature}, deterministic=deterministic)
 
     @override
@@ -153,7 +153,7 @@ class Opponents:
         self._training = training
 
     def reset(self) -> None:
-        """Nothing to forget."""
+        """Do nothing: there is no memory of earlier steps."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Apply the adversary's force, and return the robot's action (A,)."""

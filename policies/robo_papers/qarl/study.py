@@ -58,7 +58,7 @@ TASKS = {
 
 
 def methods(task: Task) -> dict[str, QARLConfig]:
-    """Return the methods by name."""
+    """Return the study's methods: name -> settings."""
     adversary = {"bodies": task.bodies, "axes": task.axes, "force": task.force, "phase": 3}
     shared: dict[str, Any] = {**SETTINGS, "adversary": adversary}
     shared |= {"first_temperature": 2.0, "last_temperature": 0.02}
@@ -83,7 +83,7 @@ def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:
 
 
 def judged(task: Task, config: QARLConfig, seed: int, adversary_steps: int) -> dict[str, Any]:
-    """Return the figures of one training."""
+    """Train by one method, and return the figures of the policy: return, worst case, grid of physics."""
     factory = partial(make_environment, task.name)
     training = AdversarialTraining(factory(), config, steps=task.steps, seed=seed)
     training.run(Silent())

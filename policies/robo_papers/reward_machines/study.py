@@ -30,7 +30,7 @@ class Kind:
     name: str
     counterfactual: bool = False
     shaping: float = 0.0
-    """Factor of the potential."""
+    """Factor of the machine's potential in the reward; 0 for no shaping."""
     observes: bool = True
     switches: bool = True
     """False leaves the machine's state of imagined steps as it is: a control."""
@@ -102,7 +102,7 @@ def solved(kind: Kind, first: float, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=5)
     add_archive_option(parser, "machines-office")

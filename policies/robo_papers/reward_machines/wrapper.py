@@ -47,7 +47,7 @@ class EntryLabel:
     below: float = np.inf
 
     def holds(self, observation: Observation, info: Mapping[str, Any]) -> bool:
-        """Return True if the label holds after a step."""
+        """Return True if the condition holds after a step with this observation."""
         del info
         values = np.asarray(observation[self.entry], np.float64).ravel()
         if self.near:
@@ -59,7 +59,7 @@ class SuccessLabel:
     """Label that holds where the environment says that its own task succeeded."""
 
     def holds(self, observation: Observation, info: Mapping[str, Any]) -> bool:
-        """Return True if the label holds after a step."""
+        """Return True if the environment reports success of its own task in `info`."""
         del observation
         return bool(info.get("success", False))
 

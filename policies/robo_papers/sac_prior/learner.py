@@ -102,6 +102,6 @@ class NearPrior(Objective):
 
     @override
     def entropy_terms(self, log_densities: Tensor, actions: Tensor, data: TensorBatch, *, following: bool) -> Tensor:
-        """Return log pi(a|s) - log pi_0(a|s), (B,)."""
+        """Return the entropy terms log pi(a|s) - log pi_0(a|s) (B,), for the policy's log densities (B,)."""
         means = data.extras["next_prior_actions" if following else "prior_actions"]
         return log_densities - log_prior(actions, means, self.std)

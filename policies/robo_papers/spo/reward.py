@@ -49,7 +49,7 @@ class SelfPlayReward(StepReward):
     pictures: bool = False
     """True to let the rater see pictures."""
     seed: int = 0
-    """Seed of the draws."""
+    """Seed by which opponents are drawn."""
 
     def __post_init__(self) -> None:
         least = {"queue": 1, "opponents": 0, "seed": 0}

@@ -49,7 +49,7 @@ def played(
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return chances of logits."""
+    """Return the softmax (3,) of logits (3,)."""
     weights = np.exp(logits - logits.max())
     return np.asarray(weights / weights.sum())
 
@@ -81,7 +81,7 @@ def fitted(seed: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6000)
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def written(values: Any) -> str:
-    """Return numbers in brackets."""
+    """Return numbers as text in brackets."""
     return "(" + ", ".join(f"{value:.2f}" for value in values) + ")"
 
 

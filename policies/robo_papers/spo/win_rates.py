@@ -55,7 +55,7 @@ class WinRates(Stateful, Generic[Item]):
         self._queue.append(item)
 
     def state_dict(self) -> StateDict:
-        """Return the queue and the generator."""
+        """Return the queue and the state of the random generator."""
         queue: list[Any] = list(self._queue)
         return {"queue": queue, "generator": self._generator.bit_generator.state, "comparisons": self.comparisons}
 

@@ -115,7 +115,7 @@ class Bounds:
         (self.baseline if candidate == 0 else self.returns[candidate]).append(value)
 
     def state_dict(self) -> StateDict:
-        """Return all returns."""
+        """Return the returns of all candidates, to save them."""
         return {"baseline": list(self.baseline), "returns": [list(each) for each in self.returns]}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -140,7 +140,7 @@ class TakeOver:
             policy.reset()
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action (A,) float32."""
+        """Return the baseline's or SAC's action (A,) float32, depending on the step of the episode."""
         acting = self._policies[self._step >= self._begin]
         self._step += 1
         return np.asarray(acting.act(observation, deterministic=deterministic), np.float32)
@@ -172,7 +172,7 @@ class StepMixTraining(EpisodeLoop):
     @property
     @override
     def policy(self) -> Policy:
-        """SAC's policy without the baseline."""
+        """SAC's policy alone, without the baseline."""
         return self.learner.policy
 
     @override

@@ -58,11 +58,11 @@ class Returns:
         self.values: list[float] = []
 
     def on_episode(self, *_: Any, episode_return: float, **__: Any) -> None:
-        """Keep the return."""
+        """Store the return of the episode."""
         self.values.append(episode_return)
 
     def on_metrics(self, *_: Any) -> None:
-        """Keep nothing."""
+        """Ignore the metrics."""
 
     on_step = on_metrics
 
@@ -75,12 +75,12 @@ class ExactValues:
         self._simulation = simulation
 
     def on_episode(self, *_: Any, **__: Any) -> None:
-        """Keep nothing."""
+        """Ignore the episode; its value is computed after the step."""
 
     on_metrics = on_episode
 
     def on_step(self, step: int, training: Any) -> None:
-        """Keep the value."""
+        """Store the exact value of what the ended episode played."""
         self.values.append(training.policy.mixture.value(self._simulation.value))
 
 
@@ -109,7 +109,7 @@ def rows(results: Results, task: str, episodes: int, seeds: int) -> dict[str, di
 
 
 def figures(task: str, config: StepMixConfig, episodes: int, seed: int) -> dict[str, float]:
-    """Return the figures of a training on a table."""
+    """Train a tabular learner on a task, and return the figures of its episodes by name."""
     training, values, baseline = train(task, config, episodes, seed)
     return {
         "violations": float(sum(value < (1.0 - ALPHA) * baseline - 1e-9 for value in values)),
@@ -152,7 +152,7 @@ def returned(
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--episodes", type=int, default=4000)
     parser.add_argument("--seeds", type=int, default=5)

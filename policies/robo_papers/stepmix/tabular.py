@@ -48,7 +48,7 @@ class EstimatedModel:
         self.moves = np.zeros((states, actions, states))
 
     def add(self, state: int, action: int, reward: float, following: int) -> None:
-        """Count a step."""
+        """Count a step from `state` to `following` by `action`, with its reward."""
         self.visits[state, action] += 1
         self.paid[state, action] += reward
         self.moves[state, action, following] += 1

@@ -80,7 +80,7 @@ class TabularSimulation(Simulation):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
     def _observe(self) -> Arrays:
         time = np.arange(self.horizon) == min(self._time, self.horizon - 1)
@@ -95,10 +95,10 @@ class BaselinePolicy(Stateful):
         self._random = np.random.default_rng(seed)
 
     def reset(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no memory of earlier steps."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.int64]:
-        """Return an action, an int64 scalar."""
+        """Return the baseline's action, or a random one, an int64 scalar."""
         if not deterministic and self._random.random() < self._noise:
             return np.asarray(self._random.integers(self.environment_spec.action.size))
         return np.asarray(self._actions[int(np.argmax(observation["state"]))])

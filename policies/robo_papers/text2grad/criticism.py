@@ -51,7 +51,7 @@ def criticised(client: ModelClient, episodes: Sequence[Episode], captioner: Capt
 
 
 def lines_of(episode: Episode, captioner: Captioner) -> list[str]:
-    """Return the caption of each step."""
+    """Return the caption of each step of an episode, as a line of text."""
     if not len(episode):
         return []
     words = described(captioner, Steps.of(episode), {}, says_task=False)

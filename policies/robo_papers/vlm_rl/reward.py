@@ -152,7 +152,7 @@ def synthesis(safety: Numbers, speed: Numbers, top_speed: float, *factors: Numbe
 
 
 SIDEWAYS, TURNED = 3.0, math.pi / 2
-"""[m] and [rad] at which the reward is 0."""
+"""[m] and [rad] offset and angle from which on the driving reward is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ class UsersConfig:
     users: int = 16
     """Number of users in one update, drawn with replacement."""
     updates: int = 2000
-    """Steps of Adam."""
+    """Number of Adam's steps."""
     lr: float = 1e-3
     """Learning rate of Adam."""
     beta: float = 0.1

@@ -98,7 +98,7 @@ class UserReward(StepReward):
     name: ClassVar[str] = "vpl"
 
     folder: str = ""
-    """Folder that `robo-rl reward fit` wrote."""
+    """Folder that `robo-rl reward fit vpl` wrote."""
     user: str = ""
     """Name of a user, as the fit printed them, or "average"; empty for the user whose latent is observed (wrapper personal)."""
 

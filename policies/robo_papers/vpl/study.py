@@ -109,7 +109,7 @@ def prepared(out: Path, pairs: int) -> None:
 
 
 def main() -> None:
-    """Prepare, train, compare, print."""
+    """Prepare data and reward, train and compare the policies, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)

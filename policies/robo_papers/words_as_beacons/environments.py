@@ -38,7 +38,7 @@ class Teaching:
     teacher: str
     """Kind of teacher: perfect, noisy or llm."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the teacher."""
+    """Settings of the teacher, by name."""
     unguided: float = 0.5
     """Share of levels without observed subgoals, though with their bonus, so that students learn to act alone."""
     levels: int = 0
@@ -247,11 +247,17 @@ class SubgoalGuide:
     """Adds a teacher's subgoals to MiniGrid's environments; the entry point of `robo_rl.guides`."""
 
     def simulation(self, simulation: MiniGridSimulation, subgoals: str, teaching: Mapping[str, Any] | None) -> GuidedSimulation:
-        """Return the simulation with subgoals."""
+        """Wrap a MiniGrid simulation so that it has subgoals.
+
+        Args:
+            simulation: The simulation.
+            subgoals: Encoding of subgoals, one of FORMS.
+            teaching: Settings of the teacher (`Teaching`); None for no teacher.
+        """
         return GuidedSimulation(simulation, guidance(subgoals, teaching))
 
     def batch(self, batch: MiniGridBatch, subgoals: str, teaching: Mapping[str, Any] | None) -> GuidedBatch:
-        """Return the batch with subgoals."""
+        """Wrap a batch of MiniGrid simulations so that it has subgoals; arguments as for `simulation`."""
         return GuidedBatch(batch, guidance(subgoals, teaching))
 
 

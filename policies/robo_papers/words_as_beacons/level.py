@@ -32,7 +32,7 @@ class GridObject:
 
     place: Place
     kind: str
-    """One of KINDS."""
+    """Kind of the object, one of KINDS."""
     colour: str
     state: str = ""
     """One of DOOR_STATES for a door, else empty."""
@@ -67,7 +67,7 @@ class Level:
 
     @cached_property
     def text(self) -> str:
-        """The level in words, for a language model."""
+        """The level in words, as a language model reads it."""
         return "\n".join(self._lines())
 
     @cached_property
@@ -111,12 +111,12 @@ class Subgoal:
 
     @classmethod
     def of(cls, thing: GridObject) -> Subgoal:
-        """Return the subgoal of an object."""
+        """Make the subgoal that an object stands for."""
         return cls(thing.place, thing.kind, thing.colour, thing.state, thing.content is not None)
 
     @property
     def words(self) -> str:
-        """Instruction such as "pick up the red key"."""
+        """The subgoal as an instruction, such as "pick up the red key"."""
         if not self.kind:
             return "go to the free cell"
         carried = {"key": "pick up", "ball": "pick up", "box": "open" if self.holds else "pick up"}
@@ -128,7 +128,14 @@ _IS_THING = np.isin(np.arange(16), [number for number, name in IDX_TO_OBJECT.ite
 
 
 def level_of(cells: Cells, agent: Place, direction: int, mission: str) -> Level:
-    """Return the level of a grid (W, H) of cells."""
+    """Read the level from a grid (W, H) of cells.
+
+    Args:
+        cells: (W, H) cells of MiniGrid.
+        agent: (x, y) of the agent.
+        direction: Number of the direction in which it looks.
+        mission: Task in words.
+    """
     kinds = of.kind_of(cells)
     walls = frozenset((x, y) for x, y in np.argwhere(kinds == of.kind_of(of.WALL)).tolist())
     places = np.argwhere(_IS_THING[kinds]).tolist()

@@ -302,7 +302,7 @@ class LanguageTeacher(Teacher):
         self._statuses: Counter[str] = Counter()
 
     def require(self, environment: str) -> None:
-        """Raise InvalidSetting if the replies of a pack are for another environment."""
+        """Raise InvalidSetting if a pack's replies are for another environment than `environment`."""
         require_task(self.llm, environment)
 
     @override

@@ -105,7 +105,7 @@ class SubgoalTracker(Stateful):
         return self._teacher.metrics
 
     def close(self) -> None:
-        """Close the teacher."""
+        """Close the teacher, which then gives no more subgoals."""
         self._teacher.close()
 
     @override

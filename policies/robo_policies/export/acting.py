@@ -39,7 +39,7 @@ class ActingNetwork:
     """Function from named tensors (B, ...) to (actions, *new memory). The tensors are the observation, NOISE, and the names in
     `memory`. Actions are (B, A) in [-1, 1], choices (B,), or chunks (B, H, A)."""
     chunk: int = 1
-    """H, number of actions of one evaluation."""
+    """H, number of actions that one evaluation of the network returns."""
     executed: int = 1
     """Number of actions of a chunk that are executed before the next evaluation."""
     ensembling: float | None = None

@@ -7,4 +7,4 @@ from typing import Literal
 
 Format = Literal["onnx", "torchscript", "safetensors"]
 FILES: Mapping[Format, str] = {"onnx": "policy.onnx", "torchscript": "policy.pt", "safetensors": "policy.safetensors"}
-"""Format -> name of the file."""
+"""Format -> name of the policy's file in the exported folder."""

@@ -87,7 +87,7 @@ class ACTConfig(ChunkSettings):
     batch_size: int = 64
     """Recorded steps of one update."""
     network: ACTNetwork = ACTNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -41,7 +41,7 @@ class DiffusionBCConfig(ChunkSettings):
     tau: float = 0.005
     """Share of the trained weights that enters their moving average at each update; the average acts."""
     network: ResidualNetwork = ResidualNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -57,7 +57,7 @@ class DQNConfig(LearnerSettings):
     network: Network = Network()
     """Network of the values Q; its fields for critics apply to it."""
     replay: DQNReplay = DQNReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

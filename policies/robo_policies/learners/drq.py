@@ -67,9 +67,9 @@ class DrQConfig(SACSettings):
     actor_every: int = 2
     """Critic updates for each update of actor, temperature and targets."""
     network: DrQNetwork = DrQNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     replay: DrQReplay = DrQReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -46,7 +46,7 @@ class EpisodeSettings(LearnerSettings, OwnLoop):
     lr: float = 3e-4
     """Learning rate of Adam."""
     network: EpisodeNetwork = EpisodeNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     discount: float = 0.99
     """Weight of a reward one step later."""
     episodes: int = 16

@@ -54,7 +54,7 @@ class HILSERLConfig(RLPDSettings):
     initial_temperature: float = 0.01
     """Temperature alpha, the weight of the entropy, at the start; above 0."""
     replay: HILSERLReplay = HILSERLReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
     gripper: str = ""
     """Name of the action element that opens and closes the gripper, and of the observation that measures it, such as
     gripper_opening; a separate critic then chooses between open and closed. Empty: the gripper is a continuous element."""

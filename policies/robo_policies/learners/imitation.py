@@ -42,9 +42,9 @@ class ImitationSettings(SACSettings):
     experts: str = "all"
     """Recorded episodes that count as the expert's: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
     network: ImitationNetwork = ImitationNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     replay: ImitationReplay = ImitationReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -59,7 +59,7 @@ class ImplicitSettings(OfflineValueSettings):
     reward_scale: float = 1.0
     """Factor of rewards after the shift; the papers scale locomotion so that best and worst return differ by 1,000."""
     reward_shift: float = 0.0
-    """Added to rewards; -1 in the papers' mazes."""
+    """Number added to rewards before they are scaled; -1 in the papers' mazes."""
     value_layer_norm: bool = False
     """LayerNorm in the value network; the authors of XQL and f-DVL use it."""
 

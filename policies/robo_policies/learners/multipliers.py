@@ -107,7 +107,7 @@ class AdamMultiplier:
 
     @property
     def value(self) -> float:
-        """The multiplier lambda, 0 or more."""
+        """The Lagrange multiplier lambda, 0 or more."""
         return float(self._adam.flat)
 
     def update(self, violation: float) -> None:
@@ -117,7 +117,7 @@ class AdamMultiplier:
         self._adam.flat.clamp_(min=0.0)
 
     def state_dict(self) -> StateDict:
-        """Return lambda and Adam's moments."""
+        """Return lambda and the moments of Adam, to save them."""
         return {"value": self.value, **{name: float(moment) for name, moment in self._adam.state.items()}}
 
     def load_state_dict(self, state: StateDict) -> None:

@@ -30,7 +30,7 @@ class OfflineSettings(LearnerSettings):
     batch_size: int = 256
     """Recorded steps of one update."""
     network: OfflineNetwork = OfflineNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
 
     @property
     def sampling(self) -> Sampling:

@@ -92,7 +92,7 @@ class PPOSettings(LearnerSettings, OnPolicyConfig):
     """The critic also reads privileged entries of the observation (those that only a simulator knows); the policy never reads
     them. CaRL: on."""
     network: PolicyValueNetwork = PolicyValueNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     normalize: Normalization = Normalization()
     """What is standardised: observations and rewards."""
 

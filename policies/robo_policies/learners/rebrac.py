@@ -42,7 +42,7 @@ class ReBRACConfig(TD3Settings):
     """Learning rate of Adam for both networks."""
     batch_size: int = 1024
     network: ReBRACNetwork = ReBRACNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     reward_scale: float = 1.0
     """Factor of rewards; the authors take 100 in mazes."""
 

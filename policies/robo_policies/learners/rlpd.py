@@ -69,9 +69,9 @@ class RLPDSettings(SACSettings):
     target_entropy_per_action: float = -0.5
     """Target entropy of the policy for each action element [nat]."""
     network: RLPDNetwork = RLPDNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     replay: RLPDReplay = RLPDReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -51,9 +51,9 @@ class SACSettings(LearnerSettings):
     """The critics also read privileged entries of the observation (those that only a simulator knows); the policy never reads
     them (Pinto et al. 2018, arXiv:1710.06542)."""
     network: Network = Network()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     replay: Replay = Replay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     @property
     def sampling(self) -> Sampling:

@@ -18,7 +18,7 @@ from robo_rl.requirements import require_role
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
 FEATURES = 64
-"""Features of each picture."""
+"""Number of features of each picture."""
 MOST_ROWS = 512
 """Largest number of rows that are encoded at once without a gradient, to save memory: 0.5 MB a row at 96 x 96 x 6."""
 

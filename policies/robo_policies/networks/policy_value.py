@@ -43,7 +43,7 @@ class Gaussian(nn.Module):
         self.log_std = nn.Parameter(torch.full((size,), initial_log_std))
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """Return the means (B, A), not clipped."""
+        """Return the most likely actions (B, A), the means, not clipped."""
         return outputs
 
     def draw(self, outputs: Tensor, generator: np.random.Generator) -> Array:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
 UNITS = 64
-"""Features of a set."""
+"""Number of features that describe a set."""
 UNIT = 10.0
 """Divisor of the numbers, in their units: a number of this size, such as a distance of 10 m between cars, becomes 1."""
 

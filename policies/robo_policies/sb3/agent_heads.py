@@ -46,7 +46,7 @@ class Head(Protocol):
     """Interface of the network of a published agent, which chooses an action for one observation."""
 
     inputs: int
-    """D, numbers of an observation."""
+    """D, number of elements of an observation."""
     outputs: int
     """A, elements of an action, or the number of choices."""
     is_discrete: bool

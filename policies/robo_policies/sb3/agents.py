@@ -110,7 +110,7 @@ class AgentPolicy:
         self._generator.manual_seed(seed)
 
     def seeded(self, seed: int) -> Self:
-        """Seed this policy by `seed` and return it."""
+        """Seed the policy's random generator and return the policy."""
         self.seed(seed)
         return self
 

@@ -347,7 +347,7 @@ class A2CConfig(SB3OnPolicyConfig):
     use_rms_prop: bool = True
     """RMSprop as in the paper; false for Adam."""
     rms_prop_eps: float = 1e-5
-    """Added to RMSprop's denominator."""
+    """Number added to RMSprop's denominator, against division by 0."""
 
 
 @dataclass(frozen=True, kw_only=True)

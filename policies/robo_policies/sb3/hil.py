@@ -59,7 +59,7 @@ class SB3SACHILConfig:
     batch_size: int = 256
     """Transitions of one update, online and recorded ones together."""
     gradient_steps: int = 1
-    """Updates per step."""
+    """Number of updates after each `train_freq` steps."""
     n_steps: int = 1
     """Number of rewards that are summed before bootstrapping."""
     learning_starts: int = 100
@@ -71,7 +71,7 @@ class SB3SACHILConfig:
     offline_fraction: float = 0.5
     """Share of each batch that comes from demonstrations and corrections, 0 to 1."""
     device: str = "auto"
-    """"cpu", "cuda", or "auto"."""
+    """Device of networks and updates: "cpu", "cuda", or "auto"."""
 
     def __post_init__(self) -> None:
         policy_arguments(self.policy_kwargs)

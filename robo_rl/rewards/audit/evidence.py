@@ -167,7 +167,7 @@ class ClipScores(NamedTuple):
     """Scores of an episode or clip; NaN where a label is missing."""
 
     rewards: Floats
-    """(T,) as paid to a learner"""
+    """(T,) rewards as a learner would get them"""
     scores: Floats
     """(T,) progress according to the reward: the level that the rewards are computed from"""
 
@@ -248,7 +248,7 @@ class Evidence:
     repeated: list[ClipScores] = field(default_factory=list)
     """scores of the same episodes without a control, computed a second time"""
     seconds: float = 0.0
-    """[s] time for scoring the `timed` steps"""
+    """[s] time that it took to score the `timed` steps"""
     fitted_to: int = 0
     """number of episodes that the reward was fitted to, if it knows"""
     timed: int = 0

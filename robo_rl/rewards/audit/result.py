@@ -51,7 +51,7 @@ class Audit:
     controls: Sequence[ControlFigures]
     comparisons: Mapping[str, Figure]
     curves: Sequence[Curve]
-    """of the scores, by outcome and by control"""
+    """Mean score over time: a curve for each outcome, and for each control"""
     roc: Sequence[tuple[float, float]]
     """(share of failures, share of successes) at or above a falling threshold of the last score; empty unless both occur"""
     calibration: Sequence[Bin]
@@ -59,14 +59,14 @@ class Audit:
     calibration_error: float | None
     """expected calibration error; None if the scores are not probabilities"""
     histogram: tuple[Sequence[int], Sequence[float]]
-    """counts and bin edges of the rewards"""
+    """Histogram of the rewards: counts and bin edges"""
     seconds_per_1000: float | None
     """[s] for 1,000 steps, without the first episode; None if the labels were read from a file"""
     tokens_per_1000: float | None
     """Tokens of questions and answers for 1,000 steps; None if the model does not count them."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return all figures as plain JSON values."""
         return {
             "schema": SCHEMA,
             "verdict": {

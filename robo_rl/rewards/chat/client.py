@@ -42,7 +42,7 @@ class Budget(Protocol):
         """Return True if a question may be sent; after False no later question is sent either."""
 
     def heard(self, question: Question, answer: Answer) -> None:
-        """Count the answer to a question that was sent."""
+        """Count the cost of the answer to a question that was sent."""
 
     def release(self) -> None:
         """Release the reservations of questions that are no longer being answered."""

@@ -206,9 +206,9 @@ def spent(records: Sequence[Record]) -> Metrics:
 
 
 def account(records: Sequence[Record]) -> str:
-    """Return a table as text: for each purpose the numbers of prompts, replies, statuses, tokens and the cost.
+    """Return a table as text for the records of a run.
 
-    Then the models.
+    For each purpose it has the numbers of prompts, replies and statuses, tokens and cost; the models follow.
     """
     if not records:
         return "nothing was asked"

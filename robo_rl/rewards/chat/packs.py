@@ -38,7 +38,7 @@ class Match(_Strict):
     when: str
     """Words that the last message contains; "" for every prompt that no earlier rule matches."""
     samples: list[Words | PackReply]
-    """Replies, one for each sample."""
+    """Replies, one for each sample of an answer to the same prompt."""
 
 
 class Pack(_Strict):
@@ -57,7 +57,7 @@ class Pack(_Strict):
     task: Words
     """Environment, such as robo/ArmPush-v0."""
     replies: dict[str, list[list[Words | PackReply]] | list[Match]]
-    """Purpose -> replies."""
+    """Purpose of a prompt -> replies: a list for each prompt in order, or rules (`Match`)."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PackModel:
     name: str
     """Name of the pack, as requested."""
     pack: Pack
-    """The replies."""
+    """Contents of the pack."""
 
     @property
     def identity(self) -> tuple[str, str]:

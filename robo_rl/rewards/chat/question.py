@@ -23,11 +23,11 @@ from robo_rl.rewards.identity import hash_of
 FINGERPRINT = ", system_fingerprint "
 """Separates a model's name from the fingerprint of its system, which changes with its weights or configuration."""
 Picture = npt.NDArray[np.uint8]
-"""(H, W, 3) uint8 RGB."""
+"""Picture (H, W, 3) uint8 RGB."""
 Status = Literal["ok", "garbage", "cut", "refused", "unreachable", "too many requests", "not accepted", "out of replies"]
 Role = Literal["system", "user", "assistant"]
 Turn = tuple[Literal["user", "assistant"], str]
-"""Role and text."""
+"""Role and text of one message."""
 Origin = Literal["server", "cache", "log", "pack"]
 """Origin of an answer; only answers from a server are paid for."""
 
@@ -58,7 +58,7 @@ class Question:
     form: type[Form] | None = None
     """Form of the answer; None for free words, which are then returned as {"text": words}."""
     system: str = ""
-    """System prompt."""
+    """System prompt; empty for none."""
     turns: Sequence[Turn] = ()
     """Earlier messages of the conversation, starting with "user" and ending with "assistant"; `parts` follow them."""
     temperature: float | None = None
@@ -166,7 +166,7 @@ class Answer:
     request: str = field(default="", compare=False)
     """Hash of the question without its sample; together with `sample` the key of the record in a log."""
     sample: int = field(default=0, compare=False)
-    """Number of the sample."""
+    """Number of the answer among several samples."""
     attempts: int = field(default=0, compare=False)
     """Number of requests sent; 0 if nothing was sent."""
     seconds: float = field(default=0.0, compare=False)
@@ -219,7 +219,7 @@ REFUSAL = re.compile(
     r"\s*(?:i['’]?m sorry|i am sorry|sorry,|i can(?:['’]t|not)|i(?:['’]m| am) (?:unable|not able)|as an ai\b|i won['’]t)",
     re.IGNORECASE,
 )
-"""Beginnings of answers in English that refuse."""
+"""Beginnings of English answers in which a model refuses."""
 
 
 def read(question: Question, answer: Answer) -> Answer:

@@ -1,4 +1,4 @@
-"""Checks of image-text models."""
+"""Checks that image-text models must pass."""
 
 from __future__ import annotations
 

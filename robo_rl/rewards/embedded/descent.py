@@ -63,11 +63,11 @@ class Descent(NamedTuple):
     """How a network is trained by AdamW with a one-cycle learning rate: title, largest learning rate, number of rows."""
 
     title: str
-    """Name for progress and errors."""
+    """Name of the fit, for the progress display and errors."""
     steps: int
     batch: int
     lr: float
-    """Largest learning rate."""
+    """Largest learning rate of the cycle."""
     rows: int
     """Number of rows from which batches are drawn."""
     chance: torch.Generator

@@ -45,7 +45,7 @@ def perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 
 
 LOOKS = 48
-"""Features per cell of the first stage."""
+"""Number of features in each cell of the first stage's map."""
 WINDOW = 40
 """[pixel] height and width of the window in which an object is refined."""
 HAND_WINDOW = 80
@@ -65,9 +65,9 @@ class Located(NamedTuple):
     """(B, S, 3) place in the picture, right and down, -1 to 1, and distance from the camera, in standard deviations from its
     mean"""
     presence: Tensor
-    """(B, S) log odds that the object is visible"""
+    """(B, S) log odds that the object of each slot is visible"""
     odds: Tensor
-    """(B, S, cells) log odds of the position maps"""
+    """(B, S, cells) log odds of each cell for the position of each slot"""
     there: Tensor
     """(B, S, LOOKS) features of the convolutions, weighted by each map"""
 

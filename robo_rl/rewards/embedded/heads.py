@@ -71,7 +71,7 @@ class ReadByTower:
 
 
 COMMON = 64
-"""Size E of the common space."""
+"""E, size of the common space of pictures and sentences."""
 TOWER = 384
 """Size of the vector of a sentence from the text encoder."""
 

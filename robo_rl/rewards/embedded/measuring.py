@@ -37,7 +37,7 @@ class Measures:
     thing_error: float
     """[cm] median error of the positions of all other visible objects"""
     progress_order: float
-    """Rank correlation of the progress."""
+    """Rank correlation of the estimated with the true progress."""
     similarity_order: float
     """Rank correlation of the cosine between picture and sentence."""
     preference: float
@@ -45,7 +45,7 @@ class Measures:
     close_preference: float
     """Share of pairs of pictures in the order of the true progress, among pairs whose progress hardly differs."""
     completion: float
-    """Area under the ROC curve of the completion."""
+    """Area under the ROC curve of the estimated completion."""
     wrong_colour: float
     """Mean progress at success for sentences with a colour that is not in the picture."""
     sentences: Mapping[str, float]

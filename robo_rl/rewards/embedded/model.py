@@ -37,12 +37,12 @@ class Origin:
     environment: str
     camera: str
     size: int
-    """[pixel] height and width"""
+    """[pixel] height and width of the pictures"""
     slots: tuple[str, ...]
     words: tuple[str, ...]
-    """Words of the vocabulary."""
+    """Words of the vocabulary, which the model can read."""
     instructions: tuple[str, ...]
-    """Examples of instructions."""
+    """Examples of instructions that the model was trained with."""
     recorded: str = ""
     """Arguments with which the environment records such pictures."""
     has_task: bool = True
@@ -52,7 +52,7 @@ class Origin:
     sees: Sees = "pixels"
     """First stage of the picture encoder: its own convolutions, or feature maps of EfficientNet-Lite0."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Settings and measures of the fit."""
+    """Settings and measures of the fit, by name."""
 
 
 class EmbeddedModel:

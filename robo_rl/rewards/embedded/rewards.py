@@ -47,7 +47,7 @@ class EmbeddedReward(FromFolder, PictureReward):
     """Base class of rewards that an embedded model computes from pictures and an instruction."""
 
     name: ClassVar[str]
-    """Name of the entry point."""
+    """Name of the entry point, which recipes use."""
 
     def __post_init__(self) -> None:
         FromFolder.__post_init__(self)
@@ -134,7 +134,7 @@ class EmbeddedShuffled(EmbeddedReward):
 
     name = "embedded-shuffled"
     answer: Literal["progress", "completion"] = "progress"
-    """Reward that the control replaces."""
+    """Reward that the control replaces: progress or completion."""
     seed: int = 0
     """Seed of the order of features."""
 

@@ -18,7 +18,7 @@ from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 Numbers = npt.NDArray[np.floating[Any]]
 Pictures = npt.NDArray[np.uint8]
-"""(N, H, W, 3) uint8 RGB."""
+"""N pictures (N, H, W, 3) uint8 RGB."""
 PICTURES_ALONE = ""
 """Fingerprint of an episode that has only pictures and an instruction, and comes from no known environment."""
 
@@ -63,7 +63,7 @@ class PictureReward(RewardModel):
 
     @property
     def prompt_hash(self) -> str:
-        """Hash of the words that the reward uses."""
+        """Hash of the words that the reward uses, so that labels by other words are not mixed with these."""
         return hash_of(self.instruction.encode())
 
     @abstractmethod
@@ -115,7 +115,7 @@ class PictureReward(RewardModel):
         return np.asarray(values, np.float32)
 
     def settings(self) -> Mapping[str, object]:
-        """Return all settings by name, for `identity`."""
+        """Return all settings of the reward by name, from which `identity` computes its hash."""
         return MappingProxyType({item.name: getattr(self, item.name) for item in fields(self)})
 
 

@@ -62,7 +62,7 @@ class SimilarityReward(PictureReward):
 
     @property
     def prompt_hash(self) -> str:
-        """Hash of the words that the reward uses."""
+        """Hash of the words that the reward uses, so that labels by other words are not mixed with these."""
         return hash_of(json.dumps([self.instruction, plain(self.words)], sort_keys=True).encode())
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:

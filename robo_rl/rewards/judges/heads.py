@@ -31,20 +31,20 @@ class Moment(NamedTuple):
     """Pictures of one moment of an episode that a question may show."""
 
     first: Picture
-    """First picture of the episode."""
+    """First picture of the episode, (H, W, 3)."""
     before: Picture | None
     """Picture at the moment of the previous question; None at the first question."""
     now: Picture
-    """Picture at this moment."""
+    """Picture at this moment, (H, W, 3)."""
 
 
 class Head(ABC):
     """Base class of one kind of question about a moment of an episode: its text, its form of answer, the answer's value."""
 
     words: ClassVar[str]
-    """Text of the question."""
+    """Text of the question, with places for the task and other texts."""
     form: ClassVar[type[Form]]
-    """Form of the answer."""
+    """Form in which the judge must answer."""
     is_for_pairs: ClassVar[bool] = False
     """True if the question compares with the moment before, so that a single picture cannot be judged."""
 

@@ -224,7 +224,7 @@ class PreferenceReward(RewardModel):
     """Reward of observation and action, learnt from comparisons of segments by `robo-rl reward fit preference`."""
 
     folder: str = ""
-    """Folder that `robo-rl reward fit` wrote."""
+    """Folder that `robo-rl reward fit preference` wrote."""
 
     def __post_init__(self) -> None:
         require_named(self.folder, "preference")

@@ -33,7 +33,7 @@ class Expressions:
     columns: Collection[str] | None
     """Names of the columns of a batch; None if they are unknown."""
     names: frozenset[str]
-    """Names to which the function assigns."""
+    """Names to which the function assigns values."""
     used: dict[str, None] = field(default_factory=dict)
     """Columns that were read, in order of first use."""
     dictionaries: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -28,7 +28,7 @@ MOST_TERMS, MOST_ROUNDS, MOST_ROUNDS_NESTED = 32, 64, 1_024
 """Largest numbers of terms that a program returns, of rounds of a loop, and of rounds of nested loops together."""
 ANNOTATION = (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Constant, ast.BinOp, ast.BitOr, ast.Load)
 TAKEN = {BATCH, NAME, "np", "math", "range", *FUNCTIONS}
-"""Names that a program may not assign."""
+"""Names that a program may not assign, because they have a meaning already."""
 TERMS = '{"distance": distance, "effort": effort}'
 
 

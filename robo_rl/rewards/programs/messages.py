@@ -33,7 +33,7 @@ INSTEAD = {
     ast.Assert: "nothing: outputs are checked anyway",
     ast.Raise: "nothing: a row without a finite reward counts as missing anyway",
 }
-"""Forbidden syntax -> its replacement in words."""
+"""Kind of forbidden syntax -> what to write instead, in words."""
 
 
 def refuse(

@@ -60,10 +60,10 @@ class OutputChecks:
     """Checks of the values that one program returns; they also count its rows."""
 
     terms: Sequence[str]
-    """Names of the terms."""
+    """Names of the terms that the program returns."""
     limits: Limits
     rows: int = 0
-    """Number of recent rows."""
+    """Number of recent rows, of which older ones count less."""
     invalid_rows: int = 0
     """Number of recent rows without a finite reward."""
 

@@ -99,7 +99,7 @@ class UsedProgram(NamedTuple):
 
     runner: ProgramRunner
     view: EnvAbstraction
-    """Columns that the program reads."""
+    """Columns that the program reads, with their description."""
     is_reward: bool
     """True if the program's total is the reward itself, not a potential or a factor."""
 

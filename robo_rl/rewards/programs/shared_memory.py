@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 """Same as robo_rl.types.Array; that module is not loaded in the process that runs programs."""
 Buffer = mmap.mmap
 MOST_MESSAGE = 4_096
-"""[bytes] largest size of a message."""
+"""[bytes] largest size of a message from the worker."""
 ALIGNMENT = 64
 """[bytes] alignment of the columns: a cache line of the processor."""
 
@@ -45,9 +45,9 @@ class Layout:
     columns: Mapping[str, ColumnLayout]
     """Name -> layout of each column."""
     terms: int
-    """Number K of terms."""
+    """K, number of terms that the program returns."""
     rows: int
-    """Largest number of rows."""
+    """Largest number of rows in a batch."""
 
     @cached_property
     def offsets(self) -> dict[str, int]:

@@ -55,7 +55,7 @@ NUMPY = {
     **_calls("interp", 3, 3, "left right"),
     **_calls("linalg.norm", 1, 3, "ord axis keepdims"),
 }
-"""Name below `np` -> allowed calls."""
+"""Name of a function below `np` -> how it may be called."""
 
 MATH = _calls("sqrt exp log log1p sin cos tan tanh asin acos atan radians degrees fabs") | _calls("atan2 hypot", 2, 2)
 """Name below `math` -> allowed calls; for single numbers."""
@@ -80,7 +80,7 @@ FUNCTIONS: dict[str, Call] = {
 
 CONSTANTS = ("np.pi", "np.e", "np.inf", "np.newaxis", "math.pi", "math.e", "math.tau", "math.inf")
 TYPES = ("float", "int", "bool", "np.float32", "np.float64", "np.int32", "np.int64", "np.bool_")
-"""Allowed values of `dtype=` and `astype`."""
+"""Types that a program may pass as `dtype=` and to `astype`."""
 
 SAME: tuple[str, ...] = ("sum", "mean", "std", "var", "min", "max", "any", "all", "prod", "argmin", "argmax")
 """Methods of arrays for which numpy has a function of the same name."""

@@ -28,7 +28,7 @@ from robo_rl.rewards.programs.shared_memory import Array, ColumnLayout, Layout
 from robo_rl.rewards.programs.vocabulary import BUILTINS, CONSTANTS, FUNCTIONS, GEOMETRY, TYPES, mangled
 
 READY, REFUSED, RUN, DONE, RAISED, SHAPE, MEMORY = b"g", b"x", b"r", b"d", b"e", b"s", b"m"
-"""Bytes that the two processes send each other."""
+"""Single bytes that parent and worker send each other: requests, and outcomes of a batch."""
 FILE = "program"
 MOST_HANDLES = 1_024
 """Number of file descriptors that are closed; more than a new process has."""

@@ -40,11 +40,11 @@ class RewardSource:
     """One of the rewards that a pipeline sums up: model, weight and stages."""
 
     name: str
-    """Name in the log."""
+    """Name of the source in the log."""
     model: RewardModel | None
     """Reward model; None for the environment's own reward."""
     weight: float
-    """Factor after the stages."""
+    """Factor by which the reward is multiplied after its stages."""
     stages: Stages
     """Stages that transform this reward, in order, with their names in the log."""
 
@@ -56,11 +56,11 @@ class SourceSettings:
     reward: str = ""
     """Name of a reward model (`robo-rl reward list`)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the reward model."""
+    """Settings of the reward model, by name."""
     environment: bool = False
     """True for the environment's own reward instead of a model."""
     weight: float = 1.0
-    """Factor of the reward after the stages."""
+    """Factor by which the reward is multiplied after its stages."""
     stages: tuple[Any, ...] = ()
     """Stages of this source only, in order."""
     name: str = ""
@@ -83,7 +83,7 @@ class StageSettings:
     stage: str
     """Name of a stage, a key of robo_rl.rewards.shaping.stages.STAGES."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the stage."""
+    """Settings of the stage, by name."""
 
 
 def read_sources(settings: Sequence[Any]) -> tuple[RewardSource, ...]:
@@ -159,7 +159,7 @@ class RewardPipeline(StepReward, UsesPrograms):
 
     @cached_property
     def shaping(self) -> Stages:
-        """The stages of the sum, with their names."""
+        """Stages of the summed reward, with their names in the log."""
         return read_stages(self.stages, "the pipeline")
 
     @property

@@ -62,7 +62,7 @@ class Clip(Stage):
     """
 
     at: float
-    """Reward from which a step costs nothing."""
+    """Reward r from which on a step costs nothing."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"at": (bool(np.isfinite(self.at)), "a finite number")})
@@ -245,7 +245,7 @@ class Gate(Stage):
     """True to pay the gated rewards in the last step of the episode; False to pay them in each step from which on the gate is
     open."""
     outcome: float = 1.0
-    """Factor of the environment's own reward."""
+    """Factor by which the environment's own reward is multiplied."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {name: (bool(np.isfinite(getattr(self, name))), "finite") for name in ("above", "outcome")})
@@ -291,7 +291,7 @@ class Potential(Stage):
     program: str
     """Path of a reward program whose total is phi. It may read the state only: neither `action` nor a column `previous_...`."""
     weight: float = 1.0
-    """Weight of phi."""
+    """Weight of the potential phi in the reward."""
     discount: float | None = None
     """Discount of the learner, above 0 to 1; needed only for rewards of recorded episodes, without a learner."""
     limits: Limits = field(default_factory=Limits)

@@ -60,11 +60,11 @@ class Column:
     entry: str
     """Name of the observation entry, or "action"."""
     shape: tuple[int, ...]
-    """Shape of one row."""
+    """Shape of the column's value for one step; () for a number."""
     unit: str
-    """SI unit, or "unknown"."""
+    """SI unit of the value, or "unknown"."""
     frame: str | None
-    """Frame of the value; None if there is none."""
+    """Reference frame of the value; None if there is none."""
     low: Limit
     """Lowest value, in `unit`."""
     high: Limit

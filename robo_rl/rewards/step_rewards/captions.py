@@ -45,7 +45,7 @@ class Captioner(Protocol):
 
 
 class Described(NamedTuple):
-    """K steps described in words."""
+    """Captions of K steps, and how often each has occurred."""
 
     captions: Sequence[str]
     """(C,) different captions, ordered by their last occurrence."""

@@ -52,7 +52,7 @@ class EpisodeSums:
                 self._finish(number)
 
     def restart(self) -> None:
-        """Forget the running episodes."""
+        """Forget the sums of the running episodes."""
         self._running.clear()
 
     def _add(self, index: int, sums: Mapping[str, float]) -> None:
@@ -210,11 +210,11 @@ class OnlineReward:
     """Reward that replaces the environment's own in a training; implements `robo_rl.protocols.rewards.OnlineRewards`."""
 
     model: StepScorer
-    """Scorer of steps."""
+    """Reward model that scores the steps."""
     spec: EnvironmentSpec
     """Spec of the environment, including entries that only the reward reads."""
     weight: float = 1.0
-    """Factor of the rewards."""
+    """Factor by which the rewards are multiplied."""
     discount: float | None = None
     """Discount of the learner; None if it has none."""
 

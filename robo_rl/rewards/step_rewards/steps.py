@@ -17,7 +17,7 @@ class Steps:
     """K steps of one or more environments; the steps of each environment are in order."""
 
     index: npt.NDArray[np.int64]
-    """(K,) number of the environment"""
+    """(K,) number of the environment of each step"""
     number: npt.NDArray[np.int64]
     """(K,) number of the step in its episode, from 1"""
     terminated: npt.NDArray[np.bool_]
@@ -29,7 +29,7 @@ class Steps:
     before: Mapping[str, Array]
     """name -> (K, ...) observations before the steps"""
     actions: Array
-    """(K, A) in [-1, 1], or (K,) choices"""
+    """(K, A) executed actions in [-1, 1], or (K,) choices"""
     after: Mapping[str, Array]
     """name -> (K, ...) observations after the steps; at the end of an episode its last observation"""
     instructions: Sequence[str | None]
@@ -164,7 +164,7 @@ class StepQueue:
         self._newest, self._last = after, {}
 
     def take(self) -> Steps:
-        """Return the K steps of the queue in the order in which they were added, and empty it; K may be 0."""
+        """Return the K steps of the queue in the order in which they were added, and empty the queue; K may be 0."""
         steps = self._joined()
         self.clear()
         return steps

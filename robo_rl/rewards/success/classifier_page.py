@@ -1,4 +1,4 @@
-"""Page on the reliability of a success classifier."""
+"""HTML page on the reliability of a success classifier on held-out episodes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class ClassifierReward(PictureReward):
 
     reads_words: ClassVar[bool] = False
     folder: str = ""
-    """Folder that `robo-rl reward fit` wrote."""
+    """Folder that `robo-rl reward fit classifier` wrote."""
     camera: str = ""
     """Camera of the pictures; empty for the camera of the fit."""
     answer: Literal["probability", "success"] = "probability"

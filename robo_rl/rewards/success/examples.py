@@ -28,9 +28,9 @@ class Guard:
     """Further condition of success: the allowed range of one element of an observation."""
 
     observation: str
-    """Name of the observation entry."""
+    """Name of the observation entry that the condition is about."""
     index: int
-    """Number of the element, from 0."""
+    """Number of the element in the entry, from 0."""
     low: float
     high: float
 
@@ -109,7 +109,7 @@ class Examples(NamedTuple):
     """Moments from which a success classifier learns: pictures or vectors, with labels."""
 
     moments: Array
-    """(N, H, W, 3) or (N, D)"""
+    """(N, H, W, 3) pictures, or (N, D) vectors"""
     successes: npt.NDArray[np.bool_]
     """(N,) True for a success"""
     share: float
@@ -171,9 +171,9 @@ class Measured:
     successes: int
     """number of successful episodes"""
     bins: Sequence[Bin]
-    """reliability of single moments"""
+    """success rate in each range of probability, of single moments"""
     error: float
-    """expected calibration error"""
+    """expected calibration error of the probabilities of single moments"""
     area: Interval
     """area under the ROC curve of episodes by their highest probability"""
 

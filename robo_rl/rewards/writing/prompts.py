@@ -1,4 +1,4 @@
-"""Prompts for reward programs."""
+"""Prompts that ask a language model for reward programs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RewardTask:
     """Description of a task for the prompts that ask for a reward program."""
 
     sentence: str
-    """The task in one sentence."""
+    """The task that a reward is wanted for, in one sentence."""
     columns: str
     """Description of the columns that a program may read (EnvAbstraction.text)."""
     means: str
@@ -117,7 +117,7 @@ def after_feedback(asked: Question, rounds: Iterable[Feedback]) -> Question:
 
 
 def fenced(source: str) -> str:
-    """Return a program as a fenced code block."""
+    """Return a program's source as a fenced code block of Markdown."""
     return f"```python\n{source.strip()}\n```"
 
 

@@ -78,7 +78,7 @@ class RuleWriter:
 
     @cached_property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of rule and settings."""
+        """Name, and a hash of the rule and the settings."""
         return "rule (made by rule)", hash_of(json.dumps(asdict(self), sort_keys=True).encode())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:

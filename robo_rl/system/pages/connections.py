@@ -24,7 +24,7 @@ class Rank(IntEnum):
     ASKING = 2
     """A request of the connection is being answered."""
     STOPPING = 3
-    """A request of the connection stops a robot."""
+    """A request of the connection is stopping a robot."""
     TRUSTED = 4
     """The connection has sent the page's token, so that it belongs to the page."""
 

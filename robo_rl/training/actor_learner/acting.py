@@ -131,7 +131,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
 
     @property
     def learner(self) -> Learner:
-        """Copy of the learner, whose policy acts."""
+        """Copy of the other process's learner, whose policy acts."""
         return self.step_learner.learner
 
     @property

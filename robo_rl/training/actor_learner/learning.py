@@ -58,7 +58,7 @@ class LogSteps:
         return {}
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
-        """Continue after the saved step."""
+        """Continue after the saved step of the log."""
         self.taken = state["step"]
         return "exact"
 

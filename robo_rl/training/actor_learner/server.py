@@ -100,7 +100,7 @@ class LearnerServer:
         self._report(step, is_slow=True)
 
     def fail(self, error: Exception) -> None:
-        """Tell the acting process why learning stops."""
+        """Tell the acting process why learning stops, with the text of the error."""
         self._send({"error": str(error) or type(error).__name__})
 
     def _save(self, step: int, training: SavedTraining) -> None:

@@ -213,7 +213,7 @@ class Activation(NamedTuple):
     """Values of the forward pass of a hidden layer that its derivative needs."""
 
     before: Tensor
-    """Inputs (B, in)."""
+    """Inputs (B, in) of the layer."""
     after: Tensor
     """Outputs (B, out) after the ReLU."""
     normalized: tuple[Tensor, ...] = ()

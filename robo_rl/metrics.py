@@ -12,7 +12,7 @@ METRICS_EVERY = 100
 
 
 class MetricsWindow:
-    """Averages scalars (numbers, or tensors on a device) over METRICS_EVERY updates."""
+    """Averages a learner's metrics (numbers, or tensors on a device) over METRICS_EVERY updates."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Any] = {}

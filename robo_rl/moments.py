@@ -47,7 +47,7 @@ class RunningMoments:
 
 
 class Normalizer(RunningMoments):
-    """Normalises vectors by their running moments, as VecNormalize of Stable-Baselines3 does."""
+    """Standardises vectors by their running mean and deviation, as VecNormalize of Stable-Baselines3 does."""
 
     def __init__(self, size: int, *, is_on: bool = True, is_centred: bool = True) -> None:
         """Start with mean 0 and variance 1.

@@ -22,7 +22,7 @@ _running = threading.local()
 
 
 class Stopwatch:
-    """Seconds spent in each activity since `start`.
+    """Clock that adds up the seconds spent in each activity since `start`.
 
     Activities may be nested; the time of an inner one does not count for the outer.
     """

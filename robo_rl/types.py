@@ -159,7 +159,7 @@ def info_of(infos: Mapping[str, Any], place: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Episode:
-    """A whole recorded episode of T steps, immutable.
+    """A whole recorded episode of T steps, which cannot be changed: T + 1 observations, T actions, rewards and so on.
 
     Raises InvalidEpisode if the arrays differ in length.
     """

@@ -33,7 +33,7 @@ AGAIN = "give the same command again, once its cluster runs again: it continues"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Connection to a Ray cluster, returned by `connected`."""
+    """Connection of this process to a Ray cluster; `connected` makes it."""
 
     ray: Any
     """The connected library Ray (its Python module)."""

@@ -29,7 +29,7 @@ Make = Callable[[bytes], Any]
 
 
 class Host:
-    """Runs one object for a caller in another process.
+    """Runs one object on behalf of a caller in another process: calls its methods, packs results and errors.
 
     The object is created at the first call. An error becomes a reply (ERROR and its text) and is not raised.
     """

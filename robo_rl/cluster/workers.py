@@ -44,7 +44,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Limits for the silence of a worker, after which it counts as lost, and for losses, after which an error is raised."""
+    """Time limits after which a silent worker counts as lost, and the number of losses after which an error is raised."""
 
     start: float = 300.0
     """[s] until the first reply of a worker, including the wait for room on a node."""

@@ -29,7 +29,7 @@ TICK = 0.5  # [s] between two looks for collectors that hang
 
 @dataclass(frozen=True)
 class Pace:
-    """Limits on how far collectors may run ahead of the learner."""
+    """Limits on how far collector processes may run ahead of the learner, so that parameters do not become too old."""
 
     segment: int = 32
     """Largest number of steps that a collector sends at once, 1 or more."""

@@ -157,7 +157,7 @@ def _weight(name: str, value: Any) -> float:
 
 @dataclass(frozen=True)
 class ConstrainedWrapper(EnvironmentWrapper):
-    """Add costs to an environment, limit them, subtract them from its reward, or show the policy the budgets that are left.
+    """Settings of the wrapper `constrained`: add costs, limit them, subtract them from the reward, observe budgets.
 
     Nothing is changed by default.
     """

@@ -26,7 +26,7 @@ from robo_rl.types import METADATA, Episode, Metrics, StateDict
 
 @dataclass(frozen=True)
 class CurriculumRule(SamplerRule):
-    """Settings of a curriculum: tasks of the training episodes, and the sampler that draws them."""
+    """Settings of a curriculum: which tasks the training episodes have, and which sampler draws them."""
 
     levels: int = 0
     """Number of training levels, each of which is one reset seed; 0 for a new seed in every episode."""

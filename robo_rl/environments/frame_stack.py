@@ -74,7 +74,7 @@ def stacked_episode(spec: EnvironmentSpec, episode: Episode) -> Episode:
 
 
 class Stacks:
-    """Frame stacks of one environment or of N environments; each stack holds the newest observations of one entry.
+    """Memory of the newest observations of one environment or of N environments, from which frame stacks are made.
 
     The numbers of observations come from `ArraySpec.history`.
     """
@@ -202,7 +202,7 @@ class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 class RestorableStackVector(FrameStackVector, Stateful):
-    """FrameStackVector whose state, including the stacks, is saved and restored with a training."""
+    """`FrameStackVector` whose state, including the stacks, is saved and restored with a training."""
 
     @override
     def state_dict(self) -> StateDict:

@@ -23,7 +23,7 @@ _WORD = re.compile(r"\b(left|right)\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Reflection:
-    """Mirror image of a vector: signs * values + offsets, in physical units."""
+    """Reflection of a vector, signs * values + offsets in physical units, which exchanges left and right."""
 
     signs: tuple[int, ...]
     """1 or -1 for each element."""

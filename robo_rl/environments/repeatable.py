@@ -60,7 +60,7 @@ class RememberedEpisode(LocatedErrors):
 
 
 class RepeatableEnvironments(SequentialEnvironments, Stateful):
-    """Vector environment that is saved as the seeds and actions of its running episodes."""
+    """Vector environment that is saved as the seeds and actions of its running episodes, and restored by repeating them."""
 
     def __init__(self, environments: SequentialEnvironments, seed_of: SeedOf) -> None:
         made = [RememberedEpisode(each.env, seed_of) for each in environments.envs]  # type: ignore[attr-defined]

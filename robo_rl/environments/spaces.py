@@ -169,7 +169,7 @@ class ActionCoding(Protocol):
 
 
 class BoxActions:
-    """Coding of a Box of floats with limits as A numbers in [-1, 1]."""
+    """Coding of actions: a Gymnasium Box of floats with limits, as A numbers in [-1, 1]."""
 
     def __init__(self, space: Box) -> None:
         self._space, count = space, math.prod(space.shape)
@@ -194,7 +194,10 @@ class BoxActions:
 
 
 class ChoiceActions:
-    """Coding of a Discrete, MultiDiscrete or MultiBinary space as one discrete action: a number for each combination."""
+    """Coding of actions: a Discrete, MultiDiscrete or MultiBinary space, as one discrete action.
+
+    Each combination of choices has a number.
+    """
 
     def __init__(self, space: Discrete | MultiDiscrete | MultiBinary) -> None:
         if isinstance(space, Discrete):

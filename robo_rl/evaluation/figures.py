@@ -21,7 +21,7 @@ is in each resample. NaN: undefined."""
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number, with its interval."""
+    """One measured number with its confidence interval, and the number of data behind it."""
 
     interval: Interval
     n: int

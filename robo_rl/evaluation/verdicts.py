@@ -23,7 +23,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to train with a reward or a world, and why."""
+    """Conclusion whether one should train with a reward or world model, with the findings that lead to it."""
 
     color: Literal["good", "middling", "bad", ""]
     headline: str

@@ -37,7 +37,7 @@ RENDER_MODES = ("rgb_array_list", "rgb_array")
 
 @dataclass(frozen=True)
 class VideoRequest:
-    """Which episodes to film, and where to write the films."""
+    """Request for films of an evaluation: which episodes to film, and where to write the films."""
 
     folder: Path
     """Folder of the films."""

@@ -14,7 +14,7 @@ from robo_rl.types import Batch, Transition, VectorTransition
 
 @dataclass(frozen=True)
 class Replay:
-    """Settings of the replay memory and of the batches drawn from it: the group `replay` of a learner's settings."""
+    """Settings group `replay` of learners: the replay memory, and the batches drawn from it."""
 
     group: ClassVar[str] = "replay"
     """Name of this group of settings in error messages."""

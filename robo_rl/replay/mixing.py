@@ -20,7 +20,7 @@ from robo_rl.types import ActionSource, Batch, StateDict, Transition, VectorTran
 
 
 class CorrectedReplay(Stateful):
-    """Recorded episodes and the later steps that a person chose, sampled as one memory."""
+    """Replay memory of recorded episodes and of later steps that a person chose, sampled as one."""
 
     def __init__(self, recorded: Memory, corrections: ReplayBuffer, seed: int) -> None:
         self.recorded, self.corrections = recorded, corrections
@@ -55,7 +55,7 @@ class CorrectedReplay(Stateful):
 
 @dataclass(frozen=True)
 class BothMemories:
-    """Stores steps in a replay memory, and those that a person chose also in a second one.
+    """Replay memory that stores all steps in one memory, and those that a person chose also in a second one.
 
     With several environments only the steps of environment 0 are corrected, because the person supervises that one.
     """

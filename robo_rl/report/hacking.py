@@ -23,7 +23,10 @@ SMALLEST_FALL = 0.05
 
 @dataclass(frozen=True)
 class HackingProbe:
-    """Trends of the reward model's return and of the environment's value over the last half of training."""
+    """Result of the test for reward hacking: trends of the reward model's return and of the environment's own value.
+
+    Both are those over the last half of training.
+    """
 
     truth: str
     """Log tag of the environment's value, one of `TRUTHS`."""

@@ -22,7 +22,7 @@ def hash_of(*parts: bytes) -> str:
 
 
 class NamedSettings:
-    """Base of components whose results depend only on their settings: a dataclass of plain values."""
+    """Base class of components whose results depend only on their settings: a dataclass of plain values."""
 
     name: ClassVar[str]
     """Name of the entry point, which recipes use."""

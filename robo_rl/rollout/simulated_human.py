@@ -62,7 +62,10 @@ def habits_of(kind: str) -> Habits:
 
 
 class SimulatedHuman(Stateful):
-    """Person simulated by a scripted expert. A seed determines the whole behaviour, and a saved state continues exactly."""
+    """Person simulated by a scripted expert, who takes over when the policy deviates from it.
+
+    A seed determines the whole behaviour, and a saved state continues exactly.
+    """
 
     source = ActionSource.HUMAN
 

@@ -118,7 +118,7 @@ class RunningEpisodes(Stateful):
 
 
 class VectorRollout(Stateful):
-    """Running episodes of N environments that step together.
+    """Episodes of N environments that step together, and an optional supervisor of environment 0.
 
     A supervisor, such as a person who corrects the policy, sees and overrides only environment 0. After a resume the episodes
     continue if the environments can be saved, directly or by repeating their actions (robo_rl.environments.repeatable).

@@ -29,7 +29,7 @@ without a status."""
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Content of status.json, which a training writes so that others see whether it runs, and where it is."""
+    """Content of status.json, from which others see whether a training runs, what it does and at which step."""
 
     state: State = "running"
     activity: str = "starting"

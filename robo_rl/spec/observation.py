@@ -97,7 +97,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class ObservationSpec(Mapping[str, ArraySpec]):
-    """Ordered specs of the named arrays of an observation. In flat vectors the arrays are concatenated in this order."""
+    """Specs of the named arrays of an observation, in order. In flat vectors the arrays are concatenated in this order."""
 
     arrays: tuple[ArraySpec, ...]
 

@@ -26,7 +26,7 @@ DTYPES = {f"{kind}{size}" for kind, sizes in {"f": (2, 4, 8), "i": (1, 2, 4, 8),
 
 
 class NotPlainData(ValueError):
-    """A pickle holds something other than plain values, arrays and instances made of these."""
+    """Error: a pickle holds something other than plain values, arrays and instances made of these."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ SHOWN = 2000
 
 
 class SupervisedProcess:
-    """Child process in its own session: Ctrl-C on the terminal reaches this process, which then stops the child."""
+    """Child process, in its own session: Ctrl-C on the terminal reaches this process, which then stops the child."""
 
     def __init__(
         self,

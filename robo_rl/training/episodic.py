@@ -65,7 +65,7 @@ class EpisodicSettings(Protocol):
 
 
 class Plays:
-    """Plays episodes with a policy. Each `group` of consecutive episodes has one seed, and so begins in the same state."""
+    """Plays training episodes with a policy; each `group` of consecutive ones has one seed, so begins in the same state."""
 
     def __init__(self, environment: Environment, policy: Policy, seed: int, group: int) -> None:
         self.environment, self.policy, self.seed, self.group = environment, policy, seed, group

@@ -108,7 +108,7 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
 
 
 class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
-    """Off-policy training: one environment step, then updates from the replay memory, and so on."""
+    """Off-policy training loop: one environment step, then updates from the replay memory, and so on."""
 
     def __init__(self, source: Source_co, step_learner: ReplayLearner, *, steps: int) -> None:
         super().__init__(source, step_learner, steps=steps, stopwatch=step_learner.stopwatch)
@@ -200,7 +200,10 @@ def online_training(  # noqa: PLR0913
 
 
 class OfflineTraining(Stateful):
-    """Training from recorded episodes only: `steps` updates without an environment. Raises InvalidSetting without episodes."""
+    """Training loop from recorded episodes only: `steps` updates without an environment.
+
+    Raises InvalidSetting without episodes.
+    """
 
     def __init__(
         self,

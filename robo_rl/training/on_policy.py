@@ -154,7 +154,7 @@ class OnPolicyConfig(ABC):
 
 
 class OnPolicyTraining(Progress, Stateful):
-    """On-policy training in this process; takes at most `steps` environment steps, summed over all environments.
+    """On-policy training loop in this process, for at most `steps` environment steps, summed over all environments.
 
     The last rollout has the remaining steps; a remainder smaller than the number of environments is not used. With `rewards` of
     a model the learner never sees the environments' own rewards, which are only reported.

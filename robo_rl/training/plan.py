@@ -75,7 +75,10 @@ class Acting(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Description of a training that has not started. Environments are made when they are first needed."""
+    """Description of a training that has not started: learner, loop, environments, data, seed.
+
+    Environments are made when they are first needed.
+    """
 
     config: Any
     """Settings of the learner (robo_rl.protocols.learners)."""

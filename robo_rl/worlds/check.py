@@ -86,7 +86,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Check:
-    """Result of `robo-rl world check`: errors of the world model on held-out windows, and the verdict."""
+    """Result of `robo-rl world check`: errors of a world model on held-out windows, further figures, and the verdict."""
 
     verdict: Verdict
     errors: Mapping[int, Figure]

@@ -186,7 +186,7 @@ class Choices(nn.Module):
         return self._chosen(observations, None)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw actions (B, A), one choice after the other."""
+        """Draw random actions (B, A) for features (B, F), one choice after the other."""
         return self._chosen(observations, generator)
 
     def _chosen(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -190,7 +190,7 @@ class MassSimulation(ContactSimulation):
 
 
 class WipeSimulation(ContactSimulation):
-    """The arm wipes a strip of a soft board whose height and slope only touch shows."""
+    """Simulation: the arm wipes a strip of a soft board; only touch shows the board's height and slope."""
 
     cells = 10
     """Number of parts of the strip that must be wiped."""

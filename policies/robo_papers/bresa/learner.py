@@ -180,7 +180,7 @@ class Bresa(Learned):
 
 
 class ReflexPolicy(Stateful):
-    """Holds each action of the task policy for K steps, and lets the recovery policy act in its place at risk."""
+    """Policy of Bresa: holds each action of the task policy for K steps; at risk the recovery policy acts instead."""
 
     def __init__(self, learner: Bresa, proposals: Policy | None = None, config: BresaConfig | None = None) -> None:
         """proposals, config: task policy and settings of the reflex, if not the learner's."""

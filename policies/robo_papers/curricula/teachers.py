@@ -115,7 +115,10 @@ def untaught(starts: Sequence[int], seed: int) -> int:
 
 
 def is_mastered(student: Floats, seed: int) -> bool:
-    """Return True if nine of ten of 200 episodes from the far start succeed; these are not counted."""
+    """Return True if the student succeeds in nine of ten of 200 episodes from the far start.
+
+    These episodes are not counted.
+    """
     outcomes, _ = played(student, STARTS[0], 200, np.random.default_rng([seed, 1]))
     return bool(outcomes.mean() >= MASTERED)
 

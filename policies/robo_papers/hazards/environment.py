@@ -77,7 +77,7 @@ class Body:
 
 
 class Point(Body):
-    """Point mass with a limited speed: actions are accelerations."""
+    """Body that is a point mass with a limited speed: actions are accelerations."""
 
     action = ActionSpec(
         ("ax", "ay"), (-ACCELERATION,) * 2, (ACCELERATION,) * 2, ("m/s^2",) * 2, "unknown", control_period=PERIOD, frame="world"
@@ -107,7 +107,7 @@ class Point(Body):
 
 
 class Car(Body):
-    """Car without slip: actions are the acceleration along the heading and the curvature of the path."""
+    """Body that is a car without slip: actions are the acceleration along the heading and the curvature of the path."""
 
     action = ActionSpec(
         ("acceleration", "curvature"),

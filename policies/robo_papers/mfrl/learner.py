@@ -280,7 +280,7 @@ class ChosenPlan:
 
 
 class MFRLTraining:
-    """Training loop: the policy learns from many plans with estimated rewards, of which few are flown.
+    """Training loop of MFRL: the policy learns from many plans with estimated rewards, of which few are flown.
 
     A resume is warm: it goes on from the checkpoint with new flights, and differs from a training without a break.
     """

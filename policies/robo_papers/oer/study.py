@@ -48,7 +48,7 @@ METHODS: dict[str, OERConfig] = {
 
 
 class Motors(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Reacher whose motors have another gain in each task; the task is observed, one-hot."""
+    """Wrapper of Reacher whose motors have another gain in each task; the task is observed, one-hot."""
 
     def __init__(self, task: int) -> None:
         super().__init__(make_environment("gymnasium/Reacher-v5"))
@@ -95,7 +95,7 @@ def mean_return(policy: Policy, task: int) -> float:
 
 
 class Judging(Silent):
-    """Evaluates the policy in all tasks at the end of each."""
+    """Observer that evaluates the policy in all tasks at the end of each task."""
 
     def __init__(self, each: int) -> None:
         super().__init__()

@@ -116,11 +116,11 @@ class Annotator(Protocol):
 
 
 class AnnotatorStopped(UserWarning):
-    """The annotation has stopped; rewards go on with the known labels."""
+    """Warning that the annotation has stopped; rewards go on with the known labels."""
 
 
 class NoLabels(UserWarning):
-    """No answer of the annotator was a label so far."""
+    """Warning that no answer of the annotator has been a label so far."""
 
 
 class _Outcome(NamedTuple):

@@ -99,7 +99,7 @@ class CaptionFitter:
 
     @property
     def metrics(self) -> Metrics:
-        """Loss of the last step of the last fit, if there is one."""
+        """Loss at the last step of the newest fit, if there is one, for the log."""
         return {"annotation/loss": self.loss} if np.isfinite(self.loss) else {}
 
     @property

@@ -58,7 +58,7 @@ def cases(effort: Effort) -> list[Case]:
 
 @dataclass(frozen=True, kw_only=True)
 class Off(ONIRetrieval):
-    """Control: the reward without any question to a language model."""
+    """Control condition: the reward of ONI without any question to a language model."""
 
     @override
     def annotator(self) -> Annotator:

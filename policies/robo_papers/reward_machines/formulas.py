@@ -89,7 +89,7 @@ DUAL: dict[Kind, Kind] = {"and": "or", "or": "and", "X": "N", "N": "X", "F": "G"
 
 
 def negated(formula: Formula) -> Formula:
-    """Return the negation, pushed down to the names."""
+    """Return the negation of a formula, pushed down to the names of labels."""
     if formula.kind in ("true", "false"):
         return FALSE if formula == TRUE else TRUE
     if formula.kind == "name":

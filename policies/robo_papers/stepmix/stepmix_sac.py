@@ -127,7 +127,7 @@ class Bounds:
 
 
 class TakeOver:
-    """Policy of one episode: the baseline acts at first, then SAC to the end."""
+    """Policy of one episode of StepMix: the baseline acts at first, then SAC to the end."""
 
     def __init__(self, baseline: Policy, later: Policy, begin: int) -> None:
         """Join two policies. baseline: acts before step `begin`. later: acts from that step on."""

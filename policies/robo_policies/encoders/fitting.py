@@ -61,7 +61,7 @@ class Frames:
 
 @dataclass(frozen=True)
 class TargetError:
-    """Root mean square error of one target on held-out episodes, in the unit of the target."""
+    """Error of one estimated target on held-out episodes: root mean square, in the unit of the target."""
 
     target: str
     unit: str

@@ -157,7 +157,7 @@ class WithConstant(nn.Module):
 
 
 class VectorScale(nn.Module):
-    """Standardises vectors and clips them to [-largest, largest].
+    """Module that standardises vectors and clips them to [-largest, largest].
 
     It computes in double precision, as the policies do, because a quantity that hardly moves has a tiny deviation.
     """

@@ -225,7 +225,7 @@ class ACTActor(nn.Module):
 
 
 class ACT(Learned):
-    """Learner that clones chunks of demonstrated actions with a conditional variational autoencoder."""
+    """Learner of ACT: clones chunks of demonstrated actions with a conditional variational autoencoder."""
 
     def __init__(self, spec: EnvironmentSpec, config: ACTConfig, seed: int) -> None:
         require_continuous(spec, "ACT")

@@ -42,7 +42,7 @@ class AWACConfig(OfflineValueSettings):
 
 
 class AWAC(Learned):
-    """Learner whose actor imitates the recorded actions, weighted by exp(advantage / lambda).
+    """Learner of AWAC: its actor imitates the recorded actions, weighted by exp(advantage / lambda).
 
     Its critics learn Q of the current policy by temporal differences.
     """

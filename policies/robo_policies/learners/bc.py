@@ -50,7 +50,7 @@ class BCConfig(BCSettings):
 
 
 class BC(Learned):
-    """Learner that clones the demonstrated actions, continuous or discrete."""
+    """Learner of behaviour cloning: imitates demonstrated actions, continuous or discrete."""
 
     def __init__(self, spec: EnvironmentSpec, config: BCSettings, seed: int, labels: str = "") -> None:
         """labels: entry of `Batch.extras` with the actions to be cloned; "" for those that were executed."""

@@ -88,7 +88,7 @@ class ChunkActor(Protocol):
 
 
 class ChunkPolicy(ActorPolicy):
-    """Policy that draws a chunk, executes its first `executed` actions, and draws the next chunk.
+    """Policy of diffusion and flow: draws a chunk, executes its first `executed` actions, and draws the next chunk.
 
     Deterministic actions are made from noise with a fixed seed that begins again in every episode, because the actor has no
     most likely chunk.

@@ -125,7 +125,7 @@ class DiffusionActor(nn.Module):
 
 
 class DiffusionBC(Learned):
-    """Learner that clones chunks of demonstrated actions by denoising."""
+    """Learner of a diffusion policy: clones chunks of demonstrated actions by denoising."""
 
     def __init__(self, spec: EnvironmentSpec, config: DiffusionBCConfig, seed: int) -> None:
         require_continuous(spec, "diffusion-bc")

@@ -75,7 +75,10 @@ class DQNConfig(LearnerSettings):
 
 
 class EpsilonGreedy(Trainable):
-    """Values Q(s, a) of C choices, and epsilon-greedy actions: the best one, or with probability `epsilon` a random one."""
+    """Network of the values Q(s, a) of C choices, and epsilon-greedy actions.
+
+    The best choice is taken, or with probability `epsilon` a random one.
+    """
 
     epsilon: Tensor
 
@@ -101,7 +104,7 @@ class EpsilonGreedy(Trainable):
 
 
 class DQN(Learned):
-    """Learner of discrete actions from a replay memory, by double Q-learning."""
+    """Learner of DQN: discrete actions from a replay memory, by double Q-learning."""
 
     def __init__(self, spec: EnvironmentSpec, config: DQNConfig, seed: int) -> None:
         require_choices(spec, "DQN")
@@ -113,7 +116,10 @@ class DQN(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step on a batch, and decrease epsilon; returns metrics, if they are due."""
+        """Take one gradient step on a batch, and decrease epsilon.
+
+        Returns the metrics for the log, or an empty dict at updates for which none are due.
+        """
         data, config = self.parts.batch(batch), self.config
         values = self.actor.values(self.parts.encoder(data.observations))
         taken = values.gather(1, data.actions[:, None]).squeeze(1)

@@ -88,7 +88,7 @@ class FlowActor(nn.Module):
 
 
 class FlowBC(Learned):
-    """Learner that clones chunks of demonstrated actions by flow matching."""
+    """Learner of a flow-matching policy: clones chunks of demonstrated actions."""
 
     def __init__(self, spec: EnvironmentSpec, config: FlowBCConfig, seed: int) -> None:
         require_continuous(spec, "flow-bc")

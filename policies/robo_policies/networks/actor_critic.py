@@ -54,7 +54,7 @@ class Trainable(nn.Module):
 
 
 class EnsembleLinear(nn.Module):
-    """N independent linear layers, computed in one call: (N, B, in) -> (N, B, out)."""
+    """Module of N independent linear layers, computed in one call: (N, B, in) -> (N, B, out)."""
 
     def __init__(self, members: int, inputs: int, outputs: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class EnsembleLinear(nn.Module):
 
 
 class EnsembleLayerNorm(nn.Module):
-    """Layer normalisation (Ba et al. 2016) for an ensemble; each member has its own scale and shift."""
+    """Module of layer normalisation (Ba et al. 2016) for N members, each with its own scale and shift."""
 
     def __init__(self, members: int, size: int) -> None:
         super().__init__()
@@ -85,10 +85,10 @@ class EnsembleLayerNorm(nn.Module):
 
 
 class MLPEnsemble(nn.Module):
-    """N independent MLPs of one shape. A hidden layer is linear, LayerNorm (if `layer_norm`), ReLU, dropout (if set).
+    """Module of N independent MLPs of one shape, computed together.
 
-    `sizes` are the numbers of units from the input to the output. With `precision` "bfloat16" the hidden layers compute in
-    bfloat16, the last layer in float32.
+    A hidden layer is linear, LayerNorm (if `layer_norm`), ReLU, dropout (if set). `sizes` are the numbers of units from the
+    input to the output. With `precision` "bfloat16" the hidden layers compute in bfloat16, the last layer in float32.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Critics(Trainable):
 
 
 class TanhGaussianActor(Trainable):
-    """Policy of soft actor-critic: a = tanh(u) with u ~ Normal(mean(s), std(s)).
+    """Actor of soft actor-critic: a = tanh(u) with u ~ Normal(mean(s), std(s)).
 
     Its methods take features (B, F), or (B, F + P) of which it reads the first F; the others are for critics.
     """
@@ -263,7 +263,7 @@ def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float
 
 
 class Temperature(Trainable):
-    """Weight alpha of the entropy in SAC, trained so that the policy's entropy [nat] approaches `target_entropy`.
+    """The temperature of SAC, weight alpha of the entropy, trained so that the entropy [nat] approaches `target_entropy`.
 
     The parameter is log alpha, which begins at log `initial`.
     """

@@ -24,9 +24,10 @@ MOST_ROWS = 512
 
 
 class ConvEncoder(nn.Module):
-    """Encodes each picture by convolutions with ReLU and one layer with LayerNorm and tanh, and appends the vectors unchanged.
+    """Encoder that describes each picture by features and appends the vectors unchanged.
 
-    Each picture has layers of its own, so pictures may differ in size and channels.
+    Pictures go through convolutions with ReLU and one layer with LayerNorm and tanh. Each picture has layers of its own, so
+    pictures may differ in size and channels.
     """
 
     def __init__(self, spec: EnvironmentSpec, channels: Sequence[int]) -> None:

@@ -18,10 +18,11 @@ GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
 
 
 class DeterministicActor(Trainable):
-    """Deterministic actor a = tanh(f(s)); `exploration` is the standard deviation of noise that `draw` adds, 0 for none.
+    """Deterministic actor a = tanh(f(s)), trained by the squared error to recorded actions.
 
-    Its loss is the squared error, which is the likelihood of a Gaussian with a fixed deviation. The tanh-Gaussian of SAC does
-    not fit: demonstrators often command exactly -1 or 1, where its density has no maximum.
+    The squared error is the likelihood of a Gaussian with a fixed deviation. The tanh-Gaussian of SAC does not fit:
+    demonstrators often command exactly -1 or 1, where its density has no maximum. `exploration` is the standard deviation of
+    noise that `draw` adds, 0 for none.
     """
 
     __call__: Callable[..., Tensor]

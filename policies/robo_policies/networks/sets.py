@@ -20,7 +20,7 @@ UNIT = 10.0
 
 
 class SetEncoder(nn.Module):
-    """Features of all vectors, in which the order of a set's rows, and rows that are padding, make no difference.
+    """Encoder of all vectors of an observation, for which the order of a set's rows, and rows of padding, do not matter.
 
     An entry of role "object" and shape (N, F) is a set. Each of its rows begins with 1, or with 0 if it is padding. All rows of
     a set go through one small network, which reads the other vectors too, and the largest value of each feature is kept.

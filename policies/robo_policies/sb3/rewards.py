@@ -86,10 +86,10 @@ def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
 
 
 class WaitingRows:
-    """Holds rows, one step of each environment, until their rewards are known, and then stores them in a replay.
+    """Stands before SB3's replay memory: holds rows until their rewards are known, then stores them.
 
-    A row with a missing reward is left out. The row before it is marked as ended by a time limit, because SB3 sums rewards over
-    successive rows if n_steps is above 1.
+    A row is one step of each environment. A row with a missing reward is left out. The row before it is marked as ended by a
+    time limit, because SB3 sums rewards over successive rows if n_steps is above 1.
     """
 
     def __init__(self, model: OffPolicyAlgorithm, replay: ReplayBuffer, rewards: DelayedRewards) -> None:
@@ -125,7 +125,7 @@ class WaitingRows:
 
 
 class WaitingRollout:
-    """Inserts the rewards of a model into a full rollout, before SB3 computes advantages."""
+    """Inserts the rewards of a reward model into SB3's full rollout, before SB3 computes advantages."""
 
     def __init__(self, rollout: RolloutBuffer, rewards: DelayedRewards) -> None:
         self._rollout, self._rewards = rollout, rewards

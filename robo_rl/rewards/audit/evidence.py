@@ -100,7 +100,7 @@ def progress_of(text: str) -> Progress:
 
 
 class Control(NamedTuple):
-    """Way to spoil a copy of an episode, which a good reward must notice."""
+    """Way to spoil a copy of an episode (a control), whose effect on the labels an audit examines."""
 
     name: str
     apply: Callable[[Episode, np.random.Generator], Episode]

@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean score over the time of clips, with the bootstrap interval over clips."""
+    """Curve of the mean score over the time of clips, with the bootstrap interval over clips."""
 
     name: str
     n: int

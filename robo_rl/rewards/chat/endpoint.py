@@ -39,7 +39,7 @@ LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Any server with OpenAI's chat-completions interface: OpenAI, vLLM, Ollama, llama.cpp, Gemini's compatible address."""
+    """Judge behind any server with OpenAI's chat-completions interface: OpenAI, vLLM, Ollama, llama.cpp, Gemini's."""
 
     model: str = ""
     """Name of the model on the server; prefer a fixed version, because an alias may change its meaning."""

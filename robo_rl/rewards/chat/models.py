@@ -20,7 +20,7 @@ from robo_rl.settings import settings_as
 
 @dataclass(frozen=True)
 class Terms:
-    """Budget, prices and store of answers, with the same settings for every judge."""
+    """Settings of budget, prices and store of answers, the same for every judge."""
 
     cache: str = ""
     """Folder of the stored answers; empty for $ROBO_RL_CACHE/answers, or ~/.cache/robo_rl/answers if that variable is not

@@ -89,7 +89,7 @@ class Pace:
 
 
 class BoundedTransport(httpx2.BaseTransport):
-    """Transport of httpx with one timeout for the whole exchange.
+    """Transport of the HTTP library httpx with one time limit for the whole exchange.
 
     It sends only the headers in HEADERS, decompresses nothing, and follows no redirection.
     """

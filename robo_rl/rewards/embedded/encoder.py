@@ -80,11 +80,12 @@ class Found(NamedTuple):
 
 
 class Refinement(nn.Module):
-    """Second stage: refines places and presence from full-resolution pixels around the places of the first stage.
+    """Second stage of the picture encoder: refines places and presence of objects from full-resolution pixels.
 
-    One camera sees depth only by size, and sizes differ by fractions of a pixel. So masks of the colours of each slot are
-    computed; their moments (amount, mean position, spread) and convolutions on them correct place and depth. The hand, which is
-    larger and has no single colour, has its own convolutions. No gradient flows back to the first stage.
+    It looks around the places of the first stage. One camera sees depth only by size, and sizes differ by fractions of a pixel.
+    So masks of the colours of each slot are computed; their moments (amount, mean position, spread) and convolutions on them
+    correct place and depth. The hand, which is larger and has no single colour, has its own convolutions. No gradient flows
+    back to the first stage.
     """
 
     powers: Tensor

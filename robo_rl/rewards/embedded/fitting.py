@@ -187,7 +187,7 @@ def fit_heads(
 
 
 class Reading:
-    """Training data of the heads: described pictures, and sentences of known truth.
+    """Data from which the heads are trained: pictures described by the encoder, and sentences of known truth.
 
     Computes the loss of a batch of pictures.
     """

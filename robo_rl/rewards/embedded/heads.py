@@ -24,7 +24,7 @@ LENGTH = 12
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Known words, numbered from 1; the number 0 stands for no word."""
+    """Numbering of the known words, from 1; the number 0 stands for no word."""
 
     words: tuple[str, ...]
 

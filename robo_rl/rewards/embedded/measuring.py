@@ -30,7 +30,7 @@ UNTRAINED = 5
 
 @dataclass(frozen=True)
 class Measures:
-    """Accuracy of a model; an "order" is a rank correlation (Spearman) with the true progress."""
+    """Accuracy of an embedded model; an "order" is a rank correlation (Spearman) with the true progress."""
 
     hand_error: float
     """[cm] median error of the hand's position if it is visible"""

@@ -28,7 +28,7 @@ from robo_rl.types import Episode, Labels, RewardLabels
 
 @dataclass(frozen=True, kw_only=True)
 class FromFolder:
-    """Settings of a component that uses an embedded model."""
+    """Settings of a component that reads an embedded model from a folder."""
 
     folder: str = ""
     """Folder that `robo-rl reward fit embedded` wrote."""

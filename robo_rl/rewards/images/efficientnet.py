@@ -75,7 +75,7 @@ class Block(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """Frozen image encoder EfficientNet-Lite0."""
+    """Frozen image encoder EfficientNet-Lite0, with its ImageNet weights."""
 
     def __init__(self) -> None:
         super().__init__()

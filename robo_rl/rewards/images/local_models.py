@@ -101,7 +101,7 @@ def library(name: str, kind: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchImageText(ABC):
-    """Base of image-text models that run here with torch; see `robo_rl.rewards.images.image_text.ImageTextModel`."""
+    """Base class of image-text models that run here with torch; see `robo_rl.rewards.images.image_text.ImageTextModel`."""
 
     device: str = "cpu"
     """Device by torch's name: cpu, cuda, cuda:1, mps. It changes only the last digits, and is not part of the identity."""

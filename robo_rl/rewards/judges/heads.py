@@ -81,7 +81,7 @@ class ProgressForm(Form):
 
 
 class ProgressHead(Head):
-    """Question about the progress of the task, in tenths; value 0 to 1."""
+    """Question to a judge about the progress of the task, in tenths; the answer's value is 0 to 1."""
 
     words = (
         "The task of the robot: <task>{instruction}</task>\n"
@@ -106,7 +106,7 @@ class CompletionForm(Form):
 
 
 class CompletionHead(Head):
-    """Question whether the task is done; value 0 or 1."""
+    """Question to a judge whether the task is done; the answer's value is 0 or 1."""
 
     words = (
         "The task of the robot: <task>{instruction}</task>\n"
@@ -131,9 +131,9 @@ class ContrastForm(Form):
 
 
 class ContrastHead(Head):
-    """Question whether more of the task is done now than at the moment before; value 0 or 1, 0.5 for equal pictures.
+    """Question to a judge whether more of the task is done now than at the moment before; value 0 or 1.
 
-    A hash of the pictures decides which of them is shown as image A.
+    For equal pictures the value is 0.5. A hash of the pictures decides which of them is shown as image A.
     """
 
     words = (

@@ -74,7 +74,7 @@ class Pairs(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A fitted reward, and a report of how well it predicts the labels."""
+    """Result of a fit to comparisons: the reward, and a report of how well it predicts the labels."""
 
     reward: RewardEnsemble
     report: dict[str, float]

@@ -42,7 +42,7 @@ DOMINANCE = 1_000.0
 
 @dataclass(frozen=True)
 class Clips:
-    """Division of the rows of a batch into C clips, with their outcomes."""
+    """Which rows of a batch belong to which of C clips, and whether each clip succeeded."""
 
     clip: npt.NDArray[np.int64]
     """(N,) number of the clip to which a row belongs, 0 to C - 1"""

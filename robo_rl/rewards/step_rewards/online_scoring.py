@@ -207,7 +207,10 @@ class OnlineScoring(DelayedRewards):
 
 @dataclass(frozen=True)
 class OnlineReward:
-    """Reward that replaces the environment's own in a training; implements `robo_rl.protocols.rewards.OnlineRewards`."""
+    """Reward model applied to an environment: it replaces the environment's own reward in a training.
+
+    Implements `robo_rl.protocols.rewards.OnlineRewards`.
+    """
 
     model: StepScorer
     """Reward model that scores the steps."""

@@ -217,7 +217,7 @@ class StepQueue:
         return self._keep({name: np.asarray(observation[name])[None] for name in self._entries})
 
     def state_dict(self) -> StateDict:
-        """Return the steps in the queue and the newest observations."""
+        """Return the steps in the queue and the newest observations, to save them."""
         return {
             "waiting": vars(self._joined()),
             "last": {str(index): dict(self._of(index)) for index in sorted(self._instructions)},

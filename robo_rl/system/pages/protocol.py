@@ -24,7 +24,7 @@ MOST_AHEAD = 1 << 16
 
 
 class BadRequest(h11.RemoteProtocolError):
-    """Request that is refused because of its head, before its body is read."""
+    """Error: an HTTP request is refused because of its head, before its body is read."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words, error_status_hint=status)

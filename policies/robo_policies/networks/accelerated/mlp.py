@@ -148,7 +148,10 @@ def _joined(inputs: tuple[Tensor, ...]) -> Tensor:
 
 
 class Layer:
-    """One linear layer of one member, with LayerNorm if the ensemble has it; its arrays are views of the ensemble's vector."""
+    """One linear layer of one member of an ensemble, with LayerNorm if the ensemble has it.
+
+    Its arrays are views of the ensemble's vector of parameters.
+    """
 
     def __init__(self, arrays: dict[str, Tensor], index: int, member: int) -> None:
         self._names = [name for kind in ("linears", "norms") for name in arrays if name.startswith(f"{kind}.{index}.")]
@@ -210,7 +213,7 @@ class Layer:
 
 
 class Activation(NamedTuple):
-    """Values of the forward pass of a hidden layer that its derivative needs."""
+    """Values of a hidden layer's forward pass that its derivative needs."""
 
     before: Tensor
     """Inputs (B, in) of the layer."""

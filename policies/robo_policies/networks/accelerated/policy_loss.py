@@ -27,9 +27,10 @@ LARGEST = np.float32(20.0)  # logarithm of a ratio, as in the reference
 
 
 class PolicyLoss:
-    """Computes the gradient of PPO's loss, minus the mean of `objective`, for plain MLPs on the CPU.
+    """Computes the gradient of PPO's loss for plain MLPs on the CPU, in NumPy.
 
-    The parameters of `networks` must be views of the tensor `flat`, in their order.
+    The loss is minus the mean of `PPO.objective`. The parameters of `networks` must be views of the tensor `flat`, in their
+    order.
     """
 
     def __init__(self, networks: PolicyValue, flat: Tensor, objective: Callable[..., Losses], config: Any) -> None:

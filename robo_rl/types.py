@@ -241,7 +241,7 @@ class Episode:
 
     @property
     def interventions(self) -> list[Intervention]:
-        """Ranges of steps in which a person acted, derived from `sources`."""
+        """Ranges of steps in which a person acted instead of the policy, derived from `sources`."""
         human = np.concatenate(([False], self.sources == ActionSource.HUMAN, [False])).astype(np.int8)
         edges = np.flatnonzero(np.diff(human))
         return [Intervention(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]

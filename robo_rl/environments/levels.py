@@ -62,7 +62,7 @@ def _layout(environment: gymnasium.Env[Any, Any], seed: int) -> Any:
 
 
 def as_split(name: str) -> Split:
-    """Return the name as a Split; raises UnknownName."""
+    """Return a text as a name of a split, such as "train" or "test"; raises UnknownName for another text."""
     for split in SPLITS:
         if split == name:
             return split

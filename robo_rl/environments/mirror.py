@@ -104,7 +104,10 @@ def mirrored_words(text: str) -> str:
 
 
 def mirror_of(environment: Any, name: str) -> Mirror:
-    """Return the mirror of an environment; raises InvalidSetting if it has none."""
+    """Return the `Mirror` of a symmetric environment: the object that mirrors its observations and actions.
+
+    Raises InvalidSetting if the environment has no attribute `mirror`.
+    """
     try:
         found: Mirror = environment.get_wrapper_attr("mirror")
     except AttributeError:

@@ -178,13 +178,13 @@ class BoxActions:
         self.spec = ActionSpec(names, low, high, (UNKNOWN,) * count, "unknown")
 
     def decode(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the action scaled to the limits of the Box, in its shape and type."""
+        """Return the value of the Gymnasium space, in physical units, for an action (A,) in [-1, 1]."""
         physical = self.spec.to_physical(action).reshape(self._space.shape).astype(self._space.dtype)
         found: npt.NDArray[Any] = np.clip(physical, self._space.low, self._space.high)  # of float64, rounded to float32
         return found
 
     def encode(self, action: Any) -> npt.NDArray[np.float32]:
-        """Return the numbers in [-1, 1] for an action of the Box; the action is clipped to its limits."""
+        """Return the action (A,) in [-1, 1] for a value of the Gymnasium space; raises InvalidAction for another shape."""
         value = np.asarray(action, np.float64)
         if value.shape != self._space.shape:
             got, allowed = list(value.shape), f"{list(self._space.shape)}, the shape of {self._space}"
@@ -212,11 +212,14 @@ class ChoiceActions:
         self.spec = ActionSpec(names, mode="discrete")
 
     def decode(self, action: npt.NDArray[Any]) -> Any:
-        """Return the element of the space with this number."""
+        """Return the value of the Gymnasium space that belongs to a choice, counted from 0."""
         return self._choices[int(self.spec.validate(action))]
 
     def encode(self, action: Any) -> npt.NDArray[np.int64]:
-        """Return the number of an element of the space; raises InvalidAction for other values."""
+        """Return the number of the choice, counted from 0, for a value of the Gymnasium space.
+
+        Raises InvalidAction if there is none.
+        """
         found = [index for index, choice in enumerate(self._choices) if np.array_equal(choice, action)]
         if not found:
             raise InvalidAction("Unknown discrete action.", got=action, allowed=", ".join(self.spec.names))

@@ -61,7 +61,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
 
 
 def template(name: str, package: str = __name__) -> jinja2.Template:
-    """Return the page template `name`.html.jinja of a package, with the common style."""
+    """Return the Jinja template of a page, `name`.html.jinja of a package, with the common style; it escapes inserted texts."""
     environment = jinja2.Environment(
         autoescape=True,  # every text of a run is foreign: a recipe may say <script>
         undefined=jinja2.StrictUndefined,

@@ -168,7 +168,10 @@ def short(value: float) -> str:
 
 
 def thinned(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most MOST_POINTS of the finite points, including the last."""
+    """Return at most MOST_POINTS points of a curve, evenly chosen, always with the last.
+
+    Not finite and huge values are left out.
+    """
     kept = [point for point in points if abs(point[1]) < LARGEST]
     stride = max(1, math.ceil(len(kept) / MOST_POINTS))
     return kept[::-1][::stride][::-1]

@@ -172,7 +172,7 @@ def _guarded(steps: list[Record]) -> dict[str, Any]:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Yield the complete records of a journal, up to the first torn one."""
+    """Yield the complete records of a journal file, in order; the iteration ends at the first unfinished or damaged record."""
     return map(_parse, read_records(path))
 
 

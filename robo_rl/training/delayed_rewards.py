@@ -93,12 +93,12 @@ class WaitingSteps:
         return len(self._steps)
 
     def begin(self, observation: Observation, instruction: str | None, place: int = 0) -> None:
-        """Begin an episode of environment `place`, and cut the episode before."""
+        """Begin an episode in environment `place`: its running episode is first cut at its last step."""
         self._replay.cut(place)
         self.rewards.begin(place, observation, instruction)
 
     def add(self, transition: Transition, place: int = 0) -> None:
-        """Add a step; if the rewards are due or the episode is over, all waiting steps enter the replay memory."""
+        """Add a step that waits for its reward; steps enter the replay once rewards are due or the episode ends."""
         self.rewards.add(
             place,
             transition.next_observation,
@@ -112,7 +112,7 @@ class WaitingSteps:
             self._enter()
 
     def cut(self, place: int = 0) -> None:
-        """Let the waiting steps enter, then cut the running episode of environment `place`."""
+        """Move the waiting steps with their rewards into the replay, and cut the running episode of environment `place`."""
         self._enter()
         self._replay.cut(place)
 

@@ -224,7 +224,10 @@ class ReplayLearner(Stateful):
             self.branches.load_state_dict(state["branches"])
 
     def waiting_state(self) -> StateDict:
-        """Return the state of the steps that wait for a reward."""
+        """Return the state of the steps that wait for their rewards, to be saved.
+
+        Empty if rewards are not computed in the training.
+        """
         return {} if self.waiting is None else self.waiting.state_dict()
 
     def load_waiting_state(self, state: StateDict, episode: EpisodeUnderWay | None) -> bool:

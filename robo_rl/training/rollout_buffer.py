@@ -236,7 +236,10 @@ class RolloutLearner(ABC):
         self.buffer.add(step, self.values)
 
     def add_rollout(self, rollout: CollectedRollout) -> None:
-        """Store a whole rollout that other processes collected with the present policy; raises NonFiniteUpdate."""
+        """Store a whole rollout that other processes collected with the present policy.
+
+        Raises NonFiniteUpdate if its numbers are not finite.
+        """
         self.buffer.add_rollout(rollout, self.values)
 
     def reward(self, rewards: StepRewards) -> None:

@@ -35,7 +35,7 @@ def batched(policy: Policy) -> BatchedPolicy:
 
 
 def episode_seed(seed: int, index: int) -> int:
-    """Return the reset seed of training episode `index`, in [2^30, 2^31): no evaluation has seeds of this range."""
+    """Return the reset seed of training episode `index`, in [2^30, 2^31); evaluation seeds lie outside of this range."""
     word = int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
     return (word & (2**30 - 1)) | 2**30
 
@@ -47,7 +47,7 @@ class StepSink(Protocol):
         """Begin an episode; a running episode is first cut at its last step."""
 
     def break_off(self) -> None:
-        """Cut the running episode, because it is not continued after a resume."""
+        """Cut the running episode at its last step, because a resumed training does not continue it."""
 
 
 Sink_contra = TypeVar("Sink_contra", contravariant=True)
@@ -77,10 +77,10 @@ class StepSource(Protocol[Sink_contra]):
         """Number of steps per call of `step`: one for each environment."""
 
     def step(self, sink: Sink_contra) -> Transition | VectorTransition:
-        """Return the next step (of each environment); calls `sink.begin` first if an episode begins."""
+        """Step the environments once and return the outcome; if an episode begins, call `sink.begin` first."""
 
     def report(self, observer: TrainingObserver) -> bool:
-        """Report the episodes that ended with the newest step; return False if none did."""
+        """Report the episodes that ended with the newest step to the observer; return False if none did."""
 
     def state_dict(self) -> StateDict:
         """Return everything that later steps depend on."""

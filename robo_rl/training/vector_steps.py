@@ -53,7 +53,7 @@ class VectorSink(Protocol):
         """Begin an episode in each environment; running episodes are first cut at their last steps."""
 
     def break_off(self) -> None:
-        """Cut all running episodes, because they are not continued after a resume."""
+        """Cut all running episodes at their last steps, because a resumed training does not continue them."""
 
     @property
     def gets_rewards(self) -> bool:

@@ -135,7 +135,7 @@ class DynamicsFit(Stateful):
 
 
 def copied(values: Any) -> Tensor:
-    """Return a copy of a saved array as a tensor."""
+    """Return a copy of a saved array, as a tensor."""
     return values.clone() if isinstance(values, Tensor) else torch.as_tensor(np.array(values))
 
 

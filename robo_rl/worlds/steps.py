@@ -76,7 +76,10 @@ class Steps:
         return type(self)(*(getattr(self, item.name)[chosen] for item in fields(self)))
 
     def with_shuffled_actions(self, random: np.random.Generator) -> Self:
-        """Return steps whose actions are those of other steps: a control, from which nothing about actions can be learned."""
+        """Return the steps with actions taken from other steps at random.
+
+        This is a control: a model of these steps can learn nothing about the effect of actions.
+        """
         return replace(self, actions=random.permutation(self.actions))
 
 

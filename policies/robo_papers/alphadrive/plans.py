@@ -196,7 +196,7 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def is_blocked(observation: Observation) -> bool:
-    """Return True if something stands on the route within sight."""
+    """Return True if another road user stands on the route ahead, nearer than SIGHT."""
     line = line_of(observation)
     for there, x, y, *_ in observation["others"].tolist():
         if there and 0 < x < SIGHT:

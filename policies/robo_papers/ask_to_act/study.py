@@ -36,7 +36,7 @@ def measured(out: Path, seed: int, steps: int, **arguments: Any) -> tuple[float,
 
 
 def as_figures(measure: Callable[[], tuple[float, float]]) -> dict[str, float]:
-    """Return success and number of questions by name."""
+    """Measure success and number of questions, and return the two by name."""
     return dict(zip(("success", "questions"), measure(), strict=True))
 
 

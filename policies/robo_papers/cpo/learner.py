@@ -186,7 +186,7 @@ class TrustRegion(Constraint):
 
 
 def actor_of(networks: PolicyValue) -> list[torch.nn.Parameter]:
-    """Return the parameters that the policy depends on."""
+    """Return the parameters of the policy, without those of the value function."""
     names = ("actor_trunk", "actor_weight", "actor_bias", "distribution", "encoder")
     return [value for name, value in networks.named_parameters() if name.partition(".")[0] in names]
 

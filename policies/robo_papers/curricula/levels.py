@@ -61,7 +61,7 @@ def scores(folder: Path, count: int, seed: int, episodes: int, updates: int, tes
 
 
 def shared_layouts(name: str) -> int:
-    """Return how many of 300 levels of the training have the layout of one of the first levels of the test."""
+    """Return how many of 300 training levels have the same layout as one of the first test levels."""
     environment = make_environment(name)
 
     def layout(split: Split, level: int) -> str:
@@ -80,7 +80,7 @@ def measured(count: int, seed: int, settings: Mapping[str, int]) -> dict[str, fl
 
 
 def main() -> None:
-    """Print the table, and the rank correlation between the number of levels and the success on the test's."""
+    """Print a table of success by number of training levels, and the rank correlation of the number with the test success."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=300)

@@ -76,7 +76,7 @@ class ReplaySampler(TaskSampler):
         return int(generator.choice(seen, p=weights))
 
     def weights(self, seen: npt.NDArray[np.int64]) -> Floats:
-        """Return the probability of each of the tasks `seen` (K,)."""
+        """Return the probability (K,) that each of the tasks `seen` (K,), numbers of tasks, is drawn next."""
         ranks = np.empty(len(seen))
         ranks[np.argsort(-self.surprise[seen], kind="stable")] = np.arange(1, len(seen) + 1)
         by_rank = ranks ** (-1.0 / self._settings.rank_power)

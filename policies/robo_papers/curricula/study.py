@@ -39,7 +39,7 @@ class Misfiled(LearnabilitySampler):
 
 
 def ruled(name: str, **changes: Any) -> Callable[[], TaskSampler]:
-    """Return a function that makes a sampler of the lock's tasks."""
+    """Return a function that makes a task sampler of the lock, by the name of the sampler and changed settings."""
     return lambda: sampler_of(DIGITS, SamplerRule(**{"sampler": name, "uniform_share": 0.1, **changes}))
 
 

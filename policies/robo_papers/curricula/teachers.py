@@ -33,7 +33,7 @@ STARTS = [SIZE * row + column for row in range(SIZE) for column in range(SIZE) i
 
 
 def moved() -> npt.NDArray[np.int64]:
-    """Return the place after each action in each place, (places, 4)."""
+    """Return the grid cell that each action leads to from each cell, (cells, 4): row * SIZE + column."""
     found = np.zeros((SIZE * SIZE, len(MOVES)), np.int64)
     for place in range(SIZE * SIZE):
         for action, (down, right) in enumerate(MOVES):

@@ -69,7 +69,7 @@ class MapSimulation(Simulation):
 
     @override
     def render(self) -> npt.NDArray[np.uint8]:
-        """Return a row of squares, the one that pays green."""
+        """Return a picture (height, width, 3) of the map: a row of squares, in which the one that pays is green."""
         picture = np.full((64, 64 * self._arms, 3), 230, np.uint8)
         for arm in range(self._arms):
             picture[16:48, 64 * arm + 16 : 64 * arm + 48] = (60, 170, 80) if arm == self._paying else (180, 180, 180)

@@ -74,7 +74,7 @@ def successes(seed: int, steps: int = STEPS, **settings: Any) -> list[bool]:
 
 
 def figures(seed: int, settings: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of successful episodes, over the training and over its end."""
+    """Train a policy, and return its share of successful episodes over the whole training and over the last 100."""
     found = successes(seed, **settings)
     return {"success": float(np.mean(found)), "success of the last 100": float(np.mean(found[-100:]))}
 

@@ -46,7 +46,7 @@ class DesignedReward(StepReward):
         self.table(place)
 
     def table(self, place: Place) -> Table:
-        """Return the reward (S, A) that is paid at present."""
+        """Return the designed reward (S, A) of each state and action, as it is paid at present."""
         if "table" not in place.memory:
             place.memory["table"] = self._designed(place)[1].rewards
         table: Table = place.memory["table"]

@@ -51,7 +51,7 @@ def danger(learner: FISOR, observation: Observation) -> float:
 
 
 def costs(outcome: Evaluation) -> Array:
-    """Return the sum of all costs of each episode."""
+    """Return the cost of each evaluated episode: the sum of all its costs."""
     return np.asarray(np.sum([values for name, values in outcome.measured.items() if name.startswith("cost_")], axis=0))
 
 

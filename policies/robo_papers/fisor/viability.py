@@ -89,7 +89,11 @@ def trained(config: FISORConfig, seed: int, updates: int, kind: type[FISOR] = FI
 
 
 def agreement(learner: FISOR) -> tuple[float, float]:
-    """Return the intersection over union of the learnt region and the kernel, and the share of the region outside of it."""
+    """Compare the learnt feasible region with the true viability kernel.
+
+    Returns:
+        The intersection over union of the two, and the share of the learnt region that lies outside the kernel.
+    """
     axes = np.meshgrid(np.linspace(-WIDEST, WIDEST, 121), np.linspace(-FASTEST, FASTEST, 121))
     states = np.stack([axis.ravel() for axis in axes], 1).astype(np.float32)
     with torch.no_grad():
@@ -125,7 +129,7 @@ class RewardAlone(FISOR):
 
 
 def main() -> None:
-    """Print agreement and violations for each coding, and those of the control."""
+    """Run the study of this module as a command: print agreement and violations of each coding, and of a control."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=5_000)

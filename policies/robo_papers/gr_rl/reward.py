@@ -26,7 +26,7 @@ RETRIES = "retries"
 
 
 def states_of(spec: EnvironmentSpec, episode: Episode) -> Floats:
-    """Return (T + 1, D): all float observations side by side."""
+    """Return the states (T + 1, D) of an episode: all float observations side by side."""
     names = columns_of(spec)
     if not names:
         raise InvalidSetting(f"Progress is read from vectors, and {spec.name} observes none.", got=", ".join(spec.observation))

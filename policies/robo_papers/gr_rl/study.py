@@ -72,7 +72,14 @@ class DetouringPolicy:
 
 
 def recorded(folder: Path, episodes: int, share: float, first_seed: int) -> Dataset:
-    """Return the dataset, recorded if it is not there."""
+    """Return the dataset in a folder; record it first if it is not there.
+
+    Args:
+        folder: Folder of the dataset.
+        episodes: Number of episodes.
+        share: Share of the episodes with a detour.
+        first_seed: Seed of the first episode.
+    """
     if (folder / FACTS).exists():
         return Dataset(folder)
     wrong: dict[str, list[bool]] = {}

@@ -235,7 +235,7 @@ def for_each_step(by_episode: Floats, episodes: Sequence[Episode]) -> Floats:
 
 
 def shared_little(states: Sequence[Sequence[Hashable]], spans: Sequence[slice]) -> float:
-    """Return the share of steps whose state is visited only once in its group, averaged over the groups."""
+    """Return the share of steps whose state no other step of its group visits, averaged over the groups."""
     return float(np.mean([single_share(states[span]) for span in spans]))
 
 

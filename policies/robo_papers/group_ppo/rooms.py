@@ -168,7 +168,7 @@ def trained(kind: str, seed: int, steps: int, each: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Compute what is missing, and print the table."""
+    """Run the study of this module as a command: train policies whose results are missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200_000)

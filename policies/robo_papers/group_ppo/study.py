@@ -93,7 +93,7 @@ class ImitatesNewest(GroupPPOConfig):
 
 
 def successes(seed: int, updates: int = UPDATES, **settings: Any) -> list[bool]:
-    """Return the success of each episode of a training."""
+    """Train a policy, and return for each training episode whether it succeeded."""
     kind = ImitatesNewest if settings.pop("newest", False) else GroupPPOConfig
     heard, config = Successes(), updated(kind(), SETTINGS, settings)
     config.training(Walled, steps=updates * config.episodes * LONGEST, seed=seed).run(heard)
@@ -101,7 +101,7 @@ def successes(seed: int, updates: int = UPDATES, **settings: Any) -> list[bool]:
 
 
 def figures(seed: int, settings: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of successful episodes, over the training and over its end."""
+    """Train a policy, and return its share of successful episodes over the whole training and over the last 100."""
     found = successes(seed, **settings)
     return {"success": float(np.mean(found)), "success of the last 100": float(np.mean(found[-100:]))}
 

@@ -47,7 +47,7 @@ KINDS = (
 
 
 def best_actions() -> npt.NDArray[np.int64]:
-    """Return an action towards the goal for each place (S,)."""
+    """Return for each grid cell (S,) an action that leads nearer to the goal."""
     found = np.zeros(SIZE * SIZE, np.int64)
     for place in range(SIZE * SIZE):
         row, column = divmod(place, SIZE)
@@ -94,7 +94,7 @@ class Worth:
 
 
 def learned(kind: Kind, seed: int) -> float:
-    """Return the share of successes over the last ten updates."""
+    """Train a policy, and return its share of successful episodes over the last ten updates."""
     random, logits, worth = np.random.default_rng(seed), np.zeros((SIZE * SIZE, 4)), Worth()
     corrections, successes = list[tuple[int, int]](), list[float]()
     for update in range(UPDATES):
@@ -152,7 +152,7 @@ def phases(weight: float, seed: int) -> tuple[float, float]:
 
 
 def success(kind: Kind, seed: int) -> dict[str, float]:
-    """Return the success of a policy as a figure."""
+    """Train a policy, and return its share of successful episodes under the name "success"."""
     return {"success": learned(kind, seed)}
 
 

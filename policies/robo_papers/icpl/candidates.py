@@ -74,7 +74,7 @@ class KeptTrainer:
         self._trainer, self._folder = trainer, folder
 
     def train(self, program: RewardProgram, seed: int) -> Outcome:
-        """Return the kept outcome, or trains and keeps it."""
+        """Return the kept outcome of this program and seed; if there is none, train and keep it."""
         folder = self._folder / training_name(program, seed)
         if (found := Outcome.read(folder)) is not None:
             return found

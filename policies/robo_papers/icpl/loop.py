@@ -66,11 +66,15 @@ class Search(ABC, Generic[Config]):
     def choose(
         self, candidates: Sequence[TrainedCandidate], incumbent: TrainedCandidate | None
     ) -> dict[str, TrainedCandidate | None]:
-        """Return the best, maybe the worst of a round, and the incumbent of all rounds so far: fields of `Round`."""
+        """Choose the best and the worst program of a round, and the best of all rounds so far.
+
+        Returns:
+            Fields of `Round` by name: "best", "worst" (may be missing) and "incumbent".
+        """
 
     @abstractmethod
     def next_prompt(self, found: Round, before: TrainedCandidate | None) -> Question:
-        """Return the prompt that follows a round; before: the incumbent before it."""
+        """Return the prompt of the next round, given a finished round and the incumbent (best program) before it."""
 
     def rounds(self) -> Iterator[Round]:
         """Yield rounds as they are finished, until all are done or a budget is spent.

@@ -61,7 +61,7 @@ def prefer(asked: Question, good: TrainedCandidate, bad: TrainedCandidate | None
 
 
 def difference(before: RewardProgram, after: RewardProgram) -> Question:
-    """Return the prompt for the difference between two programs."""
+    """Return the question to a language model how two programs differ."""
     system = "You compare two reward functions for the same task and tell how they differ, precisely and in a few sentences."
     words = f"The first:\n\n{fenced(before.source)}\n\nThe second:\n\n{fenced(after.source)}\n\nWhat has changed?"
     return prompt(words, purpose="difference", system=system, temperature=0.0)

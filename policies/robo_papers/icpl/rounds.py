@@ -79,7 +79,7 @@ class Round:
         incumbent: TrainedCandidate | None,
         **chosen: TrainedCandidate | None,
     ) -> Round:
-        """Return a round with warnings on its candidates."""
+        """Return a finished round, with warnings about its candidates."""
         all_of_them = tuple(candidates)
         found = diversity([each.program for each in all_of_them if each.program is not None])
         return cls(number, all_of_them, found, incumbent, warnings=tuple(_warnings(all_of_them, found)), **chosen)

@@ -41,7 +41,7 @@ class RecipeTrainer:
     """Added to the recipe's first evaluation seed, for the episodes that give the score."""
 
     def train(self, program: RewardProgram, seed: int) -> Outcome:
-        """Return the outcome; an interrupted training resumes."""
+        """Train a policy with this program and seed, and return the outcome; an interrupted training resumes."""
         place = self.folder / training_name(program, seed)
         place.mkdir(parents=True, exist_ok=True)
         path = program.save(place / "program.py")

@@ -45,7 +45,7 @@ class Drawing(Protocol):
     """Interface of ways to choose the steps of episodes for an update of the reward model."""
 
     def episodes(self, rows: int, mean_length: float) -> int:
-        """Return the number of episodes of an update with about this number of rows."""
+        """Return how many episodes an update draws, so that it has about `rows` steps."""
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
         """Choose steps of M episodes with these lengths (M,)."""

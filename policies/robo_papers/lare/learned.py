@@ -66,7 +66,10 @@ class EpisodeMemory:
         return self._steps / max(len(self), 1)
 
     def add(self, inputs: Floats, total: float) -> Places:
-        """Store an episode and return the places (T,) of its steps; forgets those that it overwrites."""
+        """Store the inputs (T, D) and the return of an episode, and return the places (T,) of its steps in the memory.
+
+        The oldest episodes, which it overwrites, are forgotten.
+        """
         capacity, length = len(self._inputs), len(inputs)
         if length > capacity:
             raise InvalidSetting(
@@ -236,7 +239,7 @@ class Decomposition:
         return places
 
     def update(self) -> Metrics:
-        """Take one step of the decoder towards the returns of some episodes (`draws.decomposition_loss`)."""
+        """Take one gradient step of the decoder on the returns of some stored episodes (`draws.decomposition_loss`)."""
         memory = self.memory
         if not len(memory):
             return {}

@@ -87,7 +87,7 @@ class Rules:
 
 
 def levels_of(name: str, cells: list[tuple[int, int]]) -> int:
-    """Return the level of a criterion for the places of a clip."""
+    """Return the level of a criterion of the rubric for a clip, given the grid cells that it visits."""
     if name == NEARNESS.name:
         far = abs(cells[-1][0] - GOAL[0]) + abs(cells[-1][1] - GOAL[1])
         return max(0, 4 - far) if far < 4 else 0
@@ -97,7 +97,7 @@ def levels_of(name: str, cells: list[tuple[int, int]]) -> int:
 
 
 def scoring(asking: ModelClient, rubric: Rubric, folder: Path) -> RubricReward:
-    """Return the reward of a rubric, kept in a folder."""
+    """Return the reward of a rubric, which is written to a folder if it is not there."""
     path = folder / f"rubric-{rubric.version}.yaml"
     if not path.exists():
         rubric.write(path)
@@ -107,7 +107,7 @@ def scoring(asking: ModelClient, rubric: Rubric, folder: Path) -> RubricReward:
 
 
 def played(policy: Floats, random: np.random.Generator) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return places (T + 1) and actions (T) of an episode from the upper left corner."""
+    """Play an episode from the upper left corner, and return its cells (T + 1) and actions (T)."""
     cells, actions = [(0, 0)], list[int]()
     for _ in range(LONGEST):
         action = int(random.choice(5, p=policy[cells[-1][0] * SIZE + cells[-1][1]]))

@@ -77,7 +77,7 @@ class Remembered(EnvironmentWrapper):
 
     @abstractmethod
     def following(self, number: float, reward: float) -> float:
-        """Return the number after a step with a reward of the environment."""
+        """Return the remembered number of an episode after a step, given the number before it and the step's reward."""
 
     @abstractmethod
     def worth(self, number: float) -> float:

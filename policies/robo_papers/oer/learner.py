@@ -228,7 +228,7 @@ class ContinualTraining:
 
     @property
     def policy(self) -> Any:
-        """The policy that acts: mu, or without dual cloning pi."""
+        """The policy that acts: the cloned policy mu, or pi if there is no dual cloning."""
         return self.imitator.policy if self.config.dual else self.learner.policy
 
     def _begin(self) -> None:

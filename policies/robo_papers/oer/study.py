@@ -81,7 +81,7 @@ class Controller(ReacherExpert):
 
 
 def recorded(task: int) -> list[Episode]:
-    """Return the episodes of a task: the controller's, half of them with much noise."""
+    """Return recorded episodes of a task, played by the controller; half of them with much noise."""
     environment = Motors(task)
     policies = [Controller(specification(environment), noise, task) for noise in (0.1, 0.5)]
     return [rollout(environment, policies[number % 2], seed=10_000 * task + number) for number in range(EPISODES)]
@@ -103,7 +103,7 @@ class Judging(Silent):
         self.returns = list[list[float]]()
 
     def on_step(self, step: int, training: Any) -> None:
-        """Evaluate after the last update of a task."""
+        """Evaluate the policy on the tasks after the last update of a task."""
         if step % self._each == 0:
             self.returns.append([mean_return(training.policy, task) for task in range(len(GAINS))])
 
@@ -118,7 +118,7 @@ def after_each(config: OERConfig, episodes: list[list[Episode]], seed: int) -> l
 
 
 def together(episodes: list[list[Episode]], seed: int) -> list[list[float]]:
-    """Return mean returns of TD3+BC on all tasks at once, an upper bound."""
+    """Train TD3+BC on the episodes of all tasks at once, and return its mean return on each task: an upper bound."""
     spec = specification(Motors(0))
     learner = updated(TD3BCConfig(), SHARED).build(spec, seed)
     replay = RecordedReplay.of(spec, [episode for each in episodes for episode in each], seed)
@@ -128,7 +128,14 @@ def together(episodes: list[list[Episode]], seed: int) -> list[list[float]]:
 
 
 def figures(config: OERConfig | None, episodes: list[list[Episode]], seed: int, ends: tuple[Array, Array]) -> dict[str, float]:
-    """Return the figures of a training. ends: returns of the random policy and of the controller, (tasks,) each."""
+    """Train on the tasks one after the other, or on all at once if `config` is None, and return its figures by name.
+
+    Args:
+        config: Settings of the learner, or None for the upper bound `together`.
+        episodes: Recorded episodes of each task.
+        seed: Seed of the training.
+        ends: Mean returns of the random policy and of the controller, (tasks,) each; they are scores 0 and 100.
+    """
     returns = together(episodes, seed) if config is None else after_each(config, episodes, seed)
     scores = 100.0 * (np.array(returns) - ends[0]) / (ends[1] - ends[0])
     tasks = len(GAINS)

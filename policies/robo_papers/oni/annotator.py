@@ -56,7 +56,7 @@ class QueryQueue:
         return taken
 
     def done(self, query: Query) -> None:
-        """Remove a query that was answered, or never will be."""
+        """Remove a query from those in flight, because it was answered or never will be."""
         with self._changed:
             self._in_flight.discard(query)
 
@@ -106,7 +106,10 @@ class Annotator(Protocol):
         """Request labels for these queries, the last one first."""
 
     def arrived(self, step: int) -> list[Label]:
-        """Return the labels that arrived since the last call, which was at an earlier step."""
+        """Return the labels that arrived since the last call. `step` is the present step of the training.
+
+        It grows from call to call.
+        """
 
     def state_dict(self) -> StateDict:
         """Return the queries without an answer, and the counts."""

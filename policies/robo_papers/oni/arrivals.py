@@ -33,7 +33,7 @@ class Arrival(NamedTuple):
 
     @classmethod
     def restored(cls, saved: Sequence[Any]) -> Arrival:
-        """Return the arrival of saved plain values."""
+        """Return the arrival that was saved as plain values: step, query and label."""
         step, query, value = saved
         return cls(step, Label(tuple(query), value))
 

@@ -140,7 +140,7 @@ class Classification(FittedRewards):
         return lambda rows: classification_loss(network(shares[rows]), targets[rows])
 
     def values(self, captions: Sequence[str]) -> Labels:
-        """Return 1 or 0 of each caption; all are missing before the first fit."""
+        """Return the rewards of V captions, 1 or 0 each by the fitted classifier; all are missing before the first fit."""
         if not self._fitter.is_fitted:
             return Labels.missing(len(captions))
         new = [caption for caption in captions if caption not in self._known]
@@ -207,7 +207,10 @@ class Ranking(FittedRewards):
         return loss
 
     def values(self, captions: Sequence[str]) -> Labels:
-        """Return standardised rewards, 0 up to the threshold; all are missing before the first fit."""
+        """Return the standardised rewards of V captions by the fitted ranking, 0 up to the threshold.
+
+        All are missing before the first fit.
+        """
         if not self._fitter.is_fitted or not captions:
             return Labels.missing(len(captions))
         new = [caption for caption in dict.fromkeys([*self._visits, *captions]) if caption not in self._known]

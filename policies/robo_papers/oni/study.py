@@ -41,7 +41,7 @@ def captions(count: int) -> list[str]:
 
 
 def agreement(model: ChatModel, kind: type[LabelQuestions | PairQuestions], queries: Sequence[Query], name: str) -> Path:
-    """Return how often labels of captions are those of the rule."""
+    """Ask a language model for labels of captions, and return how often they are equal to those of the rule."""
     started = time.monotonic()
     goal = "unlock the door with the key, and get to the goal"
     asked, rule = (

@@ -49,7 +49,10 @@ SLOW_S = 2.0
 
 
 def cases(effort: Effort) -> list[Case]:
-    """Return PPO with each of the three rewards, and the simulator alone with the first; they set PyTorch's threads."""
+    """Return the throughput cases: PPO with each of the three rewards, and random actions with the first reward.
+
+    A case sets PyTorch's number of threads when it runs.
+    """
     measured = [(f"ppo {TASK}, {kind().name}", kind(), _learning) for kind in KINDS]
     measured.append((f"{TASK} with random actions, {ONIRetrieval.name}", ONIRetrieval(), _acting))
     slow = f"a model of {SLOW_S:g} s a call"

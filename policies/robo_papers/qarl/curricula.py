@@ -248,7 +248,14 @@ def _is_near(candidate: Gamma, present: Gamma, alphas: Floats, config: Curriculu
 
 
 def expected_return(candidate: Gamma, present: Gamma, alphas: Floats, returns: Floats) -> float:
-    """Return the importance-weighted mean of returns under a candidate, weights normalised."""
+    """Return the mean of returns under a candidate distribution of temperatures, by normalised importance weights.
+
+    Args:
+        candidate: Distribution for which the mean is estimated.
+        present: Distribution from which the temperatures were drawn.
+        alphas: Temperatures (N,).
+        returns: Return (N,) of each temperature's episode.
+    """
     return float(np.average(returns, weights=_weights(candidate, present, alphas)))
 
 

@@ -116,7 +116,7 @@ class PlainPolicy(Stateful):
         self.ask_for(temperature)
 
     def ask_for(self, temperature: float) -> None:
-        """Act as against an adversary of this temperature, relative to that at the start."""
+        """Let the policy act as against an adversary of this temperature, given as a fraction of the first temperature."""
         self.temperature = np.full(1, temperature, np.float32)
 
     def reset(self) -> None:

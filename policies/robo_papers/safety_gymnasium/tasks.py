@@ -174,7 +174,10 @@ class SafetySimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Move for one control period; an episode whose next goal finds no place is cut, as at a time limit."""
+        """Move for one control period.
+
+        If a goal is met and no place for the next is found, the episode is cut as at a time limit.
+        """
         observation, reward, _, terminated, _, info = self._environment.step(np.asarray(action, np.float64))
         if info.get("goal_met"):
             self._goals += 1

@@ -233,7 +233,10 @@ class RelabelledEpisodes(Stateful):
         return float(number)
 
     def update(self) -> Metrics:
-        """Compare one stored episode with recent ones, each in its turn."""
+        """Compare the next stored episode with recent ones, and store its new worth.
+
+        Each call takes another episode in turn.
+        """
         if not self._episodes:
             return {}
         self._next = (self._next + 1) % len(self._episodes)

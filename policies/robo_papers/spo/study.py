@@ -70,7 +70,7 @@ SKEWED = "circle, (0.6, 0.3, 0.1)"
 
 
 def policies(play: Callable[[int], tuple[Floats, Floats]], seed: int) -> dict[str, list[float]]:
-    """Return the average policy of a game, and the last one."""
+    """Play a game, and return the average policy and the last one, by name."""
     average, last = play(seed)
     return {"average": average.tolist(), "last": last.tolist()}
 

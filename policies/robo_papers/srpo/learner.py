@@ -98,7 +98,7 @@ class Resemblance(Rule):
         return np.repeat(advantages, [len(each) for each in episodes]), figures
 
     def scores(self, episodes: Sequence[Episode]) -> Floats:
-        """Return a score for each episode (E,), 1 for a success."""
+        """Return the score (E,) of each episode: 1 for a success, less for a failure the farther it is from the successes."""
         success = np.array([each.success is True for each in episodes])
         if self._config.score == "outcome" or success.all() or not success.any():
             return success.astype(np.float64)

@@ -80,7 +80,10 @@ class Bounds:
 
     @property
     def threshold(self) -> float:
-        """Return that is to be kept in expectation: the baseline's mean, plus its error, minus alpha times the mean's size."""
+        """Mean return that the training must keep in expectation.
+
+        It is the baseline's mean, plus its error, minus alpha times the size of the mean.
+        """
         mean = float(np.mean(self.baseline))
         error = self._config.deviations * float(np.std(self.baseline, ddof=1)) / float(np.sqrt(len(self.baseline)))
         return mean + error - self._config.alpha * abs(mean)
@@ -187,7 +190,10 @@ class StepMixTraining(EpisodeLoop):
         return TakeOver(self.baseline, self.learner.policy, self.takes_over(self._candidate))
 
     def takes_over(self, candidate: int) -> int:
-        """Return the step from which on a candidate lets SAC act; for candidate 0 a step that no episode reaches."""
+        """Return the step of an episode from which on SAC acts instead of the baseline, for a candidate.
+
+        Candidate 0 is the baseline alone: its step is reached by no episode.
+        """
         if candidate == 0:
             return sys.maxsize
         return round(float(np.mean(self.lengths)) * (1.0 - candidate / self.config.candidates))

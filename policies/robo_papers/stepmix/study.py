@@ -85,7 +85,11 @@ class ExactValues:
 
 
 def train(task: str, config: StepMixConfig, episodes: int, seed: int) -> tuple[TabularTraining, list[float], float]:
-    """Return the training, the exact value of each episode, and the baseline's."""
+    """Train StepMix on a tabular task.
+
+    Returns:
+        The finished training, the exact value of the policy of each episode, and the value of the baseline.
+    """
     given: dict[str, Any] = {"mdp_seed": seed} if "Random" in task else {}
     made: list[gymnasium.Env[Any, Any]] = [make_environment(task, **given)]
     simulation: Any = made[0].get_wrapper_attr("simulation")
@@ -96,7 +100,7 @@ def train(task: str, config: StepMixConfig, episodes: int, seed: int) -> tuple[T
 
 
 def rows(results: Results, task: str, episodes: int, seeds: int) -> dict[str, dict[str, Interval]]:
-    """Return by method: violations, mean value and episodes of the baseline, with intervals over seeds."""
+    """Return a table row for each method: violations, mean value, and episodes of the baseline, with intervals over seeds."""
     found = {}
     for name, config in METHODS.items():
         settings = {"episodes": episodes, "config": config}
@@ -120,7 +124,7 @@ def figures(task: str, config: StepMixConfig, episodes: int, seed: int) -> dict[
 
 
 def continuous(results: Results, seeds: int, steps: int = 15_000) -> None:
-    """Print returns of a point among hazards while it is learnt, of one seed after the other."""
+    """Train SAC and StepMix-SAC on a point among hazards, and print their returns for one seed after the other."""
     environment = make_environment(POINT)
     script = environment.get_wrapper_attr("scripted_policy")(0)
     baseline = evaluate(script, environment, BASELINE_EPISODES).mean_return.estimate
@@ -136,7 +140,15 @@ def continuous(results: Results, seeds: int, steps: int = 15_000) -> None:
 def returned(
     environment: gymnasium.Env[Any, Any], config: SACConfig | StepMixSACConfig, steps: int, seed: int, bound: float
 ) -> dict[str, float]:
-    """Return figures of the returns of a training's episodes. bound: the guarantee."""
+    """Train SAC or StepMix-SAC, and return figures of the returns of its training episodes.
+
+    Args:
+        environment: Environment of the training.
+        config: Settings of the learner.
+        steps: Length of the training in environment steps.
+        seed: Seed of the training.
+        bound: Guaranteed mean return, below which a return is counted.
+    """
     observer, learner = Returns(), config.build(specification(environment), seed)
     if isinstance(config, StepMixSACConfig):
         StepMixTraining(environment, config, steps=steps, seed=seed).run(observer)

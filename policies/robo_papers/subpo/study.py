@@ -31,7 +31,7 @@ def around(cells: np.ndarray) -> np.ndarray:
 
 
 def covered_share(kind: str, seed: int) -> float:
-    """Return the share of cells that an episode covers, mean over the last ten updates."""
+    """Train a policy, and return the mean share of grid cells that its episodes cover over the last ten updates."""
     random = np.random.default_rng(seed)
     logits = torch.zeros(LONGEST, SIZE * SIZE, len(MOVES), requires_grad=True)
     optimizer, shares = torch.optim.Adam([logits], lr=RATE), list[float]()
@@ -66,7 +66,7 @@ def covered_share(kind: str, seed: int) -> float:
 
 
 def covered(kind: str, seed: int) -> dict[str, float]:
-    """Return the share of cells covered as a figure."""
+    """Train a policy, and return the share of grid cells that it covers, by name."""
     return {"covered": covered_share(kind, seed)}
 
 

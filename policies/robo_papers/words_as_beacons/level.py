@@ -72,7 +72,7 @@ class Level:
 
     @cached_property
     def number(self) -> int:
-        """32-bit checksum of the level, used as a random seed; much cheaper than the text."""
+        """Checksum of the level, 32 bits, used as a random seed."""
         return zlib.crc32(repr((self.agent, self.direction, self.things)).encode())
 
     @property

@@ -169,7 +169,7 @@ class Term(Stateless):
     """Base class of terms that `ClippedLearner` adds to its loss, such as a distance from the policy at the start."""
 
     def begin(self, demonstrations: Sequence[Episode]) -> None:
-        """Prepare for the first episode; called once, after the demonstrations were cloned."""
+        """Prepare for the first episode; called once, after the policy was trained by cloning on the demonstrations."""
 
     def take(self, episodes: Sequence[Episode], advantages: Advantages) -> Figures:
         """Read the newest episodes and their advantages (B,) before an update with them; returns figures for the log.
@@ -180,7 +180,7 @@ class Term(Stateless):
 
     @property
     def counts(self) -> bool:
-        """True if the term needs an update even when all advantages are 0."""
+        """True if the term needs an update of the policy even when all advantages are 0."""
         return False
 
     @abstractmethod

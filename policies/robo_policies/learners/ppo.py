@@ -145,7 +145,7 @@ class Constraint(Stateless):
         """Read a step of N environments, such as its costs, after it was stored in the buffer; the base class does nothing."""
 
     def adapt(self) -> None:
-        """Adapt to the finished rollout before the policy is updated, such as by a new multiplier."""
+        """Adapt the constraint, such as its multiplier, to the finished rollout; called before the policy is updated."""
 
     def judge(self, advantages: Tensor, vectors: Tensor, buffer: RolloutBuffer) -> Tensor:
         """Return the advantages (T N,) by which the policy is updated.
@@ -172,7 +172,7 @@ class Constraint(Stateless):
         return learner.take_passes(pictures, rows, learnt)
 
     def metrics(self, buffer: RolloutBuffer) -> Metrics:
-        """Return further metrics for the log, such as multipliers."""
+        """Return the constraint's metrics for the log, such as its multipliers."""
         return {}
 
 

@@ -54,7 +54,10 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._wanted: Array = np.zeros(0, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode of environment and base policy; raises SpecMismatch if the base needs another environment."""
+        """Reset the environment, and with it the base policy.
+
+        Raises SpecMismatch if the base policy needs another environment.
+        """
         seed = int(self.unwrapped.np_random.integers(1 << 31)) if seed is None else seed
         observation, info = super().reset(seed=seed, options=options)
         self._base = begun(self._base_for, seed, self._inner)

@@ -101,9 +101,16 @@ class RLPD(Learned):
         self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take `updates_per_step` steps of the critics, then one of actor and temperature; returns metrics, if they are due.
+        """Take `updates_per_step` gradient steps of the critics, then one of actor and temperature.
 
-        batch: `batch_size * updates_per_step` transitions; raises InvalidSetting if `updates_per_step` does not divide them.
+        Args:
+            batch: `batch_size * updates_per_step` transitions.
+
+        Returns:
+            Metrics for the log; empty if none are due.
+
+        Raises:
+            InvalidSetting: If `updates_per_step` does not divide the number of transitions.
         """
         return self.parts.finish_update(self.learn(self.parts.batch(batch)))
 

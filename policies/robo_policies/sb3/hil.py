@@ -133,9 +133,10 @@ class SB3SACHIL(Stateful):
         self._metrics = MetricsWindow()
 
     def update(self, batch: Batch) -> Metrics:
-        """Take `gradient_steps` updates of critics, actor and temperature; returns metrics, if they are due.
+        """Take `gradient_steps` updates of critics, actor and temperature.
 
-        Raises NonFiniteUpdate for NaN or infinity in the batch, and if a loss is not finite.
+        Returns the metrics for the log, empty if none are due. Raises NonFiniteUpdate for NaN or infinity in the
+        batch, and if a loss is not finite.
         """
         given = {name: getattr(batch, name) for name in ("actions", "rewards", "masks", "discounts")}
         seen = {f"observations {name}": value for name, value in batch.observations.items()}

@@ -102,7 +102,10 @@ class SB3Training(Progress):
 
 
 def rollout_size(model: BaseAlgorithm) -> int:
-    """Return the number of steps, over all environments, between two updates; 1 if updates come after whole episodes."""
+    """Return the number of steps, over all environments, between two updates of an SB3 model.
+
+    1 if it updates after episodes.
+    """
     if isinstance(model, OnPolicyAlgorithm):
         return model.n_steps * model.n_envs
     frequency = getattr(model, "train_freq", None)  # SB3 reads the setting when the model is made
@@ -118,7 +121,7 @@ def updates_after_episodes(model: BaseAlgorithm) -> bool:
 
 
 def require_rollout(model: BaseAlgorithm, steps: int) -> None:
-    """Raise InvalidSetting if a training is shorter than one rollout."""
+    """Raise InvalidSetting if a training of `steps` steps is shorter than one rollout of an SB3 model."""
     size = rollout_size(model)
     if 0 < steps < size:
         raise InvalidSetting(

@@ -130,7 +130,10 @@ class Refinement(nn.Module):
         return hand, things, located.presence.detach() + self.is_seen(known)[..., 0]
 
     def find(self, pictures: Tensor, usual: Tensor, located: Located) -> Found:
-        """Return the refined result; objects that the first stage rules out keep their places."""
+        """Return the refined places of the hand and of all objects.
+
+        Objects that the first stage rules out keep their places.
+        """
         batch, slots = (located.presence[:, 1:] > RULED_OUT).nonzero().T
         hand, things, presence = self(pictures, usual, located, located.places[..., :2], (batch, slots + 1))
         places = torch.cat([hand[:, None], located.places[:, 1:]], 1)
@@ -217,7 +220,7 @@ class PictureEncoder(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third faster without a graphics card
 
     def forward(self, pictures: Tensor) -> Located:
-        """Return the result of the first stage for pictures (B, H, W, 3) uint8."""
+        """Return rough places and presence of the objects in pictures (B, height, width, 3) uint8."""
         return self.look(self.prepared(pictures))
 
     @torch.no_grad()
@@ -229,7 +232,7 @@ class PictureEncoder(nn.Module):
         return tower.maps(pictures, TOWER_BLOCKS).half()  # of thousands of pictures it would be gigabytes
 
     def look(self, coarse: Tensor) -> Located:
-        """Return the result of the first stage for prepared pictures."""
+        """Return rough places and presence of the objects in reduced pictures, by attention over the cells of a grid."""
         usual = self.prepared(self.usual[None])
         if self.by_tower:
             seen = self.convolutions(torch.cat([coarse, coarse - usual], 1).float())
@@ -245,7 +248,7 @@ class PictureEncoder(nn.Module):
         return Located(places, self.evidence(odds.logsumexp(-1) / SHARPNESS), odds, there)
 
     def find(self, pictures: Tensor) -> Found:
-        """Return the refined result for pictures (B, H, W, 3) uint8."""
+        """Return refined places and presence of the objects in pictures (B, height, width, 3) uint8."""
         return self.second_look.find(pictures, self.usual, self(pictures))
 
     def describe(self, pictures: Tensor) -> Tensor:

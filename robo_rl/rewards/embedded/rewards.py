@@ -139,7 +139,7 @@ class EmbeddedShuffled(EmbeddedReward):
     """Seed of the order of features."""
 
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
-        """Return the model's scores for permuted features."""
+        """Return the model's scores of features that are shuffled with a fixed seed: a control, which takes the order away."""
         order = torch.from_numpy(np.random.default_rng(self.seed).permutation(now.shape[1]))
         ask = self.model.progress if self.answer == "progress" else self.model.completion
         return ask(firsts[:, order], now[:, order], instruction)

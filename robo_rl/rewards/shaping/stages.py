@@ -274,7 +274,7 @@ class Gate(Stage):
 
 
 def shaped(score: float, references: Sequence[float], slope: float = 1.0) -> float:
-    """Return the mean over references of sigmoid(slope * (score - reference)), in [0, 1]."""
+    """Return the mean over the references of the sigmoid of slope * (score - reference), a number in [0, 1]."""
     away = slope * (score - np.asarray(references, np.float64))
     return float(np.mean(0.5 + 0.5 * np.tanh(0.5 * away)))  # the sigmoid, without an overflow
 
@@ -387,7 +387,10 @@ class Scale(Stage):
         place.discount_for("scale", self.discount)
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return the rewards divided by the deviation after the last of these steps."""
+        """Return the rewards, divided by the standard deviation of the discounted return over the whole training so far.
+
+        The quotients are clipped to [-bound, bound].
+        """
         memory, discount = place.memory, place.discount_for("scale", self.discount)
         returns = memory.setdefault("returns", {})
         count, mean, spread = memory.get("moments", (0, 0.0, 0.0))  # spread: sum of squared deviations (Welford 1962)

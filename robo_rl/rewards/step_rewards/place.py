@@ -70,7 +70,7 @@ class Place:
 
     @classmethod
     def recorded(cls, episode: Episode) -> Place:
-        """Return the context for labelling a recorded episode."""
+        """Return the place of a recorded episode: there is no running training, and the spec is read from the episode."""
         return cls(recorded_spec(episode), is_recorded=True)
 
     @property

@@ -172,7 +172,7 @@ def _words(sentence: str) -> list[str]:
 
 
 def means() -> str:
-    """Return the prompt's section on functions and syntax."""
+    """Return the section of a prompt that lists the functions, constants and syntax that a reward program may use."""
     turns = [f"- {name}{_signature(name)}: {_sentence(name)}" for name in GEOMETRY]
     return "\n".join(
         [

@@ -52,7 +52,7 @@ def _holds_something(folder: Path) -> bool:
 
 
 def keep_candidate(candidate: Candidate, place: Path) -> None:
-    """Write the reply, and its program if it has one."""
+    """Write the answer of a candidate, and its program if there is one, into a folder."""
     place.mkdir(parents=True, exist_ok=True)
     write_text(place / f"{candidate.name}.md", candidate.text)
     if candidate.program is not None:

@@ -25,14 +25,14 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def require_ranges(config: Any) -> None:
-    """Raise InvalidSetting if a setting of a learner, or of its `sampling`, is out of range."""
+    """Raise InvalidSetting if a number in a learner's settings, or in their `sampling`, is outside its range in `RANGES`."""
     values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in RANGES}
     require_allowed(config, {name: (RANGES[name][0](value), RANGES[name][1]) for name, value in values.items()})
     _ = getattr(config, "sampling", None)  # checks itself when it is made
 
 
 def require_groups(settings: Any) -> None:
-    """Raise InvalidSetting if a group of settings has another class than its default."""
+    """Raise InvalidSetting if a field that holds a group of settings was given an object of another class than its default."""
     for field in fields(settings):
         value, kind = getattr(settings, field.name), type(field.default)
         if is_dataclass(field.default) and not isinstance(value, kind):
@@ -89,9 +89,13 @@ def require_same_networks(got: str, allowed: str) -> None:
 
 
 def refuse_step(update: int, what: str, *, got: str, fix: str) -> NoReturn:
-    """Raise NonFiniteUpdate for an update whose gradient is not finite.
+    """Raise NonFiniteUpdate, because the gradient of an update is not finite.
 
-    what: name of the quantity that is not finite.
+    Args:
+        update: Number of the update.
+        what: Name of the quantity that is not finite.
+        got: Its value, for the message.
+        fix: Remedy in words.
     """
     what = f"Update {update} was refused: the {what} is not finite; the parameters before it are kept."
     raise NonFiniteUpdate(what, got=got, allowed="finite numbers", fix=fix)

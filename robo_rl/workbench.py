@@ -1,8 +1,7 @@
-"""The workbench as functions: train, resume, evaluate, load a policy, open runs and datasets.
+"""The functions of `robo_rl`: train, resume, evaluate, load a policy, open runs and datasets.
 
-The command line calls the same.
-
-Packages above this one implement them; the entry points `robo_rl.operations` name the implementations.
+The command line calls the same functions. Packages above this one implement them; the entry points `robo_rl.operations` name
+the implementations.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from robo_rl.types import Episode
 
 
 class Recipe(Protocol):
-    """Settings that determine a training; implemented by `robo_app.recipes.recipe.Recipe`."""
+    """Interface of a recipe, the settings that determine a training; implemented by `robo_app.recipes.recipe.Recipe`."""
 
     @property
     def name(self) -> str:
-        """Name of the run folder."""
+        """Name of the recipe, a part of the run folder's name."""
 
     @property
     def algorithm(self) -> str:
@@ -45,11 +44,11 @@ class Recipe(Protocol):
 
     @property
     def total_steps(self) -> int:
-        """Steps of all phases."""
+        """Number of steps of all phases of the training together."""
 
 
 class Dataset(Protocol):
-    """Recorded episodes of one environment; iterating reads and checks one episode at a time."""
+    """Interface of a dataset, recorded episodes of one environment; iterating reads and checks one episode at a time."""
 
     @property
     def path(self) -> Path:
@@ -77,7 +76,7 @@ class NothingLearnt(UserWarning):
 
 
 RunLike = Run | str | os.PathLike[str]
-"""A run, the path of its folder, its name, or "latest"."""
+"""What may be passed as a run: a Run, the path of its folder, its name, or "latest"."""
 
 
 def train(  # noqa: PLR0913 (keyword settings)

@@ -1,4 +1,4 @@
-"""Steps that a training has stored to learn from, in memories of ours or of Stable-Baselines3."""
+"""Read the steps that a training has stored in its replay memories, ours or those of Stable-Baselines3, to check them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ROWS = 512  # that are drawn from a memory
 
 @dataclass(frozen=True)
 class Rows:
-    """B transitions of a memory, and what their observations tell about them."""
+    """B transitions read from a replay memory, with the truth about them that their observations hold."""
 
     actions: npt.NDArray[np.floating]
     """(B, A) stored actions; discrete ones as one-hot vectors."""
     executed: npt.NDArray[np.floating]
     """(B, A) executed actions, from the observations"""
     terminated: npt.NDArray[np.bool_]
-    """(B,) as stored"""
+    """(B,) True if the step is stored as the end of the task"""
     should_terminate: npt.NDArray[np.bool_]
     """(B,) True if the task terminated, from the observations"""
     diverged: npt.NDArray[np.bool_]
@@ -39,7 +39,7 @@ class Rows:
 
 
 def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
-    """Return random rows of a memory, ours or one of Stable-Baselines3's kind."""
+    """Return random rows of a replay memory, ours or one of Stable-Baselines3's kind, with what their observations tell."""
     batch = memory.sample(_ROWS)
     seen = batch.next_observations
     if not isinstance(seen, Mapping):
@@ -64,7 +64,7 @@ def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
 
 
 def memories(training: Training, action: ActionSpec) -> Iterator[Any]:
-    """Yield the replay memories of executed steps with these actions, wherever the training keeps them."""
+    """Search a training for replay memories of executed steps whose actions have this spec, and yield each."""
     seen, waiting = set[int](), list[tuple[Any, int]]([(training, 0)])
     while waiting:
         thing, depth = waiting.pop()

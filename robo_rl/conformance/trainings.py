@@ -32,10 +32,10 @@ TrainingCheck = Callable[["Trial"], None]
 
 @dataclass
 class Log:
-    """Observer of a training that keeps what is reported, and the state of the training after one step."""
+    """Observer of a training that keeps the reported episodes, and the state of the training after one step."""
 
     keep_after: int = 0
-    """First step after which the state is kept."""
+    """Step of the training after which the state is kept."""
     episodes: list[Outcome] = field(default_factory=list)
     """Episodes as they were reported."""
     state: StateDict | None = None
@@ -55,7 +55,7 @@ class Log:
         costs: Mapping[str, float] = MappingProxyType({}),
         place: tuple[int, int] = (0, 1),
     ) -> None:
-        """Keep the report."""
+        """Store the reported episode in `episodes`."""
         spent = costs if episode is None else {name: float(np.nansum(each)) for name, each in episode.costs.items()}
         self.episodes.append(Outcome(length, episode_return, spent.get(ZONE, np.nan), bool(success), stop_reason == DIVERGED))
 
@@ -63,21 +63,21 @@ class Log:
         """Do nothing: metrics are not checked here."""
 
     def on_step(self, step: int, training: Training) -> None:
-        """Keep the state, if it is due."""
+        """Keep the state of the training after the first step from `keep_after` on."""
         if self.state is None and 0 < self.keep_after <= step:
             self.state, self.kept = copy.deepcopy(training.state_dict()), step
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A training that has run in `Swerving` environments, on which the checks work."""
+    """A training that has run to its end in `Swerving` environments; the checks read it."""
 
     make: MakeTraining
     factory: Factory
     training: Training
     log: Log
     steps: int
-    """Environment steps that the training may take."""
+    """Number of environment steps that the training may take."""
     updates: int
     """Steps of the training without an environment: updates from recorded episodes."""
     resume: Literal["exact", "warm"]
@@ -85,10 +85,10 @@ class Trial:
     final: StateDict
     """State of the training after its last step."""
     corrected: bool = False
-    """True if `make` adds a `Corrector`."""
+    """True if the training has a `Corrector`, a scripted person who takes over."""
 
     def rule(self, check: TrainingCheck) -> Rule:
-        """Return the rule of a check."""
+        """Return the rule that a check function checks, named after this training's class and the function."""
         return Rule(type(self.training).__name__, check.__name__.replace("_", " "))
 
     def kept(self) -> Iterator[tuple[str, Rows]]:

@@ -22,17 +22,17 @@ Factory = Callable[..., gymnasium.Env[Any, Any]]
 _VERSIONED = re.compile(r"(?:[\w.]+:)?(?:[\w.-]+/)?[\w.-]+-v\d+")
 """Id of Gymnasium with a version, optionally preceded by the module that registers it and a colon."""
 REGISTRY = "gym:"
-"""Prefix of an id of Gymnasium's registry; may be omitted."""
+"""Prefix that marks an id of Gymnasium's registry, such as gym:CartPole-v1; it may be omitted."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
 def is_code(name: str) -> bool:
-    """Return True if the name is one of code or of Gymnasium's registry; nothing is imported."""
+    """Return True if the name is "module:Class" or an id of Gymnasium's registry; nothing is imported to find out."""
     return is_given(name) or ":" in name or name in gymnasium.registry
 
 
 def made_by_code(name: str, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return a new environment from a class, function or id of Gymnasium's registry.
+    """Make an environment from the name of a class or function, or an id of Gymnasium's registry.
 
     Raises:
         InvalidSetting: The code makes no `gymnasium.Env`.
@@ -78,7 +78,7 @@ def name_of(source: Factory | gymnasium.Env[Any, Any]) -> tuple[str, dict[str, A
 
 
 def portable_id(name: str) -> str:
-    """Return an id of Gymnasium's registry with the module that registers it, which other processes must import.
+    """Add to an id of Gymnasium's registry the module that registers it, which another process must import: "module:Id-v0".
 
     Other names, names of ours and ids of Gymnasium's own environments are returned unchanged.
     """

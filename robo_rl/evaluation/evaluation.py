@@ -52,7 +52,10 @@ class Incomplete:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Outcome of one policy on a list of seeds. Each tuple has one element per episode, except `notes` and `measures`."""
+    """Outcome of evaluating one policy on a list of seeds.
+
+    Each tuple has one element per episode, except `notes` and `measures`.
+    """
 
     environment: str
     """Name of the environment."""
@@ -69,7 +72,7 @@ class Evaluation:
     stop_reasons: tuple[str, ...]
     """Stop reason of each episode, as `Episode.stop_reason`."""
     deterministic: bool
-    """Value that was passed to `Policy.act`."""
+    """True if the most likely actions were executed, False for random ones of the policy (as passed to `Policy.act`)."""
     duration: float
     """Duration of all episodes [s], without films."""
     training_seed: int | None = None
@@ -160,7 +163,7 @@ class Evaluation:
 
     @property
     def caveat(self) -> str:
-        """Sentence on the sources of variation that the intervals do not cover."""
+        """Sentence for the reader on the sources of variation that the confidence intervals do not cover."""
         source = (
             "one policy, training seed unknown" if self.training_seed is None else f"one training seed ({self.training_seed})"
         )
@@ -175,7 +178,7 @@ class Evaluation:
 
     @property
     def metrics(self) -> Metrics:
-        """Scalars for the log by TensorBoard tag."""
+        """Figures of the evaluation for the log, by TensorBoard tag."""
         metrics = {
             "eval/mean_reward": self.mean_return.estimate,
             "eval/iqm_reward": self.iqm_return.estimate,

@@ -20,7 +20,7 @@ IN_MEMORY = InMemory()
 
 
 class ReplayBuffer(Stateful):
-    """Replay memory of the steps of N environments, sampled uniformly over all of them with its own random generator.
+    """Replay memory of the steps of N environments, sampled uniformly over all steps with its own random generator.
 
     Memory is used only as it is written, up to `bytes_at_capacity`.
     """
@@ -66,9 +66,9 @@ class ReplayBuffer(Stateful):
         return size_of(layout_of(spec, extras), capacity)
 
     def statement(self, steps: int) -> str:
-        """Return a text for the user: the storage [GB] of `steps` steps, and that of the full memory (`capacity` rows).
+        """Return a text for the user on the storage [GB] of `steps` steps, and of the full memory (`capacity` rows).
 
-        A memory in files reserves all rows at once, so that its text has the size of the full memory only.
+        For a memory in files it has the size of the full memory only, because all rows are reserved at once.
         """
         taken, size, row = (
             self.bytes_at_capacity(self._spec, rows, self._extras) for rows in (min(steps, self._capacity), self._capacity, 1)

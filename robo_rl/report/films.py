@@ -23,17 +23,17 @@ STRIP_WIDTH = 240  # [pixels] of one of them
 
 @dataclass(frozen=True)
 class Film:
-    """A film as shown on the page."""
+    """A film of an episode as the report shows it: the mp4, or a row of pictures in its place."""
 
     caption: str
     outcome: str
-    """"success", "failure" or ""."""
+    """Outcome of the episode: "success", "failure" or "" if unknown."""
     poster: str
-    """Data URL of a picture."""
+    """Picture shown before the film plays, as a data URL."""
     source: str | None
     """Data URL of the mp4; None if it is too large for the page."""
     strip: list[str]
-    """Data URLs of pictures that replace the film."""
+    """Pictures that replace a film for which there is no room, as data URLs."""
 
 
 def embed_films(runs: Sequence[RecordedRun]) -> list[Film]:

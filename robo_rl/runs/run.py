@@ -60,7 +60,7 @@ _PACKAGES = (
 
 
 class Curve(NamedTuple):
-    """Values of one metric over a training."""
+    """Values of one logged metric over a training."""
 
     steps: npt.NDArray[np.int64]
     """(N,) environment steps, or updates of a learner from recorded data"""
@@ -69,7 +69,7 @@ class Curve(NamedTuple):
 
 
 class Run:
-    """Folder of one training. To write to it, use the run as a context manager, which holds an exclusive lock."""
+    """Folder of one training, and its contents. To write to it, use the run as a context manager, which holds a lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -115,11 +115,11 @@ class Run:
 
     @property
     def description(self) -> dict[str, Any]:
-        """Content of run.json."""
+        """Content of run.json: versions, machine, results and other facts about the run."""
         return read_object(self.path / "run.json")
 
     def describe(self, **facts: Any) -> None:
-        """Add values to run.json."""
+        """Add facts to run.json, by name."""
         write_text(self.path / "run.json", json.dumps(self.description | facts, indent=1))
 
     def __enter__(self) -> Self:
@@ -161,7 +161,7 @@ class Run:
         return _lines_of(self.path / "metrics.jsonl")
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the messages about the training, in order, each with `step`, `time` [s since 1970] and `message`."""
+        """Return the messages about the training in order; each has `step`, `time` [s since 1970] and `message`."""
         return _lines_of(self.path / MESSAGES)
 
     def curve(self, tag: str) -> Curve:
@@ -306,7 +306,7 @@ class Run:
         )
 
     def numbered(self, step: int | str) -> int:
-        """Return the number of a step, which may be "best"; raises InvalidSetting."""
+        """Return the number of a kept step for a number or "best"; raises InvalidSetting for a step that is not kept."""
         if isinstance(step, int) and not isinstance(step, bool):
             return step
         if step != BEST:
@@ -345,7 +345,7 @@ class Run:
 
 
 def is_run(path: Path) -> bool:
-    """Return True if a folder is a run; a folder of several trainings has a recipe, but no spec."""
+    """Return True if a folder is the folder of one training; a folder of several trainings has a recipe, but no spec."""
     return (path / "recipe.yaml").is_file() and (path / "spec.json").is_file()
 
 
@@ -430,7 +430,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def circumstances() -> dict[str, Any]:
-    """Return versions, commit, machine and command line of this process, as JSON values."""
+    """Describe under which circumstances this process runs, as JSON values: versions, commit, machine, command line."""
     return {
         "started": datetime.now().astimezone().isoformat(timespec="microseconds"),
         "command": " ".join([_program(sys.argv[0]), *sys.argv[1:]]),

@@ -30,7 +30,7 @@ from robo_rl.types import Episode, Metrics, StateDict, Transition, VectorTransit
 
 
 class StepLearner(Protocol):
-    """Part of a training loop that receives steps and learns from them."""
+    """Interface of the part of a training loop that receives steps and learns from them."""
 
     @property
     def policy(self) -> Policy:
@@ -66,12 +66,12 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
 
     @property
     def policy(self) -> Policy:
-        """The policy being trained."""
+        """The policy being trained, that of the learner part."""
         return self.step_learner.policy
 
     @property
     def step(self) -> int:
-        """Environment steps so far."""
+        """Number of environment steps so far."""
         return self.source.taken
 
     @property
@@ -97,7 +97,7 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
             time("log", partial(observer.on_step, reached, self))
 
     def prepare(self, observer: TrainingObserver) -> None:
-        """Do what must precede a step; does nothing here. A loop may wait for another process."""
+        """Wait for whatever the next step needs, such as another process; the base class does nothing."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:
@@ -105,11 +105,11 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore a training, and set `resumed`."""
+        """Restore a saved training, and set `resumed` to the kind of resume."""
 
 
 class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
-    """Off-policy training: one environment step, then updates from the replay memory, and so on."""
+    """Off-policy training loop: one environment step, then updates from the replay memory, and so on."""
 
     def __init__(self, source: Source_co, step_learner: ReplayLearner, *, steps: int) -> None:
         super().__init__(source, step_learner, steps=steps, stopwatch=step_learner.stopwatch)
@@ -237,7 +237,7 @@ class OfflineTraining(Stateful):
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Take the remaining updates."""
+        """Take the remaining updates, without any environment."""
         time = self.stopwatch.time
         self.stopwatch.start()
         while self.step < self.steps:

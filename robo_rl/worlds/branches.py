@@ -1,8 +1,8 @@
-"""Branches in a world that is learned beside a policy: MBPO's part of an off-policy training.
+"""Imagined episodes (branches) in a world model that is learned beside a policy: MBPO's part of off-policy training.
 
 Janner et al. 2019, "When to Trust Your Model: Model-Based Policy Optimization", arXiv:1906.08253, algorithm 2. Every few steps
-an ensemble of dynamics goes on to be fitted to the real steps, and the policy acts in it for a few steps from real states.
-N branches side by side.
+an ensemble of dynamics is fitted further to the real steps, and the policy acts in it for a few steps from real states. N
+branches side by side.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from robo_rl.worlds.steps import Steps, arrays_of, coded, require_predictable
 
 
 class RealSteps(Protocol):
-    """A memory of real steps."""
+    """Interface of a replay memory of real steps."""
 
     def __len__(self) -> int:
         """Number of steps."""
@@ -45,7 +45,7 @@ class BringsBranches(Protocol):
 
 
 class Branches(Stateful):
-    """Imagined steps in a memory of their own, renewed as the world and the policy learn."""
+    """Fits a world model to real steps, and keeps steps that the policy takes in it, in a memory of their own."""
 
     def __init__(self, policy: Policy, sampling: Sampling, seed: int) -> None:
         """Make an empty memory; raises InvalidSetting for observations, or a policy, that branches cannot have."""
@@ -74,7 +74,7 @@ class Branches(Stateful):
 
         memories: of the real steps, those of the policy first.
 
-        Raises NonFiniteUpdate if the fit diverges.
+        memories: replay memories of real steps, those of the policy first. Raises NonFiniteUpdate if the fit diverges.
         """
         if step < self._due or len(memories[0]) < LEAST_STEPS:
             return

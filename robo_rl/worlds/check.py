@@ -1,4 +1,4 @@
-"""Check of a world: errors beside recorded episodes, calibration, use of actions, policies imagined beside real, verdict.
+"""Check of a world model: errors against recorded episodes, calibration, use of actions, imagined against real returns.
 
 E episodes, T steps, S elements of a state, W windows. Errors are in deviations of the recorded states, over the elements that
 change at all and that a policy may read.
@@ -23,11 +23,11 @@ from robo_rl.worlds.steps import Steps, coded
 from robo_rl.worlds.world import World
 
 HORIZONS = (1, 5, 20)
-"""Steps after which errors are measured."""
+"""Numbers of imagined steps after which errors are measured."""
 ENOUGH = 10
-"""Episodes below which there is no verdict."""
+"""Number of episodes below which there is no verdict."""
 WINDOWS = 5
-"""Windows of an episode, each begun at a step drawn at random."""
+"""Number of windows of an episode, each of which begins at a step drawn at random."""
 GOOD, USELESS = 0.5, 0.0
 """Share of the trivial model's error that a good world saves, and one that is of no use."""
 ANSWERS, IGNORES = 0.2, 0.05
@@ -37,9 +37,9 @@ COVERED, CENTRAL = (0.8, 0.97), 0.9
 LEVELS = (0.1, 0.3, 0.5, 0.7, CENTRAL, 0.99)
 """Central parts of the predictions whose share of recorded numbers is counted."""
 REWARDS = 0.5
-"""Share of the variance of recorded rewards that a good world explains."""
+"""Share of the variance of recorded rewards that a good world model explains, at least."""
 AGREES = 0.6
-"""Rank correlation of imagined and real returns of policies from which a world orders them."""
+"""Rank correlation of imagined and real returns of policies from which on a world model can order them."""
 FAR = 0.5
 """Share of a policy's imagined steps that lie outside the data above which it is told."""
 MOST_PLACED = 2000
@@ -81,7 +81,7 @@ class Nearness:
 
 @dataclass(frozen=True)
 class Beside:
-    """Figures of one policy in the world model beside those in the real environment."""
+    """Comparison of one policy in the world model and in the real environment: success or return in both."""
 
     name: str
     real_return: Figure
@@ -93,35 +93,35 @@ class Beside:
 
     @property
     def compared(self) -> tuple[Figure, Figure]:
-        """Real and imagined success, or returns if success is not known."""
+        """Success rates in the real environment and in the world model, or mean returns if success is not known."""
         if self.real_success is None or self.imagined_success is None:
             return self.real_return, self.imagined_return
         return self.real_success, self.imagined_success
 
     @property
     def is_overrated(self) -> bool:
-        """True if the world promises clearly more than the environment keeps."""
+        """True if the world model promises clearly more than the environment keeps."""
         real, imagined = self.compared
         return imagined.low > real.high
 
     @property
     def is_underrated(self) -> bool:
-        """True if the policy fails clearly more in the world than in the environment."""
+        """True if the policy fails clearly more in the world model than in the environment."""
         real, imagined = self.compared
         return imagined.high < real.low
 
 
 @dataclass(frozen=True)
 class Check:
-    """Result of `robo-rl world check`: errors of the world model on held-out windows, and the verdict."""
+    """Result of `robo-rl world check`: errors of a world model on held-out windows, further figures, and the verdict."""
 
     verdict: Verdict
     errors: Mapping[int, Figure]
-    """Horizon -> error of the world, in deviations"""
+    """Number of imagined steps -> error of the world model, in deviations of the recorded states"""
     trivial: Mapping[int, Figure]
-    """Horizon -> error of the model that says that nothing changes"""
+    """Number of imagined steps -> error of the trivial model, by which nothing changes"""
     saved: Mapping[int, Figure]
-    """Horizon -> 1 - error / trivial error"""
+    """Number of imagined steps -> share of the trivial error that the model saves, 1 - error / trivial error"""
     by_actions: Figure
     """1 - error / error with actions of other windows, after 5 steps"""
     coverage: Mapping[float, Figure]
@@ -140,7 +140,7 @@ class Check:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the check's figures and verdict as plain JSON values."""
         per_horizon = {name: getattr(self, name) for name in ("errors", "trivial", "saved")}
         return {
             "schema": "robo_rl.world_check/1",
@@ -169,7 +169,7 @@ class Check:
         }
 
     def lines(self) -> list[str]:
-        """Return the figures in words."""
+        """Return the check's figures in words, one line each."""
         rows = [
             f"after {horizon:2d} steps: error {self.errors[horizon].interval:.3f} deviations, "
             f"{self.trivial[horizon].interval.estimate:.3f} if nothing changed; saved {self.saved[horizon].interval:.0%}"
@@ -203,11 +203,11 @@ def check_world(
     seed: int = 0,
     facts: Mapping[str, Any] = {},
 ) -> Check:
-    """Return the check of a world on recorded episodes, best ones that it was not fitted to.
+    """Check a world model on recorded episodes; use ones that it was not fitted to.
 
     Args:
-        world: The world.
-        episodes: Episodes of its spec.
+        world: The world model.
+        episodes: Episodes with the spec of the world.
         trials: Policies that acted in the environment and in the world.
         seed: Seed of the windows.
         facts: Origin, JSON values.

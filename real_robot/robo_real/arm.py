@@ -32,7 +32,7 @@ class ArmState:
     torque: Array
     """(3,) [N m] that the surroundings exert on the hand"""
     joint_position: Array
-    """(J,) [rad]"""
+    """Measured angle of each joint [rad], (J,)."""
     joint_velocity: Array
     """(J,) [rad/s]"""
     jacobian: Array
@@ -67,7 +67,7 @@ class JointTarget:
     """Target positions of the joints."""
 
     position: Array
-    """(J,) [rad]"""
+    """Target angle of each joint [rad], (J,)."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ ASLEEP = 0.5
 MOST_LATE = 3
 """number of ticks that one late tick may catch up on"""
 PERIOD = 0.02
-"""[s] default period of a driver's set points"""
+"""Default time [s] between two set points that a driver is sent."""
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,12 @@ class JointSetPoints:
         return self._way >= 1.0 and float(np.abs(self._home - state.joint_position).max()) < ARRIVED
 
     def next(self, state: ArmState, duration: float) -> JointTarget:
-        """Return the next set point; duration: [s] since the one before."""
+        """Return the next set point on the way to the goal.
+
+        Args:
+            state: Newest measurement.
+            duration: [s] Time since the set point before.
+        """
         line = self._home - self._start
         twist = state.jacobian @ line
         fastest, soonest = self._bounds(np.abs(line), *(float(np.linalg.norm(part)) for part in (twist[:3], twist[3:])))

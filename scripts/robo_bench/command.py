@@ -43,7 +43,7 @@ BENCHES = {
     "robot": ("robot",),
     "drive": ("drive",),
 }
-"""Name -> modules, each with a function `cases(effort)`."""
+"""Name that follows `robo-rl bench` -> modules that it runs. Each module has a function `cases(effort)`."""
 ONLY_FOR = {"processor_time": "learner", "beside": "updates"}
 """Options that one bench alone has."""
 

@@ -40,7 +40,7 @@ class LabellingModel:
     episodes: int
     """Number of labelled steps: enough for a realistic share of the work around the model."""
     batches: tuple[int, ...]
-    """Sizes of batches; the bare model gets the best."""
+    """Batch sizes to try; the bare model is measured with each, and the fastest counts."""
     build: Callable[[Path, Pictures, int], tuple[PictureReward, Forward]]
     """Builds it from an empty folder, pictures of the scene and the size of a batch."""
 
@@ -69,7 +69,7 @@ class RandomNetwork(ImageTextModel):
 
     @staticmethod
     def prepared(pictures: Pictures) -> torch.Tensor:
-        """Return (N, 3, H, W) in [0, 1]."""
+        """Convert pictures (N, H, W, 3) uint8 to the network's input, a tensor (N, 3, H, W) in [0, 1]."""
         return torch.from_numpy(pictures).permute(0, 3, 1, 2).float().div_(255)
 
     @cached_property

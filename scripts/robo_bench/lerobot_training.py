@@ -62,7 +62,12 @@ class Order:
         return text
 
     def ours(self, name: str, *words: str) -> str:
-        """Run a command of ours."""
+        """Run a `robo-rl` command of this checkout and return its output.
+
+        Args:
+            name: Name of the log.
+            words: Words of the command, without `robo-rl`.
+        """
         return self.run(command_of(words), name)
 
     def theirs(self, name: str, *words: str) -> str:

@@ -88,7 +88,7 @@ class Bound:
     trial: Trial
 
     def __call__(self, seconds: float) -> float:
-        """Run the trial."""
+        """Run the trial for about `seconds` and return its figure."""
         return self.trial(seconds)
 
 
@@ -129,7 +129,7 @@ class Timed(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Units per second."""
+        """Units of work done per second of wall time."""
         return self.units / self.wall
 
     @property
@@ -166,7 +166,13 @@ def rate(work: Work, before: Before = lambda: None, processor: Clock = time.proc
 
 
 def microseconds(work: Work, before: Before = lambda: None, processor: Clock = time.process_time) -> Trial:
-    """Return a trial: processor time of a unit [us]."""
+    """Return a trial that runs for some seconds and gives the processor time of one unit of work [us].
+
+    Args:
+        work: Work to be repeated; it returns the number of units done.
+        before: Called before the measured part.
+        processor: Returns the processor time used so far [s].
+    """
     return lambda seconds: 1e6 * timed(work, seconds, before, processor).cost
 
 
@@ -201,7 +207,13 @@ def take_turns(contestants: Mapping[str, Trial], effort: Effort) -> dict[str, li
 
 
 def compare_in_turns(contestants: Mapping[str, Trial], unit: str, effort: Effort) -> Figures:
-    """Measure the contestant "ours" against the others."""
+    """Measure all contestants in turns, and compare "ours" with the others.
+
+    Args:
+        contestants: Name -> trial; one of the names is "ours". A `Bound` among them is a limit and no competitor.
+        unit: Unit of the figures, which tells whether more or less is better.
+        effort: How long and how often trials are run.
+    """
     figures = take_turns(contestants, effort)
     ours = figures.pop("ours")
     medians = {name: statistics.median(values) for name, values in figures.items()}

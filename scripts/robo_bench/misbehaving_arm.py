@@ -23,7 +23,7 @@ OFFSET = np.array([0.0, 0.015, 0.0])
 SWAPPED = [4, 1, 6, 3, 0, 5, 2]
 """joints 1 and 5, 3 and 7 in each other's place"""
 NOISE = 1e-6
-"""[rad] of a frozen measurement"""
+"""Noise [rad] on joint angles that an otherwise frozen measurement shows."""
 
 Mislead = Callable[[ArmTarget, ArmState], ArmTarget]
 

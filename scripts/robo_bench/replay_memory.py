@@ -26,7 +26,10 @@ from robo_rl.types import Transition
 SIZE = 84
 """[pixel] height and width of a picture."""
 ROWS_PER_SECOND, MOST_ROWS = 5_000, 10_000
-"""Of the memory, for the requested effort; its size does not change between repeats, so there is one of each."""
+"""Size of the measured replay memory [transitions]: rows for each second of requested effort, and the most rows.
+
+The size is the same in all repeats, so each contestant has one memory that is filled once.
+"""
 PIXELS = spec_of("pixels", camera(SIZE))
 MEGABYTE = 1e6  # bytes
 EPISODE = 100
@@ -79,7 +82,10 @@ def filling(fill: str, rows: int, field: str) -> Trial:
 
 
 def fill_memory(rows: int, storage: Storage | None = None) -> object:
-    """Fill our memory, by default in RAM, and save it."""
+    """Return our replay memory, filled with `rows` transitions and saved.
+
+    storage: where the memory keeps its arrays; None for RAM.
+    """
     replay = ReplayBuffer(PIXELS, rows, 0, InMemory() if storage is None else storage)
     action = np.zeros(1, np.float32)
     for step in range(rows):
@@ -93,7 +99,7 @@ def fill_memory(rows: int, storage: Storage | None = None) -> object:
 
 
 def fill_mapped(rows: int) -> object:
-    """Fill our memory, mapped from files, and save it."""
+    """Return our replay memory, filled with `rows` transitions in memory-mapped files and saved."""
     with tempfile.TemporaryDirectory() as folder:
         return fill_memory(rows, Mapped(Path(folder)))
 

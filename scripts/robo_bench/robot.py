@@ -40,7 +40,7 @@ from robo_rl.system.threads import tensor_threads
 PERIOD = 0.05
 """[s]"""
 SEEING = {"task": "robo/ArmPick-v0", "sees": "both", "image_size": 84}
-"""Seeing of the twin that a policy from pictures drives."""
+"""Options of the twin (simulated robot) for a policy that acts from pictures: task, cameras, picture size [pixel]."""
 CONVOLUTIONS = (32, 32, 32, 32)
 """Convolutions of that policy; its speed does not depend on what it has learnt."""
 JUDGED = 2000

@@ -40,11 +40,11 @@ SLOW = replace(
 )
 """Limits as of the documents' example for a real arm"""
 PERIOD = 0.05
-"""[s] between two poses"""
+"""Time [s] between two poses that a client sends."""
 TICK = 0.01
 """[s] between two looks"""
 WELL, WATCHED = 0.5, 1.9
-"""[s] before the arm misbehaves, and after"""
+"""Time [s] for which the arm behaves well, and then time [s] for which its misbehaviour is watched."""
 LIMITS = {"0.1 m/s": SLOW, "0.8 m/s": TWIN}
 
 

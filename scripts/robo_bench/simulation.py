@@ -122,7 +122,7 @@ class Recording:
     model: mujoco.MjModel
     substeps: int
     first: list[Array]
-    """(nq + nv,) state of each environment after the reset"""
+    """Simulation state of each environment after the reset, (nq + nv,): positions, then velocities."""
     controls: Array
     """(T, N, nu)"""
     begins: list[dict[int, Array]]

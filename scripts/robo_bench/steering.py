@@ -30,7 +30,8 @@ from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Obs
 from robo_rl.types import Array, Batch
 
 FOLDS, GAP = 5, 20
-"""Stretches that are held out in turn; frames on each side of one that are left out of the training."""
+"""Number of stretches of the recording, each held out of the training once; frames next to a held-out one that are left out,
+too."""
 SIDES = (64, 48)
 """[pixel] width and height that convolutions see, of the camera's 160 x 120."""
 CONVOLUTIONS = (8, 16, 16)

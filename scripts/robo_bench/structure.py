@@ -134,7 +134,7 @@ def peer_step() -> tuple[int, int]:
 
 
 class Completion(BaseHTTPRequestHandler):
-    """Answers every question of chat completions alike."""
+    """HTTP handler that answers every chat completion request with the same text."""
 
     REPLY = json.dumps({"model": "m", "choices": [{"message": {"content": '{"completion_progress": 0.5}'}}]}).encode()
 

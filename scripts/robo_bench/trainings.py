@@ -55,7 +55,7 @@ class Environments:
 
 
 class Extendable(Protocol):
-    """A training with a movable last step."""
+    """Protocol of a training whose last step `steps` can be moved, so that it continues."""
 
     steps: int
 

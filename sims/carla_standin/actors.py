@@ -18,7 +18,7 @@ LEAN = -0.05
 """[degree] Pitch of moving vehicles in snapshots: on its springs no car is exactly level. CARLA's agents test an angle for > 0
 that follows from it, and would miss a body exactly ahead of one exactly level. A car that stands is as it was spawned."""
 MOVES = 0.01
-"""[m/s] from which a vehicle leans."""
+"""Speed [m/s] along an axis above which an actor counts as moving; only a moving vehicle can lean."""
 LOWEST = 0.2
 """[m] height below which a prop is in nobody's way."""
 
@@ -60,7 +60,7 @@ class Actor:
     """Position among the actors when it was spawned, from 1 on. It seeds the actor's random numbers, unlike the id, which keeps
     counting when actors are destroyed: an actor spawned again behaves the same."""
     has_physics: bool = True
-    """False if it never moves."""
+    """True if physics moves the actor; False for one that stays where it was put."""
     has_gravity: bool = True
     collides: bool = True
     is_aloft: bool = False

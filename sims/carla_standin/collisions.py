@@ -223,6 +223,6 @@ def _share_height(first: Actor, first_z: float, second: Actor, second_z: float) 
 
 
 def rectangle(bodies: Bodies, actor: Actor) -> Rectangle:
-    """Return an actor's box from above."""
+    """Return the rectangle that an actor covers on the ground."""
     motion = bodies.motion[actor.row]
     return Rectangle(float(motion[X]), float(motion[Y]), math.radians(motion[YAW]), *actor.box.extent[:2])

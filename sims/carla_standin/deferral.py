@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 SETTLING = 0.2
-"""[s] from the load of a map to its answer, while a Traffic Manager is registered."""
+"""Delay [s] of the answer to the load of a map while a Traffic Manager is registered, so that its thread can end first."""
 
 
 class Deferrals:

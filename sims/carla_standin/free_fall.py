@@ -7,7 +7,8 @@ from carla_standin.physics.state import GRAVITY
 from carla_standin.poses import Pose
 
 NEAR = 2.0
-"""[m] Distance from its height on the ground within which an actor is put on it."""
+"""Largest distance [m] from the ground within which a placed actor stands on the ground; beyond it the actor is in free
+fall."""
 
 
 class FreeFall:
@@ -25,7 +26,7 @@ class FreeFall:
         return [[pose[0][0], pose[0][1], actor.standing], [0.0, pose[1][1], 0.0]]
 
     def lift(self, actor: Actor, bodies: Bodies, speed: float) -> None:
-        """Give an actor an upward velocity [m/s]."""
+        """Let an actor leave the ground with an upward velocity [m/s]."""
         bodies.motion[actor.row, VZ] = max(bodies.motion[actor.row, VZ], 0.0) + speed
         self._note(actor, True)
 

@@ -51,7 +51,7 @@ class Place:
 
     @property
     def pose(self) -> Pose:
-        """Pose of the pole, facing the direction of traffic."""
+        """Pose of the pole. Its yaw faces along the direction of travel of the traffic that the light is for."""
         x, y, heading = (
             float(value[0]) for value in self.road.beside(*(np.array([v]) for v in (self.signal.s, self.signal.t)))
         )
@@ -121,7 +121,7 @@ class Cycle:
         self.lights = [light for group in self.groups for light in group]
 
     def advance(self) -> None:
-        """Switch to the next colour, after red of the next group."""
+        """Switch the lights to the next colour: green, yellow, red. After red, the next group of lights gets green."""
         if self.colour in NEXT:
             self.colour = NEXT[self.colour]
         else:
@@ -193,7 +193,7 @@ class Lights:
         records["frozen"], records["colour"] = self.frozen, self.colours
 
     def open_ways(self) -> npt.NDArray[np.bool_]:
-        """Return for each way whether the light at its end is not red."""
+        """Return whether each way is open, that is, has no light at its end or one that is not red."""
         colours = self.colours.tobytes()
         if colours != self._open[0]:
             is_open = np.append(self.colours != TrafficLightState.RED, True)  # the last is that of ways without a light
@@ -227,7 +227,7 @@ class Lights:
         return next(cycle for cycle in self.cycles if number in cycle.lights)
 
     def set_colour(self, actor: Actor, colour: int) -> None:
-        """Show a colour, until the junction's cycle changes it."""
+        """Set the colour of one light; the cycle of its junction changes it again."""
         self.colours[self.number(actor)] = TrafficLightState(colour)
 
     def set_time(self, actor: Actor, which: int, seconds: float) -> None:
@@ -261,7 +261,15 @@ class Lights:
 
 
 def pole_boxes(places: Sequence[Place], pole: Size, head: Size, tag: Tag, colour: tuple[int, int, int]) -> Boxes:
-    """Return the boxes of all poles and then of all heads; colour: of the heads."""
+    """Return the boxes of all poles, then those of all heads (lamp housings or sign plates).
+
+    Args:
+        places: Places of the poles.
+        pole: Size of each pole.
+        head: Size of each head.
+        tag: Semantic class of the heads.
+        colour: Blue, green and red of the heads.
+    """
     count = len(places)
     poses = np.array([[*place.pose[0][:2], math.radians(place.pose[1][1])] for place in places]).reshape(-1, 3)
     numbers: Floats = np.concatenate([np.tile(poses, (2, 1)), np.repeat([pole, head], count, axis=0)], axis=1)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 Ready = list[tuple[selectors.SelectorKey, int]]
 LINGER = 0.0005
-"""[s]"""
+"""Time [s] for which a server polls for the next call before it sleeps."""
 CROWDED = 0.0001
-"""[s] of one look, which takes microseconds, from which another process has had the core in between."""
+"""Duration [s] of a single poll above which another process must have had the core; a poll itself takes microseconds."""
 REST = 200
 """Calls without polling after that."""
 GIVE_WAY: Callable[[], object] = getattr(os, "sched_yield", lambda: None)

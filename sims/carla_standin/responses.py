@@ -25,7 +25,7 @@ def done(_: object = None) -> Answer:
 
 
 def not_done(message: str) -> Answer:
-    """Return the error of a call without a result."""
+    """Return an answer that tells the client that a call without a result has failed."""
     return [[True, [message]]]
 
 

@@ -57,7 +57,7 @@ class Options:
     walkers: int = 0
     """Walkers that cross streets, in each episode."""
     seed: int = 0
-    """Seed of both."""
+    """Seed of the traffic and of the walkers, 0 or more."""
     linger: float = LINGER
     """[s] of polling for the next call of a busy client before sleeping; 0 sleeps at once and uses less of the core."""
     navigation: bool = True
@@ -124,7 +124,7 @@ class Server:
         return is_late
 
     def run(self) -> None:
-        """Serve until stopped."""
+        """Answer clients and simulate until `stop` is called."""
         cv2.setNumThreads(1)  # its threads wait for each other by spinning, which costs more than these small pictures
         while self.is_running:
             until_step, until_answer = self._timeout(), self.deferrals.until_due()

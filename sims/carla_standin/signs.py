@@ -49,5 +49,5 @@ class Signs:
         return [post for post in self.posts if post.signal.type == STOP]
 
     def boxes(self) -> Boxes:
-        """Return a pole and a plate for each stop sign."""
+        """Return the boxes of all stop signs: a pole and a plate for each."""
         return pole_boxes(self.stops(), (0.05, 0.05, 0.0, 2.0), (0.05, 0.4, 2.0, 2.8), Tag.TRAFFIC_SIGN, RED)

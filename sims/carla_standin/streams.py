@@ -83,7 +83,10 @@ class Streams:
         return max(self.renewed_by - time.monotonic(), 0.0) if self.renewed_by else 0.0
 
     def wait(self) -> None:
-        """Wait once for each announced subscription: `listen()` returns before its connection exists."""
+        """Wait until every announced subscription is connected, for a limited time.
+
+        A client's `listen()` returns before its connection exists, so that the next measurements would get lost.
+        """
         if self.announced:
             end = time.monotonic() + SUBSCRIPTION_TIMEOUT
             while self.announced and (left := end - time.monotonic()) > 0:

@@ -201,6 +201,6 @@ def model_of(actor: Actor) -> Vehicle:
 
 
 def effective(actor: Actor) -> Vehicle:
-    """Return the effective parameters of a vehicle: without gravity its tyres have no grip."""
+    """Return the physical parameters of a vehicle in its present state: with gravity switched off, its tyres have no grip."""
     model = model_of(actor)
     return model if actor.has_gravity else replace(model, grip=0.0)

@@ -27,7 +27,7 @@ NEAR = 4.0
 
 @dataclass
 class Script:
-    """Script of a walker that crosses the street: ahead, back, ahead, ..."""
+    """State of a walker that crosses the street again and again: ahead, back, ahead, ..."""
 
     random: np.random.Generator
     heading: float

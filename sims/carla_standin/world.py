@@ -43,7 +43,7 @@ ASTRAY = 10.0
 MOST_GRIP = 10.0
 """Largest coefficient of friction of a vehicle."""
 LONGEST = 0.1
-"""[s] Longest step of motion, in which no car passes through another; longer steps are divided."""
+"""Longest step [s] of motion, so that no car passes through another. A longer step is simulated in several parts."""
 CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
 """Weather of a clear noon."""
 
@@ -54,7 +54,15 @@ class World:
     def __init__(
         self, town: Town, streams: Outlet, *, physics: str = "kinematic", rate: float = RATE, grip: float = GRIP
     ) -> None:
-        """grip: coefficient of friction of clients' vehicles whose blueprint has none of its own."""
+        """Create the world and begin an episode in a town.
+
+        Args:
+            town: Map of the first episode.
+            streams: Sends the sensors' measurements.
+            physics: Motion model of clients' vehicles, "kinematic" or "dynamic".
+            rate: Simulated steps per second while no client sets a step.
+            grip: Coefficient of friction of clients' vehicles whose blueprint has none of its own.
+        """
         self.streams, self.physics, self.grip = streams, physics, grip
         self.clock = Clock(rate)
         self.settings = Settings()
@@ -322,7 +330,7 @@ class World:
         return self.collisions.step(self.bodies)
 
     def prepare(self) -> None:
-        """Compute the leaders of the next step in advance, while no client waits."""
+        """Let every traffic car look for the car ahead of it, as the next step needs, while no client waits for an answer."""
         is_due, self.is_prepared = not self.is_prepared and len(self.cars) > 0, True
         if is_due:
             self.cars.look(self.bodies)

@@ -57,7 +57,7 @@ class Barriers:
     gradient: npt.NDArray[np.float64]
     """G (K, A)."""
     bound: npt.NDArray[np.float64]
-    """b (K,)."""
+    """Right-hand side b (K,) of the K constraints."""
     brake: npt.NDArray[np.float64]
     """Physical action (A,) that brings the robot to a stop."""
 

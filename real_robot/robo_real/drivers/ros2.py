@@ -59,7 +59,7 @@ class GripperCommands:
     """Action or topic of ROS 2 that moves the gripper; exactly one of them."""
 
     action: str | None = None
-    """name of a control_msgs/GripperCommand"""
+    """Name of the ROS action of type control_msgs/GripperCommand that moves the gripper; None if a topic does."""
     max_effort: float = 0.0
     """of the action, in the gripper's unit"""
     topic: str | None = None

@@ -240,7 +240,7 @@ class FrankaRoutes:
 
 
 def state_of(state: ArmState) -> dict[str, Any]:
-    """Return the answer of /getstate: all measurements at once."""
+    """Return the answer to the Franka route /getstate: pose, velocity, force, joint positions and opening in one dictionary."""
     return {
         "pose": pose_of(state),
         "vel": state.velocity.tolist(),

@@ -45,7 +45,7 @@ TRANSLATION, ROTATION, BUTTONS = 1, 2, 3
 FULL = 350
 """number in a report at full deflection"""
 MOST = 64
-"""[byte] largest report"""
+"""Largest size [byte] of a message (HID report) from the device."""
 MOST_REPORTS = 32
 """largest number of reports that one call of `read` takes"""
 

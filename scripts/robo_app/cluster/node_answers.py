@@ -43,7 +43,10 @@ class Ledger:
     """
 
     def __init__(self, usual: bytes) -> None:
-        """Make the ledger; `usual` is the folder of answers for judges without a setting for it."""
+        """Open the ledger of a cluster training's answers.
+
+        usual: path of the folder for the answers of judges whose settings name no folder.
+        """
         self._usual = usual.decode()
         self._under_way: dict[str, dict[str, float]] = {}
         """Judge -> key of a reserved question -> time [s] until which the reservation holds."""
@@ -63,7 +66,10 @@ class Ledger:
             return packed({model: list(tokens) for model, tokens in kept.spent(message["judge"]).items()})
 
     def add(self, content: bytes) -> bytes:
-        """Store an answer on disk, and release the reservation of its question."""
+        """Store a judge's answer on disk, and release the budget that was reserved for its question.
+
+        content: packed message with the key of the question and the answer.
+        """
         message = unpacked(content)
         answer = Answer(**message["answer"])
         with self._opened(message) as kept:

@@ -49,7 +49,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Data:
-    """A dataset of one of D4RL's families, of a source or of an environment that has a scripted expert, in OUT/data/NAME."""
+    """Dataset of a study, recorded with `robo-rl record` into OUT/data/NAME.
+
+    It belongs to one of D4RL's families, such as "medium". Its actor is a training of the study, or an environment's scripted
+    expert.
+    """
 
     __pydantic_config__ = STRICT
     family: str
@@ -150,7 +154,7 @@ class Program:
 
     __pydantic_config__ = STRICT
     writer: str
-    """An action of `robo-rl reward` that takes ENVIRONMENT, --llm and --out FILE."""
+    """Name of the `robo-rl reward` subcommand that writes the program; it must accept ENVIRONMENT, --llm and --out FILE."""
     environment: str
     llm: str
     settings: Settings = field(default_factory=dict)
@@ -210,7 +214,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Labels of another set in random order, as a control."""
+    """Source of labels for a control experiment: the rewards of the label set named `shuffled`, dealt out in random order."""
 
     __pydantic_config__ = STRICT
     shuffled: str
@@ -224,7 +228,7 @@ Labels = Asked | Compared | Shuffled
 
 
 def is_made(folder: Path) -> bool:
-    """Return True if a model is complete."""
+    """Return True if a subfolder holds the manifest of a learned model, which is written when the model is complete."""
     return any(folder.glob(f"*/{MANIFEST}"))
 
 

@@ -25,7 +25,7 @@ OTHER = ("<!--speed-->", "<!--runs:")
 UNTRACED = "*Unarchived.*"
 """Line after a table of results that cannot be traced to an archive."""
 SHARE = 0.5
-"""Least share of filled cells that begin with a number in a table of results."""
+"""A table counts as a table of results if at least this share of its filled cells begins with a number."""
 
 
 class Table(NamedTuple):

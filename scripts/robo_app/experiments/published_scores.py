@@ -45,7 +45,7 @@ class Published:
     window: int = 20_000
     """Environment steps up to `at` over which scores are averaged: published scores are of training episodes, and noisy."""
     by: Literal["return", "success"] = "return"
-    """Score of the suite."""
+    """What the published scores count: returns of episodes or success rates."""
 
     def __post_init__(self) -> None:
         if self.suite not in METHODS_OF_TDMPC2:

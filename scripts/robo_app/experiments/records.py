@@ -161,7 +161,10 @@ def busy_until(run: Run, demonstrated: float, steps: Iterable[int]) -> Iterator[
 
 
 def to_json(record: Record) -> Json:
-    """Return plain values, without settings and circumstances, which several records share."""
+    """Return a record as JSON values, without settings and circumstances.
+
+    Several records share these, so they are stored apart.
+    """
     found: Json = {"method": record.method, "on": record.on, "seed": record.seed, "run": record.run}
     found |= {"started": record.started, "seconds": record.seconds, "content": dict(record.content)}
     found["figures"] = {name: _rounded(value) for name, value in record.figures.items()}

@@ -12,7 +12,7 @@ from robo_rl.rewards.judges.rewards import WithJudge
 
 
 class Answered(NamedTuple):
-    """Number of answers by status that one model gave in this process, stored answers included."""
+    """Answers of one model in this process, counted by status; answers taken from the cache count, too."""
 
     name: str
     statuses: Counter[str]
@@ -59,9 +59,11 @@ def require_usable(answered: list[Answered], claim: str, *, has_none: bool) -> N
 
 
 def gaps_explained(answered: list[Answered], *, is_elsewhere: bool) -> str:
-    """Return the effect of the same command on missing labels: which are asked for again, which are kept.
+    """Say which missing labels the same command, run again, would ask a model for once more, and which gaps it keeps.
 
-    is_elsewhere: other processes asked, and their answers are not known here.
+    Args:
+        answered: Answers by status, one entry for each model that was asked.
+        is_elsewhere: True if other processes asked the models, so that their answers are not known here.
     """
     if is_elsewhere:
         return "the same command asks again for answers that never came; others are kept"

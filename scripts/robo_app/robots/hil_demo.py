@@ -84,7 +84,15 @@ def _go_on(arguments: Hil, url: str, demonstrations: Path) -> int:
 
 
 def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:
-    """Return the recipe of the demonstration: that of the task in simulation, changed to the twin at `url`."""
+    """Return the recipe of the demonstration.
+
+    It is the recipe that trains this task in simulation, with the environment changed to the twin that is served at `url`.
+
+    Args:
+        arguments: Options of the command.
+        url: Address of the twin's server.
+        demonstrations: Folder of the recorded demonstrations.
+    """
     recipe = read_recipe(RECIPES[arguments.task])
     kind = CONSOLE if arguments.human == CONSOLE else "perfect"
     evaluation = replace(

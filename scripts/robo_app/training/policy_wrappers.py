@@ -1,4 +1,7 @@
-"""Wrappers with another policy, an expert's or a run's: it is corrected, asked for labels, or opposed."""
+"""Environment wrappers that involve a second policy, either a scripted expert or the policy of a run.
+
+The second policy is corrected by the learner (residual), asked for labels, or works against the learner (adversary).
+"""
 
 from __future__ import annotations
 

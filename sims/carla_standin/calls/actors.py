@@ -44,7 +44,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Actors:
-    """Implementation of the calls; `number` is the id of an actor."""
+    """Remote calls that create, move and describe actors. In each of them `number` is the actor's id."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -65,7 +65,7 @@ class Actors:
         return actor is not None
 
     def destroy_present(self, number: int) -> None:
-        """Remove an actor; raises Refused if there is none."""
+        """Remove an actor that a client names; raises Refused if there is none with this id."""
         self.host.world.destroy(self.host.world.actor(number))
 
     def by_id(self, wanted: list[int]) -> list[object]:
@@ -107,7 +107,7 @@ class Actors:
         self.host.world.place(self.host.world.actor(number), pose(wanted))
 
     def move(self, number: int, wanted: object) -> None:
-        """Move an actor to a location with its present rotation."""
+        """Move an actor to a location (x, y, z) [m] and keep its rotation."""
         actor = self.host.world.actor(number)
         rotation = self.host.world.bodies.motion[actor.row, 3:6].tolist()
         self.host.world.place(actor, [numbers(wanted, 3, "A location"), rotation])

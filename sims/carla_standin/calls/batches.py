@@ -1,4 +1,4 @@
-"""Batches: many commands in one call, answered one by one."""
+"""Remote calls that execute many commands at once and answer each of them."""
 
 from __future__ import annotations
 

@@ -50,7 +50,10 @@ class LightCalls:
         self.host.world.lights.set_colour(self._actor(number), colour)
 
     def timer(self, which: int) -> Callable[[int, float], None]:
-        """Return the call that sets one of the three times."""
+        """Return the remote call `set_time(number, seconds)` for one of the three times of a light.
+
+        which: 0 for green, 1 for yellow, 2 for red.
+        """
 
         def set_time(number: int, seconds: float) -> None:
             self.host.world.lights.set_time(self._actor(number), which, *numbers([seconds], 1, "A time"))

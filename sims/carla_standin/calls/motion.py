@@ -17,13 +17,13 @@ from carla_standin.vehicles import model_of
 from carla_standin.world import World
 
 STRONGEST = 1e15
-"""Largest component of impulses, forces and torques in any unit."""
+"""Largest absolute value of a component of an impulse, force or torque that a client may ask for, in the call's own unit."""
 SQUARE_CENTIMETRES = 1e4
 """In a square metre: a real server takes angular impulses and torques in degrees and centimetres."""
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about motion -> function that carries it out."""
     about, physics = Motion(host), Physics(host)
     return {
         **valued(
@@ -99,7 +99,7 @@ class Motion:
         self._push(number, numbers(wanted, 3, "An impulse", STRONGEST), 1.0)
 
     def force(self, number: int, wanted: object) -> None:
-        """Push a vehicle at its centre of mass by a force [N] for one step."""
+        """Apply a force to a vehicle's centre of mass for one step; unit N, (x, y, z) in the world's frame."""
         self._push(number, numbers(wanted, 3, "A force", STRONGEST), self.world.step_seconds)
 
     def impulse_at(self, number: int, wanted: object, location: object) -> None:
@@ -116,7 +116,7 @@ class Motion:
         self._spin(actor, wanted, "An angular impulse", 1.0 / (SQUARE_CENTIMETRES * self._inertia(actor)))
 
     def torque(self, number: int, wanted: object) -> None:
-        """Turn a vehicle for one step by a torque about the vertical: kg cm2 degree/s2."""
+        """Apply a torque about the vertical axis to a vehicle for one step; its unit is CARLA's, kg cm2 degree/s2."""
         actor = self.world.actor(number)
         share = self.world.step_seconds / (SQUARE_CENTIMETRES * self._inertia(actor))
         self._spin(actor, wanted, "A torque", share)

@@ -16,11 +16,12 @@ from carla_standin.poses import numbers
 from carla_standin.vehicles import effective, model_of
 
 DRAG, FRICTION, BRAKE, RADIUS = 0.3, 3.5, 1500.0, 35.0
-"""Defaults of all vehicles: drag coefficient, tyre friction at the grip of `GRIP`, brake torque [N m], wheel radius [cm]."""
+"""Values with which every vehicle starts: drag coefficient, tyre friction at the grip `GRIP`, brake torque [N m], wheel
+radius [cm]."""
 MASS_AT, DRAG_AT, WHEELS_AT = 11, 12, 15
 """Indices of the fields of a physics control that affect motion."""
 FRICTION_AT, STEER_AT, BRAKE_AT = 0, 2, 4
-"""The same of a wheel."""
+"""Indices of tyre friction, largest steering angle and brake torque in the client's list of a wheel's parameters."""
 MOST = 100
 """Largest number of points of a curve, gears, wheels."""
 _CURVE, _WHEEL = [[0.0, 0.0]], [*[0.0] * 9, [0.0] * 3]

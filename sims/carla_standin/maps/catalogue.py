@@ -24,7 +24,7 @@ KINDS: dict[str, type[Ring] | type[Grid] | type[Highway]] = {
 SETS = {"train": 1, "test": 2}
 """Names of sets -> the first number of their seeds, so that no map is in both."""
 LISTED = 8
-"""Maps of each set that are listed; any number can be loaded."""
+"""Number of drawn maps of each set that the server lists by name. Maps with higher numbers can be loaded as well."""
 NAMES = tuple(KINDS) + tuple(f"{kind}_{which}_{number}" for kind in KINDS for which in SETS for number in range(LISTED))
 PATTERN = re.compile(rf"({'|'.join(KINDS)})(?:_({'|'.join(SETS)})_(\d{{1,6}}))?")
 

@@ -1,4 +1,4 @@
-"""Spirals and cubic polynomials of OpenDRIVE, in the frame of their start."""
+"""Curves of OpenDRIVE roads, spirals and cubic polynomials, with the start of each curve as origin and its direction as x."""
 
 from __future__ import annotations
 

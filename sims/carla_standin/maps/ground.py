@@ -54,7 +54,7 @@ class Ground:
                 self._stripe(road.outline(crosswalk) * (1, -1))
 
     def mark_lights(self, areas: list[list[Floats]]) -> None:
-        """Marks the areas of each light, in order."""
+        """Mark the ground for which each traffic light counts. Light number i + 1 gets the outlines `areas[i]`."""
         for number, outlines in enumerate(areas, 1):
             for outline in outlines:
                 self.fill(self.lights, outline, number)

@@ -31,7 +31,7 @@ class Highway:
     radius: float = 120.0
     """[m] of the two bends, at the left edge."""
     taper: float = 60.0
-    """[m] in which a lane becomes wide or narrow."""
+    """Length [m] along which a lane opens to its full width or closes."""
     aside: float = 120.0
     """[m] length of the exit lane and of the merging lane."""
     between: float = 160.0

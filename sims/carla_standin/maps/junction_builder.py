@@ -1,4 +1,4 @@
-"""Build junctions: arms that end at the same distance from the centre, and a way between each pair of them."""
+"""Builder of junctions: road ends (arms) at equal distances from the centre, and a lane from each arm to each other one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Crossing:
     reach: float
     """[m] from the centre to the ends of the arms."""
     lanes: int
-    """In each direction of every arm."""
+    """Number of lanes in each direction of travel, the same on every arm of the junction."""
     arms: tuple[Arm, ...]
     width: float = 3.5
 

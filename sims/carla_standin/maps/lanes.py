@@ -137,7 +137,10 @@ class Lanes:
         return way, s, math.hypot(x - there[0], y - there[1])
 
     def around(self, x: float, y: float) -> Ints:
-        """Return the points in the cell of a place and in those beside it: all that are within `CELL` of it."""
+        """Return the indices of all lane points in the square of the grid that holds (x, y) and in the squares next to it.
+
+        They include every point within `CELL` [m] of the place.
+        """
         cell = math.floor(x / CELL), math.floor(y / CELL)
         found = self._around.get(cell)
         if found is None:

@@ -21,7 +21,11 @@ MOST = 0x3FFF
 WALKER = (1.8, 0.3, 0.5)
 """[m] height, radius and greatest step of a walker."""
 FAN, TRIANGLES = bytes([0, 1, 2, 0b000101, 0, 2, 3, 0b010100]), 2
-"""Triangles of a polygon, each three corners and two bits for each edge, 1 if it is one of the polygon; and their number."""
+"""Bytes that store a quadrilateral as two triangles, and the number of triangles.
+
+A triangle is three corner numbers and a byte with two bits for each edge: 1 for an edge of the quadrilateral, 0 for the
+diagonal.
+"""
 Faces = list[list[int]]
 Neighbours = dict[tuple[int, int], int]
 """Edge of a polygon, from corner to corner -> number of the polygon."""

@@ -49,7 +49,7 @@ class Polygon:
 
 @dataclass(frozen=True)
 class End:
-    """End of a pavement at a junction: its edges, and its direction [rad]."""
+    """End of a pavement where it meets a junction: its right and left edge (2,) [m], and its direction [rad]."""
 
     right: Floats
     left: Floats

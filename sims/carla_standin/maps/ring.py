@@ -17,9 +17,9 @@ class Ring:
     straight: float = 120.0
     """[m] length of either straight."""
     radius: float = 40.0
-    """[m] of the bends."""
+    """Radius of the bends at the middle of the road [m]."""
     lanes: int = 1
-    """In either direction."""
+    """Number of lanes in each of the two directions."""
     speed: float = 50 / 3.6
     """[m/s] limit."""
 

@@ -18,9 +18,12 @@ Polynomial = tuple[float, float, float, float, float]
 
 
 def piecewise(parts: tuple[Polynomial, ...], s: Floats, end: float | None = None) -> Floats:
-    """Return the values of a piecewise polynomial; 0 without any part.
+    """Evaluate a piecewise cubic polynomial, as OpenDRIVE has them; return 0 everywhere if it has no part.
 
-    end: [s] at which and beyond which the part from the left counts, even if another begins there.
+    Args:
+        parts: Start s [m] and the four coefficients of each part, sorted by start.
+        s: Positions along the road [m].
+        end: [s coordinate, m] From here on the part that began before `end` counts, even if another part starts at `end`.
     """
     if not parts:
         return np.zeros_like(s)
@@ -42,7 +45,7 @@ class Piece:
     heading: float
     length: float
     curvature: float = 0.0
-    """[1/m], positive to the left; 0 is a line."""
+    """Curvature [1/m], constant along the piece: 0 for a straight line, positive for a bend to the left."""
     shape: Spiral | Cubic | None = None
     """Instead of a line or an arc."""
 
@@ -108,7 +111,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Signal:
-    """A light or a sign at the road."""
+    """Traffic light or traffic sign beside a road."""
 
     id: int
     s: float
@@ -187,14 +190,15 @@ class Road:
     buildings: tuple[Building, ...] = ()
     crosswalks: tuple[Crosswalk, ...] = ()
     centre_change: str = "none"
-    """Lane changes over the reference line, by default none because of oncoming traffic."""
+    """Lane changes that are allowed across the reference line: "none" by default, because the other side is oncoming
+    traffic."""
     later_centre_marks: tuple[tuple[float, str, str], ...] = ()
     source: int | None = None
     """Id of the road in the file that has this section; by default its own."""
     begin: float = 0.0
     """[m] Start of the section along the pieces of the whole road."""
     extent: float | None = None
-    """[m] length of the section, unless it is the rest of the road."""
+    """Length [m] of this section; None if it reaches to the end of the road."""
     offsets: tuple[Polynomial, ...] = ()
     """[m] Offset of the middle line to the left of the pieces, along the whole road."""
     references: tuple[Reference, ...] = ()
@@ -277,7 +281,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Controller:
-    """Lights that show the same colour."""
+    """Group of traffic lights that always show the same colour."""
 
     id: int
     signals: tuple[int, ...]
@@ -301,7 +305,7 @@ class RoadMap:
     junctions: tuple[Junction, ...] = ()
     controllers: tuple[Controller, ...] = ()
     latitude: float = 49.0
-    """[degree] of the origin, as is the next."""
+    """Geographic latitude [degree] of the map's origin."""
     longitude: float = 8.0
     by_id: dict[int, Road] = field(init=False, repr=False, compare=False)
 

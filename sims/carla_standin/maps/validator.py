@@ -21,12 +21,13 @@ SHORTEST, LEAST = 1e-3, 1e-6
 WIGGLE = 0.01
 """[m] Tolerance of negative widths: polynomials that end at 0 miss it by rounding."""
 BROADEST = 200.0
-"""[m] of a crosswalk, and from its road to its corners."""
+"""Largest size [m] of a crosswalk, and largest distance [m] of its corners from its place and from the road's reference
+line."""
 SHOWN = 5
 
 
 def require_valid(road_map: RoadMap) -> None:
-    """Raise InvalidMap with the first problems."""
+    """Check a road map; raise InvalidMap with its first problems if it has any."""
     found = list(problems(road_map))
     if found:
         listing = "".join(f"\n    - {problem}" for problem in found[:SHOWN])

@@ -8,7 +8,7 @@ from typing import Any
 from carla_standin.physics.state import NUMBERS, resisted
 
 RESPONSE = 0.5
-"""[s] Time in which an error of speed is corrected, unless the acceleration is bounded."""
+"""Time constant [s] with which an error of the speed is corrected, unless the command sets an acceleration."""
 STANDING = 0.1
 """[m/s]"""
 GAINS = [0.15, 0.0, 0.25, 0.01, 0.0, 0.01]
@@ -30,7 +30,7 @@ class Ackermann:
     jerk: float
     """[m/s3] at most, 0: any."""
     angle: float = 0.0
-    """[rad] Present command of the wheels."""
+    """Present steering angle [rad] of the front wheels; it moves towards `steer`."""
     wanted: float = 0.0
     """[m/s2] Present command of the pedals."""
 

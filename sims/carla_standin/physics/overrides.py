@@ -1,4 +1,4 @@
-"""Motion of single vehicles outside their model: frozen, in the air, at a constant velocity, sliding, spinning."""
+"""Overrides of a vehicle's motion model: frozen, in free fall, at a constant velocity, sliding, or spinning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ LEAST = 1e-3
 
 @dataclass
 class Override:
-    """Departures of one vehicle from its model; none by default."""
+    """Motion of one vehicle that its physical model does not produce: a constant velocity, sideways sliding, spinning.
+
+    Default: none.
+    """
 
     constant: tuple[float, float] | None = None
     """[m/s] forward and to the right in its own frame, independent of its pedals."""

@@ -25,7 +25,7 @@ class Vehicle:
     mass: float
     """[kg]"""
     kind: str = "car"
-    """CARLA's base_type."""
+    """Category of the vehicle, as CARLA's blueprint attribute `base_type` names it: car, truck, bicycle, ..."""
     wheels: int = 4
     tag: Tag = Tag.CAR
     power: float = 110e3

@@ -20,7 +20,10 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Functions:
-    """Functions of the equations: NumPy's for many vehicles, Python's for one, for which NumPy's calls are slow."""
+    """Arithmetic functions for the equations of motion, in two sets with one interface.
+
+    For many vehicles they are NumPy's. For one vehicle they are Python's, since NumPy's calls are slow on single numbers.
+    """
 
     sin: Function
     cos: Function

@@ -19,7 +19,7 @@ from carla_standin.sensors.sensor import Sensor, flag, setting
 
 Floats = npt.NDArray[np.float64]
 RINGS, ROUND = np.array([0.5, 1.0]), 8
-"""Rays of an obstacle detector around the central one: shares of its radius, and rays on each ring."""
+"""Rays of an obstacle detector besides the central one: radius of each ring as a share of the detector's, and rays per ring."""
 
 
 class Radar(Sensor):

@@ -48,7 +48,10 @@ class Imu(Sensor):
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Return one measurement; acceleration and rates are those of its parent."""
+        """Return one message with the specific force, the rotation rates and the compass angle.
+
+        Force and rates are those of the vehicle that carries the sensor, expressed in the axes of the sensor.
+        """
         motion = world.bodies.motion[self.actor.row]
         carrier = world.bodies.by_id.get(self.actor.parent)
         moving = motion if carrier is None else world.bodies.motion[carrier.row]

@@ -1,4 +1,4 @@
-"""Lidars: a rotating fan of rays, against the ground and the boxes."""
+"""Lidars of the stand-in: a rotating fan of laser rays that hits the ground and the boxes of actors and buildings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Scanner(Sensor):
-    """Base of lidars: points in its own frame, channel by channel."""
+    """Base class of lidars: it measures points (x, y, z) in the sensor's own frame, grouped by laser channel."""
 
     def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)

@@ -29,7 +29,7 @@ COLOURS = (
     "90,140,200",
     "110,70,45",
 )
-"""Red, green, blue of vehicles, in the format of attributes."""
+"""Colours of vehicles as texts "red,green,blue", 0 to 255 each: the format of CARLA's blueprint attribute `color`."""
 SIDES = {"rear": (0, -1), "front": (0, 1), "left": (1, -1), "right": (1, 1), "bottom": (2, -1), "top": (2, 1)}
 """Axis of a side's normal and its sign."""
 SHADES = {"rear": 0.95, "front": 0.95, "left": 0.72, "right": 0.72, "bottom": 0.4, "top": 1.15}
@@ -239,7 +239,7 @@ class Paints:
 
     @cached_property
     def colours(self) -> dict[str, tuple[int, int, int, int]]:
-        """Return name of a paint -> a pixel."""
+        """Return a dictionary: name of a paint -> blue, green, red and alpha of a pixel, 0 to 255."""
         sides = {side: _shaded(self.body, shade) for side, shade in SHADES.items()}
         return {name: (*colour, 255) for name, colour in (sides | PAINTS | LIT).items()}
 

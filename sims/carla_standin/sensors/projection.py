@@ -18,7 +18,7 @@ from carla_standin.maps.ground import Ground
 from carla_standin.sensors.scene import SIGNS, Boxes, Floats
 
 NEAR, FAR = 0.1, 150.0
-"""[m] between which boxes are drawn."""
+"""Nearest and farthest distance [m] from the camera at which boxes are drawn."""
 SHIFT = 4
 """Fractional bits of corners in OpenCV."""
 NO_BOXES = slice(0)
@@ -206,4 +206,8 @@ OUTLINES = np.array(
         for z in (-1, 0, 1)
     ]
 )
-"""(27, 6): position of the camera relative to a box, each of x, y, z -1, 0 or 1, as 9 x + 3 y + z -> corners."""
+"""Corners of a box's outline as seen from each side, (27, 6) corner numbers.
+
+The row for a camera at x, y, z (-1, 0 or 1 each: before, beside or behind the box along its axes) is 9 x + 3 y + z, negative
+numbers counted from the end.
+"""

@@ -56,7 +56,11 @@ def cast(origin: Floats, rays: Floats, reach: float, world: ObservedWorld, carri
 
 
 def frame_of(numbers: Floats) -> tuple[Floats, Corners]:
-    """Return the rotation (3, 3) from the world's frame to a box's, and its corners there."""
+    """Return a box's orientation and corners, computed from its numbers.
+
+    Returns:
+        The rotation (3, 3) from the world's frame to the box's frame, and the corners of the box in its own frame.
+    """
     _, _, yaw, half_length, half_width, bottom, top = numbers.tolist()
     turn = np.array([[np.cos(yaw), -np.sin(yaw), 0], [np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
     return turn, ([-half_length, -half_width, bottom], [half_length, half_width, top])

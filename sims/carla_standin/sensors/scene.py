@@ -67,7 +67,7 @@ class Boxes:
         self.moved(len(self))
 
     def moved(self, count: int) -> None:
-        """Update derived values after x, y, yaw and height of the first boxes have changed."""
+        """Recompute what follows from the poses (axes, middles, corners) of the first `count` boxes, which have moved."""
         numbers, turns, corners, local = (part[:count] for part in (self.numbers, self.turns, self.corners, self.local))
         np.cos(numbers[:, 2], turns[:, 0])
         np.sin(numbers[:, 2], turns[:, 1])
@@ -144,7 +144,7 @@ class Scene:
 
 
 def parts_of(actor: Actor) -> list[Part]:
-    """Return the boxes of an actor: one, or legs, trunk and head."""
+    """Return the boxes of which an actor consists: one for a vehicle or prop; legs, trunk and head for a walker."""
     length, width, height = actor.box.extent
     bottom = actor.box.centre[2] - height
     if actor.tag != Tag.PEDESTRIAN:

@@ -1,4 +1,4 @@
-"""Base of all sensors: the actor, and the time of its next measurement."""
+"""Base class of all sensors of the stand-in: it knows its actor and when its next measurement is due."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def setting(actor: Actor, name: str, low: float, high: float) -> float:
 
 
 def flag(actor: Actor, name: str) -> bool:
-    """Return a switch among a sensor's attributes; raises Refused if it is neither true nor false."""
+    """Return the boolean attribute `name` of a sensor's blueprint; raises Refused if its text is neither true nor false."""
     text = actor.attributes[name].lower()
     if text not in FLAGS:
         raise Refused(f"{actor.type_id} has {name}={text!r}.", allowed=", ".join(FLAGS))

@@ -59,7 +59,7 @@ class Stretch:
     light: Ints
     """Traffic light at its end, -1 for none."""
     is_dark: Flags
-    """True without a light."""
+    """True for cars whose lane has no traffic light at its end."""
     short_light: Ints
     """Traffic light at the end of a next lane shorter than `SHORT`, -1 for none."""
     short_length: Floats

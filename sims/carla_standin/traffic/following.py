@@ -16,7 +16,7 @@ class Driver:
     """Parameters of all drivers; values for city traffic near those of the paper's table I."""
 
     acceleration: float = 1.8
-    """[m/s2]"""
+    """Largest acceleration [m/s2] of a car on a free road."""
     comfort: float = 2.5
     """[m/s2] braking that is comfortable"""
     hardest: float = 7.0

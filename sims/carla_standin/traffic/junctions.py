@@ -20,7 +20,8 @@ from carla_standin.maps.signal_ways import SignalWays
 CLEAR = 2.6
 """[m] Distance between the middles of ways without a conflict."""
 WIDE, LONG = 1.0, 2.45
-"""[m] Largest half width and half length for CLEAR: a bus in a bend needs more."""
+"""Largest half width and half length [m] of a car for which the table `CLEAR` holds; a larger one, such as a bus, needs more
+room."""
 BEND = 0.3
 """[rad] from which a way turns."""
 CAR = 2.5
@@ -31,7 +32,7 @@ LONGEST_WAIT = 4.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """A car before a junction."""
+    """Car that comes to a junction or waits at it, and is a candidate for the next to enter."""
 
     car: int
     way: int

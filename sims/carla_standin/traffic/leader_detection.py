@@ -20,9 +20,9 @@ FARTHEST = float(AROUND.max())
 SIGHT, SECONDS = 35.0, 3.5
 """[m] and [s]: smallest range of the detection."""
 BEHIND = -6.0
-"""[m] Start of the range, ahead of a car's middle."""
+"""Bodies further behind a car's middle than this position [m], positive ahead, are never its leader."""
 TIGHT = 0.35
-"""[m] Gap between sides below which a body is in the way."""
+"""A body is in a car's way if the sideways gap between their sides is below this distance [m]."""
 LATERAL = 1.2
 """[m/s] Lateral speed of a lane change."""
 SLOWEST = 3.0

@@ -25,7 +25,10 @@ AT_LINE, PATIENCE = 8.0, 3.0
 """[m] from its middle to a junction within which a car that stands is about to enter, and [s] for which others think so: it
 starts as soon as its light is green, as they do, and may wait for somebody else, or be parked."""
 AHEAD = 5.0
-"""[s] to the junction from which others let a car go first: a turn to the left from standing takes four."""
+"""Time [s] before a client's car reaches a junction from which on other cars let it go first.
+
+A turn to the left from standing takes four seconds.
+"""
 UNKNOWN = -1
 """Number of a client's car among the traffic's cars."""
 

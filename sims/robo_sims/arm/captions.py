@@ -81,7 +81,13 @@ def nearness(length: Array) -> Array:
 
 
 def between(value: Callable[[States], Array], limits: tuple[float, float], states: States) -> Truth:
-    """Return True (N,) where a length lies in a range, lower bound included."""
+    """Return, for N states, whether a length lies in a range.
+
+    Args:
+        value: Returns the lengths (N,) [m] of states.
+        limits: Lower bound, included, and upper bound [m], excluded.
+        states: States of N simulations.
+    """
     values = value(states)
     return np.asarray((limits[0] <= values) & (values < limits[1]))
 

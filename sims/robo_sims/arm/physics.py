@@ -130,7 +130,10 @@ class ArmPhysics(Arm):
         mujoco.mj_step1(self.model, self.data)
 
     def update_forces(self) -> None:
-        """Compute the contact forces of the present state, which `advance` leaves open; changes nothing that follows."""
+        """Compute the contact forces of the present state, which `advance` leaves out to save time.
+
+        Later states stay the same.
+        """
         mujoco.mj_fwdActuation(self.model, self.data)
         mujoco.mj_fwdAcceleration(self.model, self.data)
         mujoco.mj_fwdConstraint(self.model, self.data)
@@ -187,7 +190,7 @@ class ArmPhysics(Arm):
 
 
 class Body:
-    """Pose of a body; `...` as in `Arm`."""
+    """Position and orientation of one body of the simulation. Dimensions written `...` are those of `Arm`."""
 
     def __init__(self, arm: Arm, name: str) -> None:
         self.position = arm.view(lambda data: data.body(name).xpos)
@@ -224,7 +227,7 @@ def yaw_of(matrix: Array) -> Array:
 
 
 def length(vectors: Array) -> Array:
-    """Return the norms (...) of vectors (..., size)."""
+    """Return the Euclidean norm over the last axis: vectors (..., size) -> (...)."""
     norms: Array = np.sqrt(np.vecdot(vectors, vectors))  # same bits as np.linalg.norm of one vector
     return norms
 

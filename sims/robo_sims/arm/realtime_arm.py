@@ -32,7 +32,7 @@ QUICKEST = 0.004
 CAREFUL = 0.85
 """share of the joints' speed limits that the controller commands: joints push each other"""
 SUCCESS_TICKS = round(CONTROL_PERIOD / TICK)
-"""ticks between two success checks, as in the environment"""
+"""Number of ticks between two checks for success: one control period, as in the environment."""
 
 
 class RealtimeArm:

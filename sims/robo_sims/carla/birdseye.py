@@ -28,7 +28,10 @@ VEHICLE, WALKER_CHANNEL = 3, 4
 
 
 def meaning(size: int) -> str:
-    """Return the description of the picture for the spec."""
+    """Return the text that describes the bird's-eye picture in the spec: range, scale, and what each channel shows.
+
+    size: height and width of the picture [pixel].
+    """
     return (
         f"{size / SCALE:g} m from above, {SCALE:g} pixels/m, the car's middle at the middle column and {1 - BEHIND:.0%} of the "
         "rows down, forward is up; channels, 0 or 255: driving lanes, their lines, the route, other vehicles, walkers, and the "

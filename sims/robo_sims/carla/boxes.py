@@ -13,7 +13,7 @@ CORNERS = np.array([(1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, 1.0)])
 HALF_WAY = EGO_SIZE[1] + 0.5
 """[m] distance from the route within which an actor is an obstacle; the next lane is farther away."""
 LOOK, FINE = 30, 0.5
-"""[m] length and point spacing of the route ahead."""
+"""Length [m] of the stretch of route ahead that is searched for obstacles, and distance [m] between its points."""
 
 
 def corners(places: Floats, yaw: Floats, half_length: Floats, half_width: Floats) -> Floats:

@@ -23,7 +23,10 @@ from robo_sims.carla.roads import HEADING, SPACING, Floats, Roads
 from robo_sims.carla.scene import EGO_SIZE, GREEN, RED, WALKER, YELLOW, Ego, Scene, X, Y
 
 SLOTS = "own car", "car", "walker", "somebody in the way"
-"""Objects with a position: ego vehicle, nearest vehicle and walker in the picture, first obstacle on the route."""
+"""Names of the objects that have a position in a picture.
+
+Own car: the ego vehicle. Car and walker: the nearest ones in the picture. Somebody in the way: the first obstacle on the route.
+"""
 NEAR, TOUCH, FREE = 4.0, 0.7, 10.0
 """[m] gap below which two bodies are near, below which they collide, and above which the road is clear."""
 HALT, GO = 8.0, 16.0
@@ -33,7 +36,7 @@ DISTANCE = 10.0
 CAR, PERSON = (2.3, 1.0), (0.25, 0.25)
 """[m] half length and half width of a car and of a walker."""
 LENGTH = 100.0
-"""[m] of the routes."""
+"""Length [m] of the routes along which pictures are taken."""
 UNIT = 20.0
 """[m] unit of positions: the embedded model resolves positions within about one unit (1 m for arms) around their mean."""
 

@@ -198,7 +198,17 @@ def bends(observation: Observation) -> npt.NDArray[np.float64]:
 def meeting(
     way: npt.NDArray[np.float64], place: npt.NDArray[np.float64], velocity: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """Return the mask (n,) of path points near a straight-moving actor, and its arrival times [s] there."""
+    """Return where a path comes near an actor that moves on straight ahead, and when the actor gets there.
+
+    Args:
+        way: (n, 2) [m] points of the path.
+        place: (2,) [m] position of the actor.
+        velocity: (2,) [m/s] velocity of the actor, not 0.
+
+    Returns:
+        (n,) True for points of the path that the actor will pass closely, and the times [s] until it passes them, one for
+        each True.
+    """
     pace = math.hypot(*velocity)
     ahead, aside = (way - place) @ velocity / pace, (way - place) @ np.array([-velocity[1], velocity[0]]) / pace
     met: npt.NDArray[np.bool_] = (np.abs(aside) < ASIDE) & (ahead > 0)

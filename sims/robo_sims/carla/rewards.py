@@ -17,7 +17,7 @@ from robo_sims.carla.scene import EGO_SIZE, HALF_LENGTH, VX, VY, Ego, Scene, X, 
 from robo_sims.carla.termination import COLLISIONS, GOAL
 
 PERIOD = 0.1
-"""[s] between two actions: one tick below."""
+"""Time [s] between two actions: one tick of the simulator."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Situation:
 
 
 class Reward(Protocol):
-    """Maps situations to named terms; the reward is their sum."""
+    """Protocol of driving rewards. A reward maps a situation to named terms; their sum is the reward of the step."""
 
     names: tuple[str, ...]
     """Names of the terms."""
@@ -73,7 +73,7 @@ class CaRL(Reward):
     TICKS = 500
     """Duration of the penalty for a violation of time to collision or comfort."""
     HINT = -1.0
-    """Reward at a collision and at a red light."""
+    """Reward added in a step that ends with a collision or at a red light."""
     HINTED = (*COLLISIONS.values(), "red_light")
     OVERSPEED = 2.23
     """[m/s] above the limit at which the factor is 0."""

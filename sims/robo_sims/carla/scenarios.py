@@ -20,7 +20,7 @@ SOON, NEAREST = 3.0, 12.0
 PACE = 1.6
 """[m/s]"""
 LIFT = 0.3
-"""[m] above the ground at which a car is spawned."""
+"""Height [m] above the ground at which the scenario's car appears."""
 
 
 class Scenario(Protocol):

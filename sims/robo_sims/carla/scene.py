@@ -107,7 +107,10 @@ class SceneReader:
             row[WALKER] = actor.type_id.startswith("walker.")
 
     def read(self, frame: Frame) -> Scene:
-        """Return the scene of a frame, without actors that no longer exist."""
+        """Return positions of all actors, states of the lights and the signs at a frame.
+
+        Actors that no longer exist are left out.
+        """
         others, places = self.still.copy(), frame.places(self.numbers)
         others[:, :5] = places
         others[:, YAW] *= DEGREE

@@ -22,7 +22,10 @@ class Hits(Protocol):
     """Collisions of the ego vehicle."""
 
     def newest(self, *, stood: bool) -> str | None:
-        """Return the type of the actor hit since the last call, or None; stood: the car stood before this frame."""
+        """Return the type of an actor that the ego vehicle hit since the last call, None if it hit nothing.
+
+        stood: True if the ego vehicle stood before this frame.
+        """
 
 
 class NoHits(Hits):
@@ -41,7 +44,10 @@ class Camera(Protocol):
 
 
 class CollisionSensor(Hits):
-    """Collisions of the ego vehicle, without lasting contacts and actors that run into the standing car."""
+    """Collisions of the ego vehicle.
+
+    A contact that lasts counts once, and an actor that runs into the standing car does not count.
+    """
 
     TOUCHING = 2
     """[frames] without an event that end a contact."""
@@ -55,7 +61,10 @@ class CollisionSensor(Hits):
         sensor.listen(lambda event: events.put((event.frame, event.other_actor.id, event.other_actor.type_id)))
 
     def newest(self, *, stood: bool) -> str | None:
-        """Return the type of the actor hit since the last call, or None; stood: the car stood before this frame."""
+        """Return the type of an actor that the ego vehicle hit since the last call, None if it hit nothing that counts.
+
+        stood: True if the ego vehicle stood before this frame; moving actors that ran into it then do not count.
+        """
         while not self._events.empty():
             frame, actor, kind = self._events.get()
             if stood or frame - self._excused.get(actor, -self.TOUCHING - 1) <= self.TOUCHING:

@@ -24,7 +24,7 @@ TICK = 0.1
 ANSWER_TIMEOUT = 10.0
 """[s] timeout of a server's answer."""
 GLANCE, POLL = 0.5, 0.005
-"""[s] until the process of an own server is checked while a frame is awaited, and [s] between checks from then on."""
+"""Waiting for a frame of a server of our own: time [s] until its process is checked, and period [s] of the later checks."""
 ATTEMPTS, PAUSE = 3, 1.0
 """Connection attempts, and [s] between them."""
 OWN = "vehicle.tesla.model3", "driver"

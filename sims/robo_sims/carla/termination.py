@@ -33,7 +33,7 @@ class StopSigns:
     """Stop signs on the route, and how many were passed without a stop; they end no episode."""
 
     lines: list[float] = field(default_factory=list)
-    """[m] along the route, in order."""
+    """Positions of the stop lines along the route [m], in ascending order."""
     missed: int = 0
     """Signs passed without a stop."""
     has_stood: bool = False

@@ -168,7 +168,10 @@ STATE = ("cells", "places", "directions", "carried", "taken")
 
 
 def is_batchable(environment: Any) -> bool:
-    """Return True if this module can simulate a MiniGrid environment: it has no additional rules and no larger view."""
+    """Return True if this module can simulate a MiniGrid environment.
+
+    The environment must not change the rules of a step, and its view must not be larger than LARGEST_VIEW cells.
+    """
     step = type(environment).step
     known = step is MiniGridEnv.step or any(step is kind.step for kind in PICKING_UP_ENDS_IT)
     return known and environment.agent_view_size <= LARGEST_VIEW

@@ -37,7 +37,10 @@ class GymnasiumTask:
         self._period = float(source.dt)
 
     def place(self) -> Array:
-        """Return the position (N,) [m] whose change in a step is the forward reward, a new array; here x of the root."""
+        """Return the position (N,) [m] whose change during a step is the forward reward, by default x of the root.
+
+        A new array.
+        """
         return self._qpos[:, 0].copy()
 
     def observe(self) -> Array:
@@ -140,7 +143,7 @@ class Hopper(Walker):
 
 
 class Ant(Healthy):
-    """Ant: observes and penalises contact forces."""
+    """The task Ant. Contact forces are part of its observation, and the reward has a penalty on them."""
 
     observes_forces = True
     hidden = 2

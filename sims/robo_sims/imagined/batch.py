@@ -69,7 +69,7 @@ class WorldBatch(SimulationBatch):
 
     @override
     def render(self) -> list[Array]:
-        """Return no pictures: one imagination draws (ImaginedEnv)."""
+        """Return an empty list: a batch of worlds draws nothing. A single `ImaginedEnv` can draw."""
         return []
 
     @override

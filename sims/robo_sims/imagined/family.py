@@ -19,7 +19,10 @@ STARTS = ("first", "any")
 
 
 class WorldFamily(EnvironmentFamily):
-    """Environment family of learned worlds; none has a name without a folder."""
+    """Environment family of learned worlds.
+
+    It lists no names, because each environment is named by its folder: `world:FOLDER`.
+    """
 
     @override
     def names(self) -> Iterable[str]:
@@ -83,4 +86,4 @@ def _require_recorded(arguments: Mapping[str, Any], recorded: Mapping[str, Any])
 
 
 FAMILY = WorldFamily()
-"""Environments inside learned worlds."""
+"""The family of environments inside learned worlds, as the entry point names it."""

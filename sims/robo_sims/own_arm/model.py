@@ -67,7 +67,16 @@ class OwnArm:
     """Simulated arm with position servos, among the objects of a scene."""
 
     def __init__(self, described: ArmModel, scene: mujoco.MjSpec) -> None:
-        """Compile a scene. Raises InvalidSetting or UnknownName if it does not fit the description."""
+        """Build the MuJoCo model of an arm in a scene.
+
+        Args:
+            described: Names of the joints, the hand and the gripper, and settings of the arm.
+            scene: MuJoCo description of the arm and its surroundings.
+
+        Raises:
+            InvalidSetting: The scene contradicts the description.
+            UnknownName: The scene has no part of a described name.
+        """
         self.described = described
         try:
             self.model = scene.compile()

@@ -52,7 +52,12 @@ class RealtimeOwnArm:
     """Unknown: the guard's set points themselves keep speed and acceleration."""
 
     def __init__(self, task: TaskOfArm, cameras: Callable[[], CameraObservations]) -> None:
-        """cameras: returns the task's cameras, for the thread that draws."""
+        """Reset the simulated arm to its home posture.
+
+        Args:
+            task: Task whose arm and objects are simulated.
+            cameras: Returns new cameras of the task. The thread that draws calls it.
+        """
         self._task, self._arm, self._cameras = task, task.arm, cameras
         self.spec, self.home, self.model = task.environment_spec, task.arm.home, task.arm.model
         self._substeps = round(TICK / self.model.opt.timestep)

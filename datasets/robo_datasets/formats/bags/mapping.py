@@ -34,7 +34,8 @@ class Entry:
     field: str | None = None
     """path to the numbers in a message, such as pose.position; by default what the type is about, "" for all of it"""
     names: tuple[str, ...] = ()
-    """joints in the order of the entry, for messages that name their joints; labels of the numbers for others"""
+    """Names of the joints to read, in the order of this entry, if the messages name their joints; else labels for the
+    numbers."""
     unit: str = "unknown"
     low: tuple[float, ...] | None = None
     """lowest values of an action, one for each number; by default the lowest that occur"""
@@ -47,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Markers:
-    """Topic and values of the messages at which episodes begin and end."""
+    """Bag topic whose messages mark where episodes begin and end, and the field values that mean begin and end."""
 
     topic: str
     field: str = "data"
@@ -62,7 +63,7 @@ class BagMapping:
     """Content of the user's YAML file: which topics of a bag become which observations and actions, and at which rate."""
 
     rate: float
-    """[1/s] steps of the episodes"""
+    """Rate of the episodes' steps [1/s], to which the messages of all topics are resampled."""
     observations: Mapping[str, Mapping[str, Any]]
     """name -> Entry"""
     actions: tuple[Mapping[str, Any], ...]
@@ -72,7 +73,7 @@ class BagMapping:
     most_gap: float = 0.2
     """[s] largest age of a value"""
     gaps: Literal["refuse", "cut"] = "refuse"
-    """what a larger one does: an error, or the end of the episode"""
+    """What happens at a pause between messages longer than allowed: "refuse" raises an error, "cut" ends the episode there."""
     actions_at: Literal["end", "begin"] = "end"
     """an action is the last command before its step ends, or the last at or before it begins"""
     mode: ActionMode = "unknown"

@@ -51,7 +51,10 @@ class Steps:
     ticks: Times
     """(T+1,) times of the observations [ns]"""
     indices: Mapping[str, Times]
-    """name of a signal -> (T+1,) of observations, (T,) of actions"""
+    """Index of the message that each step uses.
+
+    Name of a signal -> (T + 1,) for an observation, (T,) for an action; T is the number of steps.
+    """
     remarks: tuple[str, ...] = ()
 
 

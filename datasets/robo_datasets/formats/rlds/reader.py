@@ -41,7 +41,7 @@ class RldsMapping:
     split: str | None = None
     """by default train, if there are several"""
     rate: float | None = None
-    """[1/s] of the steps, which the files do not say"""
+    """Rate of the recorded steps [1/s], which the files do not tell."""
     mode: ActionMode = "unknown"
     """of the actions"""
     instruction: str | None = None

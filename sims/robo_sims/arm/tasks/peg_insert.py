@@ -40,7 +40,7 @@ WALL = 0.02
 HEIGHT = 0.05
 """[m] height of the block with the hole."""
 DEPTH = 0.03
-"""[m] depth of the tip at success."""
+"""Depth [m] of the peg's tip in the hole from which on the task counts as done."""
 REGION = np.array([[0.42, -0.15], [0.62, 0.15]])
 """[m] range of the hole's position, frame base."""
 TURN = 0.5
@@ -237,7 +237,13 @@ class PegInsert(ArmTask):
 
 
 def to_hole(states: States, colour: str) -> Array:
-    """Return the way (N, 3) [m] from the peg's tip to the middle of a block's rim; z is the depth of a tip inside."""
+    """Return the way (N, 3) [m] from the peg's tip to the middle of the rim of a block's hole.
+
+    z is the depth of the tip inside the hole.
+
+    states: States of N simulations.
+    colour: Colour of the block.
+    """
     tip = states.things["yellow", "peg"] - np.array([0, 0, PEG[2]])
     return np.asarray(states.things[colour, "block"] + _UP - tip)
 

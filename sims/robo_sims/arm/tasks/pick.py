@@ -46,7 +46,7 @@ HEIGHTS: Mapping[str, tuple[float, float]] = {
     "well above the table": (0.07, LIFT),
     "high above the table": (LIFT, np.inf),
 }
-"""[m] that a cube has risen."""
+"""Words for the height of a cube -> lowest and highest rise [m] above the table for which they are true."""
 CUBES_APART = 0.09
 """[m] least distance of two cubes in a scene."""
 CUBE_KIND = Kind("object", COLOURS, turns=True)
@@ -251,7 +251,7 @@ def _held_at(cube: SceneObject, random: Random) -> Array:
 
 
 def clear(pose: Pose) -> Pose:
-    """Return the pose with the hand lifted out of any cube."""
+    """Return the pose, with the gripper 9 cm higher if it would be inside a cube."""
     places = [each.position for each in pose.things if each.kind == "cube"]
     inside = any(np.linalg.norm(pose.gripper[:2] - place[:2]) < 0.07 and pose.gripper[2] < 0.09 for place in places)
     return replace(pose, gripper=pose.gripper + np.array([0, 0, 0.09])) if inside else pose

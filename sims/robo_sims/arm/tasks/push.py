@@ -1,4 +1,4 @@
-"""Push a cube across the table onto a mark."""
+"""Task `ArmPush`: push a cube across the table onto a mark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DISTANCE = np.array([0.10, 0.20])
 MARK_HEIGHT = 0.001
 """[m] of the mark above the table, to be visible."""
 TOLERANCE = 0.03
-"""[m] from the mark to the cube's middle, along the table."""
+"""Largest horizontal distance [m] of the cube's middle from the mark at success."""
 
 
 class PushExpert(Expert):

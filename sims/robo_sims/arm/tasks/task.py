@@ -50,7 +50,7 @@ class ArmTask(ABC):
     expert: ClassVar[ExpertFactory]
     """creates the scripted expert of one episode"""
     kinds: ClassVar[Mapping[str, Kind]]
-    """Kind of object in captions -> what shows it"""
+    """Kind of object that captions name, such as "cube" -> body and colours that show it."""
 
     def __init__(self, arm: Arm) -> None:
         self.arm = arm
@@ -128,7 +128,12 @@ def unit_spec(name: str, size: int, role: Role, meaning: str, frame: str = "base
 
 
 def velocity_spec(name: str, body: str) -> ArraySpec:
-    """Return the privileged spec of a body's velocity (6,), as `FreeBody.velocity`."""
+    """Return the spec of the velocity (6,) of a body, an entry of the observation that only critics and rewards read.
+
+    Args:
+        name: Name of the entry.
+        body: Name of the body: its linear velocity [m/s] in the base frame, then its angular velocity [rad/s] in its own.
+    """
     meaning = f"of the {body}: linear x, y, z [m/s] in the frame base, then angular [rad/s] in the {body}'s own frame"
     return ArraySpec(name, (6,), unit="mixed", role="privileged", meaning=meaning)
 

@@ -55,7 +55,7 @@ class ArmTarget:
     """Target pose of the hand, in the frame of the base, and target of the gripper."""
 
     position: Array
-    """(3,) [m]"""
+    """Target position (3,) [m] of the hand, frame base."""
     quaternion: Quaternion
     """(w, x, y, z)"""
     opening: float | None

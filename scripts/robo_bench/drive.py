@@ -200,7 +200,7 @@ class Motorway:
         self.environment.close()
 
     def begin(self) -> None:
-        """Begin another episode if one is over."""
+        """Begin a new episode if the last one has ended."""
         if self._is_over:
             self.environment.reset()
 

@@ -84,7 +84,7 @@ class Ends:
     finished: int = 0
     count: int = 0
     others: dict[str, list[int]] = field(default_factory=dict)
-    """Reason -> seeds."""
+    """Stop reason of routes that were not finished -> seeds of these routes."""
 
     def __str__(self) -> str:
         told = "".join(f"; {len(seeds)} {reason} ({', '.join(map(str, seeds))})" for reason, seeds in self.others.items())

@@ -34,7 +34,7 @@ class Path(NamedTuple):
     """Number of answers that have the required form."""
     right: int
     constant: int
-    """Right answers of the best answer that is always the same."""
+    """Number of right answers that a rater would have by always giving one answer, the best one."""
     said: str
     """Each different answer, with how often it was given."""
     seconds: float

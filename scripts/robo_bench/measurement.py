@@ -66,9 +66,9 @@ class Figures:
 
     ours: float
     peers: Mapping[str, float] = field(default_factory=dict)
-    """By name, for the peers that are installed."""
+    """Name of an installed competitor -> median of its figures."""
     limit: float | None = None
-    """Figure that nothing can beat here, such as that of the physics alone; None if none was measured."""
+    """Figure of a theoretical limit on this machine, such as simulation without observations; None if none was measured."""
     ratio: float | None = None
     """Factor by which ours is better than the best peer: above 1 is better in every unit. None without peers."""
     spread: tuple[float, float] | None = None
@@ -98,7 +98,7 @@ Contestants = Mapping[str, Trial | AbstractContextManager[Trial]]
 
 @dataclass(frozen=True)
 class Case:
-    """One row of a benchmark table; nothing is built before it is measured."""
+    """One row of a benchmark table: name, unit, and a function that prepares the contestants when the row is measured."""
 
     name: str
     unit: str

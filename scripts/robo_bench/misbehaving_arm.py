@@ -105,7 +105,7 @@ class MisbehavingArm:
         self.twin.connect()
 
     def read(self) -> ArmState:
-        """Return what this arm says that it measures."""
+        """Return a measurement that the misbehaving arm reports, which need not be true."""
         return self._shown(self.twin.read())
 
     def move(self, target: ArmTarget) -> None:

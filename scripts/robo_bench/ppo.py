@@ -75,7 +75,12 @@ def ours(torch_threads: int, simulation_threads: int) -> Trial:
 
 
 def stable_baselines(kind: str, count: int) -> Trial:
-    """Return a trial of Stable-Baselines3's PPO at the same hyper-parameters in one of its vector settings."""
+    """Return a trial of Stable-Baselines3's PPO with the hyper-parameters of ours: environment steps per second.
+
+    Args:
+        kind: Name of a vector environment class of Stable-Baselines3, such as DummyVecEnv.
+        count: Number of environments.
+    """
     environments = vec_env.VecNormalize(getattr(vec_env, kind)([partial(gymnasium.make, TASK)] * count))
     steps, size, network = CONFIG.rollout_size // count, CONFIG.batch_size, {"net_arch": [*CONFIG.network.hidden]}
     model = SB3PPO(

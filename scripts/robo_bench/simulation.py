@@ -124,7 +124,7 @@ class Recording:
     first: list[Array]
     """Simulation state of each environment after the reset, (nq + nv,): positions, then velocities."""
     controls: Array
-    """(T, N, nu)"""
+    """Controls that were applied, (T, N, nu): T steps, N environments."""
     begins: list[dict[int, Array]]
     """At each step the states of those environments that begin an episode instead of being simulated."""
 
@@ -152,7 +152,7 @@ class MjStepAlone:
         self._controls = [[memoryview(row) for row in rows] for rows in recording.controls]
 
     def run(self) -> int:
-        """Simulate all trajectories and return their steps."""
+        """Simulate all recorded trajectories with mj_step and return the number of steps of all environments."""
         shares = [range(first, len(self._datas), self._threads) for first in range(self._threads)]
         threads = [threading.Thread(target=self._run, args=(share,)) for share in shares]
         for thread in threads:

@@ -60,7 +60,7 @@ class OfPaper(Later):
 
 
 class Fit(Later):
-    """Action that fits a network, with as few threads as a training."""
+    """Command that fits a network; it runs with as few torch threads as a training."""
 
     @override
     def loaded(self) -> tuple[Any, Callable[[Any], int]]:

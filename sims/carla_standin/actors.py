@@ -73,7 +73,7 @@ class Actor:
     """Last physics control of a client."""
 
     def encoded(self) -> list[object]:
-        """Return the actor in the client's encoding."""
+        """Return the description of the actor as CARLA's client decodes it."""
         tags = bytes([self.tag]) if self.tag else b""
         return [self.id, self.parent, self.description, self.box.encoded(self.id), tags, self.token]
 
@@ -133,7 +133,7 @@ class Bodies:
         self.lean = np.append(self.lean, LEAN if actor.type_id.startswith("vehicle.") else 0.0)
 
     def remove(self, actor: Actor) -> None:
-        """Remove an actor."""
+        """Remove an actor from the arrays; the rows of later actors move up."""
         self.motion = np.delete(self.motion, actor.row, 0)
         self.records = np.delete(self.records, actor.row, 0)
         self.lean = np.delete(self.lean, actor.row)

@@ -22,11 +22,11 @@ EMPTY = Population()
 OWN = "OpenDriveMap"
 """CARLA's name of a map that a client has sent."""
 MOST_SENT = 8
-"""Maps of clients that are kept."""
+"""Number of maps sent by clients that the server keeps; then it forgets the oldest."""
 
 
 class Host:
-    """Holds one world at a time."""
+    """State behind all remote calls: the world, the available maps, and the population of each episode. One world at a time."""
 
     def __init__(
         self,

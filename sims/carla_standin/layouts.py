@@ -67,7 +67,7 @@ LIDAR_POINT = np.dtype([("place", "<f4", 3), ("intensity", "<f4")])
 SEMANTIC_POINT = np.dtype([("place", "<f4", 3), ("cosine", "<f4"), ("actor", "<u4"), ("tag", "<u4")])
 """Place in the sensor's frame [m], cosine of the angle of incidence, id of an actor or 0, label."""
 RADAR_POINT = np.dtype([("velocity", "<f4"), ("azimuth", "<f4"), ("altitude", "<f4"), ("depth", "<f4")])
-"""m/s, positive if the distance grows; rad; rad; m"""
+"""Record of a radar point: velocity [m/s], positive if the distance grows, azimuth and altitude [rad], depth [m]."""
 DVS_EVENT = np.dtype([("x", "<u2"), ("y", "<u2"), ("t", "<i8"), ("pol", "?")])
 """Column and row [pixel], time [ns], true if it became brighter."""
 FLOW_PIXEL = np.dtype([("x", "<f4"), ("y", "<f4")])
@@ -76,7 +76,7 @@ NAV_SET, NAV_ENTRY = struct.Struct("<4sii5f2i"), struct.Struct("<Ii")
 """Header of a navigation mesh: magic, version, tiles, origin, width, height, most tiles, most polygons of a tile; and header of
 a tile: its reference and size."""
 NAV_SET_KIND, NAV_TILE_KIND = (b"TESM", 1), (b"VAND", 7)
-"""Magic, which is read as a number, and version."""
+"""Magic bytes and version of a navigation mesh file, and of a tile in it; the client reads the magic as a number."""
 NAV_TILE = struct.Struct("<4si3iI9i3f6ff")
 """Magic, version, column, row, layer, user; numbers of polygons, corners, links, details, their corners and triangles, nodes
 of a tree, ways off the mesh, and the first of these; height, radius and step of a walker; bounds; cells in a metre."""

@@ -42,7 +42,7 @@ class Place:
     road: Road
     """Beside which it stands."""
     stops: tuple[tuple[Road, int], ...]
-    """Road and lane of each way at whose end it counts, which may lie elsewhere."""
+    """Roads and lanes at whose end the signal must be obeyed; they need not be where the signal stands."""
 
     @property
     def is_here(self) -> bool:
@@ -284,7 +284,15 @@ def places(town: Town) -> list[Place]:
 
 
 def stopping(town: Town, kinds: Collection[str]) -> list[tuple[Signal, Road, tuple[tuple[Road, int], ...]]]:
-    """Return the signals of some kinds that count somewhere, each with its road and the lanes at whose end it counts."""
+    """Return the signals that end a lane on the map.
+
+    Args:
+        town: The map.
+        kinds: CARLA's types of the wanted signals, such as a light or a stop sign.
+
+    Returns:
+        For each signal: itself, its road, and the roads and lanes at whose end vehicles must obey it.
+    """
     found = []
     for road in town.road_map.roads:
         for signal in road.signals:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sized
 APART = 0.003
 """[s] Allowance for a client's thread from an answer to its sleep. A tick then takes 6 ms or more."""
 AFTER = {"tick": "settings", "settings": "tick", "batch": "tick"}
-"""Kind of an answer -> kind of the earlier answers from which it is delayed."""
+"""Kind of a call -> kind of the call whose last answer must be `APART` old before this call is answered."""
 
 
 class Pacing:

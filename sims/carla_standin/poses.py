@@ -30,7 +30,10 @@ def pose(value: Any) -> Pose:
 
 
 def combined(parent: Any, relative: Pose) -> Pose:
-    """Return the pose of an actor attached to a parent; parent: x, y, z, pitch, yaw, roll, upright."""
+    """Return the world pose of an actor from its pose relative to the actor that carries it.
+
+    parent: x, y, z [m], pitch, yaw, roll [degree] of the carrier; only its yaw turns the relative position.
+    """
     x, y, z, pitch, yaw, roll = (float(value) for value in parent)
     (rx, ry, rz), (rpitch, ryaw, rroll) = relative
     cosine, sine = math.cos(math.radians(yaw)), math.sin(math.radians(yaw))

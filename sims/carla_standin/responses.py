@@ -15,7 +15,7 @@ def value(result: object) -> Answer:
 
 
 def no_value(message: str) -> Answer:
-    """Return the error of a call with a result."""
+    """Return an answer that tells the client that a call which returns a value has failed."""
     return [[0, [message]]]
 
 

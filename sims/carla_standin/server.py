@@ -36,7 +36,7 @@ ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a server: world and addresses."""
+    """Options of the stand-in's server: maps, traffic, physics, ports."""
 
     port: int = 2000
     """Port of calls; streams use the next one. 0 takes a free pair."""
@@ -165,7 +165,10 @@ class Server:
 
 
 def listeners(host: str, port: int) -> tuple[socket.socket, socket.socket]:
-    """Return sockets that listen at a port and the next one; raises PortsTaken."""
+    """Return two listening sockets: for calls at a port, and for streams at the next port; port 0 takes a free pair.
+
+    Raises PortsTaken if another program uses one of the ports.
+    """
     problem: OSError | None = None
     for _ in range(1 if port else ATTEMPTS):
         calls = socket.socket()

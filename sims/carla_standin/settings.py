@@ -19,7 +19,7 @@ class Settings:
     synchronous: bool = False
     """Whether time passes only at a client's ticks."""
     no_rendering: bool = False
-    """Whether cameras are still."""
+    """True while cameras send no pictures."""
     fixed_delta: tuple[bool, float] | tuple[bool] = (False,)
     """Duration of a simulation step [s] as (True, duration); (False,) if the client leaves it open."""
     substepping: bool = True

@@ -13,9 +13,9 @@ from carla_standin.sensors.scene import Boxes
 
 TYPES = {STOP: "traffic.stop", YIELD: "traffic.yield"}
 REACH = 4.0
-"""[m] Length of a sign's area before the end of the road."""
+"""Length [m] of the area before the end of the road in which a vehicle is affected by a sign."""
 RED = (40, 40, 200)
-"""Blue, green, red."""
+"""Colour of a stop sign: blue, green, red."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Driven:
         """The parameters if there is one vehicle."""
 
     def override(self, actor: Actor) -> Override:
-        """Return the departures of a vehicle from its model, to be changed."""
+        """Return the override of a vehicle's motion, which the caller may change; a new one without effect if there is none."""
         return self.overrides.setdefault(actor, Override())
 
     def place(self, actor: Actor, bodies: Bodies) -> None:
@@ -196,7 +196,7 @@ def write(state: Any, motion: npt.NDArray[np.float64], dt: float) -> None:
 
 
 def model_of(actor: Actor) -> Vehicle:
-    """Return the parameters of a vehicle, with a client's changes."""
+    """Return the physical parameters of a vehicle: a client's changed ones, else those with which the vehicle was spawned."""
     return actor.model or actor.stock or BY_NAME[actor.type_id]
 
 

@@ -36,11 +36,17 @@ class Script:
     length: float
     waiting: float = 0.0
     left: float = 0.0
-    """[m] of the present crossing."""
+    """Distance [m] that is left of the present crossing."""
     sign: float = field(default=-1.0)
 
     def velocity(self, place: Floats, cars: Floats, dt: float) -> tuple[float, float]:
-        """Return the velocity of this step; `cars` (n, 4) are positions and velocities."""
+        """Return the walker's velocity (x, y) [m/s] for a step of `dt` [s].
+
+        Args:
+            place: (2,) [m] Position of the walker.
+            cars: (n, 4) Position [m] and velocity [m/s] of cars, for which the walker waits.
+            dt: Duration of the step [s].
+        """
         if self.left <= 0.0:
             self.waiting -= dt
             if self.waiting > 0.0 or self._in_danger(place, cars):
@@ -59,7 +65,7 @@ class Script:
 
 
 class Walkers:
-    """All walkers and their velocities."""
+    """All walkers of the world, and the velocity that each keeps."""
 
     def __init__(self) -> None:
         self.velocity: dict[Actor, tuple[float, float]] = {}

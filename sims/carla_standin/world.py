@@ -279,7 +279,7 @@ class World:
         self.reindex()
 
     def reindex(self) -> None:
-        """Update the actors' rows of the snapshot in all parts of the world."""
+        """Tell all parts of the world the new rows of the actors in the state array, after actors came or went."""
         self.attachments.reindex(self.bodies)
         for group in self.driven.values():
             group.rows = rows_of(group.actors)

@@ -95,7 +95,7 @@ class Actions:
     most: tuple[float, ...] = ()
     """highest value of each element that occurs in the data"""
     names: tuple[str, ...] = ()
-    """names of the elements; empty if the file has none"""
+    """Names of the elements of an action; empty if the file has none."""
     are_normalized: bool = True
     """True if actions are in [-1, 1] by the format's convention, should the file declare no limits"""
     are_choices: bool = False

@@ -66,7 +66,7 @@ class Hand:
     action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
     """(A,) action in [-1, 1]; empty before the first message"""
     action_of: int | None = None
-    """number of the episode whose gripper the session has seen; None before"""
+    """Number of the episode in which the session saw the gripper's state; None before the first."""
     heard: float = -np.inf
     """[s] time of the newest message"""
 

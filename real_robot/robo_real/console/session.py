@@ -324,11 +324,11 @@ def _action(found: Any, size: int) -> Array:
 
 
 def console_server(console: Console, *, address: str = ADDRESS, port: int = 0) -> PageServer:
-    """Serve the page of a console, and return the server.
+    """Serve the web page of a console, and return the running server.
 
     Args:
-        console: What all sessions share.
-        address: Address of the page.
+        console: State that all open pages of the console share.
+        address: Address at which the page is served.
         port: Port of the page; 0 chooses a free one.
 
     Raises:

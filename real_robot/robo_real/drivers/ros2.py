@@ -63,7 +63,7 @@ class GripperCommands:
     max_effort: float = 0.0
     """of the action, in the gripper's unit"""
     topic: str | None = None
-    """in the place of an action"""
+    """Name of the ROS topic that moves the gripper; None if an action does."""
     type: Literal["JointTrajectory", "Float64MultiArray"] = "Float64MultiArray"
 
     def __post_init__(self) -> None:

@@ -102,7 +102,7 @@ class UR(ArmDriver):
     name = "robot/UR"
     options = UROptions
     period = 0.01
-    """[s] between two set points"""
+    """Time [s] between two set points."""
 
     def __init__(self, options: UROptions | None = None, clock: Clock | None = None) -> None:
         self._options = options or UROptions()

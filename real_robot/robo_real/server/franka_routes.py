@@ -41,7 +41,7 @@ PARAMETERS: Mapping[str, tuple[float, float]] = {
 """Name -> (lowest, highest) of the impedance controller. The robot's limits bound the parameters that set the contact force,
 see `allowed_parameters`; an integral gain would raise that force during a contact."""
 MOST_CLIP = 0.1
-"""largest clip of the controller itself: [m] of a translation, [rad] of a rotation"""
+"""Largest clip of the impedance controller's error: 0.1 m for translation, 0.1 rad for rotation."""
 
 Body = Mapping[str, Any]
 Answer = dict[str, Any] | str

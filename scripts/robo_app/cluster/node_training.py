@@ -47,7 +47,10 @@ class NodeTraining:
         return self.news(b"")
 
     def news(self, _: bytes) -> bytes:
-        """Return output and changed files since the last call, and the exit status if the training has ended."""
+        """Wait briefly for news of the training, and return them as a packed message.
+
+        The message has new output, files that changed since the last call, and the exit status, None while the training runs.
+        """
         deadline = time.monotonic() + BEAT
         while (status := self._process.status) is None and not self._has_news() and time.monotonic() < deadline:
             time.sleep(LOOK)

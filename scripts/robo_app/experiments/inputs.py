@@ -25,7 +25,10 @@ from robo_rl.system.plain_files import parse_yaml, read_yaml
 STRICT = pydantic.ConfigDict(extra="forbid")
 COMPLETION = "reward.completion.name"
 DATASET, FOLDER = "demonstrations.dataset", "folder"
-"""Settings that are paths, which may have moved: dataset, and folder of a reward model (whose weights the run records)."""
+"""Settings whose values are paths, which may have moved since a training: the dataset, and the folder of a reward model.
+
+The weights of the reward model are recorded in the run, so its folder does not identify it.
+"""
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ class Asked:
     reward: str
     settings: Settings = field(default_factory=dict)
     model: str = ""
-    """Model of the study; its folder becomes the setting `folder`."""
+    """Name of a model that the study learns, whose folder becomes the setting `folder` of the reward; "" for none."""
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
         """Return the words of `label`, without `robo-rl`, which stores the set `name` of a reward's labels beside `dataset`.

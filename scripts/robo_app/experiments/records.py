@@ -87,7 +87,7 @@ class Record:
 
     @property
     def evaluation(self) -> Evaluation:
-        """Evaluation at the end of a training."""
+        """The final evaluation of the training."""
         assert self.final is not None, "a result of a study that evaluates by itself"
         return self.final
 

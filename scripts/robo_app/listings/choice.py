@@ -64,7 +64,7 @@ class Choice:
     """The method for a situation, with the commands to run."""
 
     learner: str
-    """Name of the learner."""
+    """Name of the chosen learner."""
     because: str
     """Reason, in one sentence."""
     commands: tuple[str, ...]

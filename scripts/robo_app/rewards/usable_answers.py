@@ -17,7 +17,7 @@ class Answered(NamedTuple):
     name: str
     statuses: Counter[str]
     remedy: str
-    """Remedy against its useless answers; "" if there are none."""
+    """What a user can do about useless answers of the model; "" if there are none."""
 
     @property
     def is_useless(self) -> bool:

@@ -38,7 +38,7 @@ class Restore:
 
 
 def verify(arguments: Verify) -> int:
-    """Print the faults."""
+    """Check all files of a dataset, print a line for each fault, and return the exit status."""
     dataset = Dataset(arguments.dataset)
     remarks = remarks_for(dataset)
     findings = check(dataset, remarks.add)

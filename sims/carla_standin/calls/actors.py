@@ -69,7 +69,7 @@ class Actors:
         self.host.world.destroy(self.host.world.actor(number))
 
     def by_id(self, wanted: list[int]) -> list[object]:
-        """Return those of the actors that exist."""
+        """Return descriptions of the actors with the wanted ids; ids that do not exist are left out."""
         known = self.host.world.bodies.by_id
         return [known[number].encoded() for number in wanted if number in known]
 
@@ -82,7 +82,7 @@ class Actors:
         return (Box() if actor is None else actor.box).encoded(number)
 
     def control(self, number: int, wanted: object) -> None:
-        """Set a vehicle's controls."""
+        """Set the pedals, steering and gear of a vehicle to 7 numbers that a client sends."""
         world = self.host.world
         actor = world.actor(number)
         world.group_of(actor).control(actor, world.bodies, numbers(wanted, 7, "A vehicle's control"))

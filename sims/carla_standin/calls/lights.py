@@ -14,7 +14,7 @@ TIMES = ("green", "yellow", "red")
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about traffic lights -> function that carries it out."""
     about = LightCalls(host)
     timers = {f"set_traffic_light_{name}_time": about.timer(which) for which, name in enumerate(TIMES)}
     return {
@@ -40,7 +40,7 @@ class LightCalls:
         return self.host.world.actor(number)
 
     def group(self, number: int) -> list[int]:
-        """Return the ids of the lights of the same junction."""
+        """Return the ids of all lights at the junction of a light, that one included."""
         return self.host.world.lights.group(self._actor(number))
 
     def set_state(self, number: int, colour: int) -> None:
@@ -69,5 +69,5 @@ class LightCalls:
         self.host.world.lights.reset()
 
     def reset(self, number: int) -> None:
-        """Restart a junction's cycle."""
+        """Restart the cycle of lights at the junction of the light with this id."""
         self.host.world.lights.reset(self._actor(number))

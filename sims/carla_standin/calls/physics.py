@@ -28,7 +28,7 @@ _CURVE, _WHEEL = [[0.0, 0.0]], [*[0.0] * 9, [0.0] * 3]
 SHAPE = [_CURVE, *[0.0] * 5, True, *[0.0] * 3, [[0.0] * 3], 0.0, 0.0, [0.0] * 3, _CURVE, [_WHEEL], True]
 """Shape of a physics control."""
 FRONT = (0, 1)
-"""Wheels that steer, of front left, front right, back left, back right."""
+"""Indices of the front wheels, which steer, in the order front left, front right, back left, back right."""
 
 
 class Physics:

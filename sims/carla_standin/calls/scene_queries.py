@@ -20,7 +20,7 @@ ANY = 255
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call that queries the scene -> function that carries it out."""
     about = Places(host)
     return dict(
         valued(

@@ -43,7 +43,7 @@ def town(name: str) -> Town:
 
 
 LAYERED = "_Opt"
-"""End of the names of CARLA's maps in layers, which have the roads of the map without it."""
+"""Suffix in names of CARLA's maps in layers, such as Town01_Opt: they have the roads of the map without the suffix."""
 
 
 class Catalogue:

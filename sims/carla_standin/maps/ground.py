@@ -13,7 +13,7 @@ from carla_standin.maps.curves import Floats
 from carla_standin.maps.roads import Road, RoadMap
 
 FINEST, LARGEST = 4.0, 6000
-"""[pixels/m] Resolution of labels, unless the map is too large; most pixels along either side."""
+"""Resolution [pixels/m] of the ground's labels, and largest number of pixels along a side, which lowers it for large maps."""
 MARGIN = 30.0
 """[m] around the roads."""
 LABELS = {"driving": Tag.ROAD, "sidewalk": Tag.SIDEWALK, "shoulder": Tag.GROUND}
@@ -28,7 +28,10 @@ SHIFT = 4
 
 
 class Ground:
-    """Raster maps over the extent of a map, in the simulator's frame: column from x, row from y."""
+    """Pictures of the ground seen from above: semantic labels, and where each light counts.
+
+    Columns are x, rows y, world frame.
+    """
 
     def __init__(self, road_map: RoadMap) -> None:
         outlines = [_band(road, *_outer(road)) for road in road_map.roads]
@@ -60,7 +63,10 @@ class Ground:
                 self.fill(self.lights, outline, number)
 
     def mark_stops(self, lines: Iterable[Floats]) -> None:
-        """Paint stop lines, each between two places (2, 2)."""
+        """Paint stop lines on the ground's labels.
+
+        lines: (2, 2) [m] both ends of each line.
+        """
         thickness = max(1, round(STOP * self.scale))
         pixels = [self._pixels(line) for line in lines]
         cv2.polylines(self.labels, pixels, False, int(Tag.ROAD_LINE), thickness, cv2.LINE_8, SHIFT)

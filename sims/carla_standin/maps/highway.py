@@ -37,7 +37,7 @@ class Highway:
     between: float = 160.0
     """[m] length of the slow road."""
     offset: float = 18.0
-    """[m] of the slow road to the right."""
+    """Distance [m] of the slow road to the right of the highway."""
     speed: float = 110 / 3.6
     """[m/s] limits of the highway and of the slow road."""
     slow: float = 60 / 3.6

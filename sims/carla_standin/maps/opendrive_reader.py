@@ -48,9 +48,15 @@ MPS = {"m/s": 1.0, "km/h": 1 / 3.6, "mph": 0.44704}
 
 
 def from_opendrive(text: str, name: str = "OpenDriveMap", *, flatten: bool = False) -> RoadMap:
-    """Return the map of a text; raises InvalidMap if it is not OpenDRIVE, or needs unsupported features.
+    """Parse an OpenDRIVE document.
 
-    flatten: whether hills and banked roads are read as level ground, instead of being refused.
+    Args:
+        text: The document, XML.
+        name: Name of the map.
+        flatten: Whether hills and banked roads are read as level ground, instead of being refused.
+
+    Raises:
+        InvalidMap: The text is not OpenDRIVE, or needs features that are not supported.
     """
     root = _parsed(text)
     header = root.find("header")

@@ -21,7 +21,7 @@ class Ring:
     lanes: int = 1
     """Number of lanes in each of the two directions."""
     speed: float = 50 / 3.6
-    """[m/s] limit."""
+    """Speed limit [m/s]."""
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Ring:

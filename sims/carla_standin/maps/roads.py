@@ -55,7 +55,7 @@ class Piece:
         return (self.curvature, self.curvature) if self.shape is None else self.shape.bends
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return x, y and heading at distances from the start."""
+        """Return x, y [m] and heading [rad] at distances `s` [m] from the start of the piece."""
         if self.shape is not None:
             u, v, turned = self.shape.at(s)
             cosine, sine = np.cos(self.heading), np.sin(self.heading)
@@ -83,7 +83,7 @@ class Lane:
     change: str | None = None
     """Lane changes over the outer edge: "both", "increase", "decrease", "none", "" if unspecified, None for the default."""
     later_widths: tuple[Polynomial, ...] = ()
-    """Widths that apply from a distance along the section on."""
+    """Widths of the lane further along: polynomials that each apply from their start on."""
     later_marks: tuple[tuple[float, str, str], ...] = ()
     """Distance [m], kind and permitted lane changes of lines that apply from there on."""
 
@@ -255,7 +255,7 @@ class Road:
         return piecewise(self.offsets, s + self.begin, self.begin + self.length)
 
     def beside(self, s: Floats, t: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return x, y and heading of points at t left of the reference line."""
+        """Return x, y [m] and heading [rad] of points at s along the reference line and t to the left of it."""
         x, y, heading = self.at(s)
         return x - t * np.sin(heading), y + t * np.cos(heading), heading
 

@@ -25,7 +25,7 @@ class Override:
     slide: float = 0.0
     """[m/s] to the right, reduced by the grip of the tyres."""
     spin: float = 0.0
-    """[rad/s] to the right, likewise."""
+    """Additional yaw rate [rad/s] to the right, which the grip of the tyres reduces with time."""
 
     def is_needed(self, actor: Actor) -> bool:
         """True if the vehicle's next step differs from that of its model."""

@@ -33,7 +33,7 @@ class Vehicle:
     traction: float = 4.5
     """[m/s2] largest acceleration from rest."""
     braking: float = 8.0
-    """[m/s2] at full brake."""
+    """Deceleration [m/s2] with the brake fully applied."""
     drag: float = 0.00035
     """[1/m] deceleration by air over the square of the speed."""
     rolling: float = 0.12
@@ -135,4 +135,4 @@ VEHICLES = (
 )
 BY_NAME = {vehicle.name: vehicle for vehicle in VEHICLES}
 GRIP = Vehicle.grip
-"""Grip of all vehicles, unless a server or a blueprint has another."""
+"""Tyre friction of all vehicles for which neither server nor blueprint sets another."""

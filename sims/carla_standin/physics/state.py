@@ -103,7 +103,10 @@ class _Resizable(ABC):
 
 
 class State(_Resizable):
-    """Poses and velocities of vehicles, in their own frames: x forward, y to the right, turning to the right positive."""
+    """Poses and velocities of many vehicles, one array entry each.
+
+    Velocities are in the vehicle's own frame: x forward, y to the right, turning to the right positive.
+    """
 
     functions = ARRAYS
 

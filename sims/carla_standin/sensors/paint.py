@@ -49,7 +49,7 @@ LIT: dict[str, Bgr] = {"brake": (60, 60, 255), "blinker": (0, 165, 255), "revers
 BRAKE, RIGHT, LEFT, REVERSE = 0x8, 0x10, 0x20, 0x40
 """Bits of CARLA's `VehicleLightState`."""
 LAMPS = {"brake": BRAKE, "left blinker": LEFT, "right blinker": RIGHT, "reverse": REVERSE}
-"""Panels that are painted only while their lamp is on."""
+"""Panel of a vehicle -> flag of the lamp; the panel is painted only while that lamp is on."""
 ANY = BRAKE | RIGHT | LEFT | REVERSE
 SMALL = 8.0
 """[pixels] Height below which only panels with `far` are painted."""
@@ -205,7 +205,7 @@ WARNING = Coat(STRIPED)
 BARE = Coat()
 """Coat of all other bodies: plain sides."""
 WARNINGS = "barrier", "cone", "warning"
-"""Parts of the names of warning props."""
+"""Words in the names of props, such as traffic cones, that are painted as warnings."""
 ORANGE: Bgr = (60, 120, 220)
 PLAIN: tuple[Bgr, ...] = ((105, 125, 140), (70, 95, 120), (120, 120, 112), (75, 110, 80), (130, 105, 85))
 """Colours of props that have none of their own, by name."""

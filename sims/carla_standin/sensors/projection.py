@@ -26,7 +26,10 @@ EDGES = [(a, b) for a in range(8) for b in range(a) if np.abs(SIGNS[a] - SIGNS[b
 
 
 def axes(pitch: float, yaw: float, roll: float) -> Floats:
-    """Return the directions forward, right and up as columns; degrees."""
+    """Return the rotation matrix (3, 3) whose columns are the directions forward, right and up of a frame.
+
+    Angles in degrees.
+    """
     cp, sp = math.cos(math.radians(pitch)), math.sin(math.radians(pitch))
     cy, sy = math.cos(math.radians(yaw)), math.sin(math.radians(yaw))
     cr, sr = math.cos(math.radians(roll)), math.sin(math.radians(roll))

@@ -26,7 +26,7 @@ Flags = npt.NDArray[np.bool_]
 NEAREST_LANE = 3.0
 """[m] from a lane within which a car may start."""
 WHIM = 0.02
-"""[1/s] Rate of random lane changes."""
+"""Rate [1/s] at which drivers change the lane at random."""
 SHORT = 30.0
 """[m] Length of a lane below which its red light is seen from the lane before it."""
 RED, GREEN, YELLOW, OFF = (
@@ -47,7 +47,7 @@ class Stretch:
     wanted: Floats
     """[m/s] on it"""
     wanted_then: Floats
-    """[m/s] on the next one, `FAR` if there is none"""
+    """Speed [m/s] that is wanted on the car's next lane; `FAR` if there is no next lane."""
     is_last: Flags
     """True without a next lane."""
     entering: Flags
@@ -131,7 +131,7 @@ class Cars:
         self._write(bodies, np.zeros(len(self)), 0.05)
 
     def remove(self, actor: Actor) -> None:
-        """Remove a car."""
+        """Remove a car from the traffic."""
         number = self.actors.index(actor)
         del self.actors[number], self.random[number]
         for name in (*self.NAMES, "admitted"):

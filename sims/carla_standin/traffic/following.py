@@ -24,7 +24,7 @@ class Driver:
     gap: float = 2.0
     """[m] to a standing leader"""
     headway: float = 1.4
-    """[s] to a moving leader"""
+    """Time gap [s] that the driver keeps to a leader."""
 
 
 DRIVER = Driver()

@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 NEAREST_LANE = 2.0
 """[m] from the middle of a lane within which a car is on it."""
 ON_WAY = 1.0
-"""[m] from the middle of a way through a junction."""
+"""Largest distance [m] along x and along y from a point of a way within which a car counts as on that way."""
 SAME = 0.8
 """Cosine between the headings of a car and its way."""
 MOVES = 0.5
@@ -38,7 +38,7 @@ class Users:
     """Moving clients' cars that are in a junction, or come to one within `AHEAD` and have no red light."""
 
     inside: list[int]
-    """Ways through junctions, one of which a car is on."""
+    """Ways inside junctions on which clients' cars may be; a car between two ways is listed with each."""
     coming: list[Candidate]
     """A candidate for each way that a car may take."""
 
@@ -58,17 +58,24 @@ class Standing:
         return now - self.since.setdefault(number, now) < PATIENCE
 
     def forget(self, number: int) -> None:
-        """Note that a car moves, or may not go on."""
+        """Forget since when a car stood: it moves, or it may not enter the junction."""
         self.since.pop(number, None)
 
 
 def users_of(
     lanes: Lanes, motion: Floats, is_open: npt.NDArray[np.bool_], standing: Standing | None = None, now: float = 0.0
 ) -> Users:
-    """Return the clients' cars (n, 15) that count at junctions.
+    """Find where clients' cars are at junctions, so that the traffic gives way to them.
 
-    is_open: ways whose light is not red. standing: cars that stood before, updated; without it all have just stopped.
-    now: time [s].
+    Args:
+        lanes: Lanes of the map.
+        motion: (n, 15) State of motion of the clients' cars.
+        is_open: True for ways whose light is not red.
+        standing: Memory of cars that stand, which is updated; None as if all had just stopped.
+        now: Time [s].
+
+    Returns:
+        The ways that cars are on inside junctions, and candidates for entering one.
     """
     standing = standing or Standing()
     inside: list[int] = []

@@ -66,7 +66,7 @@ class Arms(Arm):
 
 
 class ArmBatch(SimulationBatch):
-    """Batch of an arm task; settings as in ArmEnv."""
+    """Simulates N copies of an arm task at once. It takes the settings of ArmEnv."""
 
     reset_info = MappingProxyType({"success": False})
     evaluates_divergence = True

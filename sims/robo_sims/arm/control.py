@@ -19,9 +19,10 @@ from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, MAX_OPENING, Arm, ArmP
 WORKSPACE = np.array([[0.28, -0.30, 0.012], [0.70, 0.30, 0.40]])
 """[m] lowest and highest target of the gripper, frame base; the hand can point down in all of it."""
 MAX_YAW = 1.8
-"""[rad] either way; a parallel gripper needs only a quarter turn."""
+"""Largest heading [rad] of the gripper in either direction; a parallel gripper needs only a quarter turn."""
 MAX_STEP = np.array([0.015, 0.015, 0.015, 0.12])
-"""[m] and [rad] either way, of the gripper in one control period."""
+"""Largest step of the gripper in one control period, in either direction: dx, dy, dz [m], then turn about the vertical
+[rad]."""
 VELOCITY_LIMITS = np.array([2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61])
 """[rad/s] published limits of the joints."""
 
@@ -50,7 +51,10 @@ class ControlMode(Protocol):
     spec: ActionSpec
 
     def targets(self, action: Array, rows: Rows = ...) -> Array:
-        """Return servo targets (..., 9) of one control period for actions (..., A) in physical units."""
+        """Return the servo targets (..., 9) that actions in physical units (..., A) mean for one control period.
+
+        `...` is () for one simulation and (N,) for a batch. rows: simulations of the batch that get the actions.
+        """
 
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
         """Return the action in [-1, 1] closest to a motion."""

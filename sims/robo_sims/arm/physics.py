@@ -34,7 +34,9 @@ NOMINAL_POSTURE = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, np.pi / 4])
 
 
 class Arm(ABC):
-    """Named quantities of the arm: `...` is no axis in one simulation, N in a batch of N.
+    """Measured quantities of the simulated arm by name.
+
+    `...` in a shape is N for a batch of N simulations, and nothing for one.
 
     Arrays are views of the present state. The arm's base is the origin: frames "world" and "base" are identical.
     """

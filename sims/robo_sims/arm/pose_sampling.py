@@ -82,7 +82,10 @@ def one_of(things: Sequence[SceneObject], random: Random) -> SceneObject:
 
 
 def anywhere(random: Random) -> Array:
-    """Return a position anywhere, mostly where the camera sees the fingers."""
+    """Return a random position (3,) [m] of the gripper.
+
+    In nine of ten cases the camera sees the fingers there; else it is anywhere in the workspace.
+    """
     return np.asarray(random.uniform(*(SEEN if random.random() < 0.9 else WORKSPACE)))
 
 

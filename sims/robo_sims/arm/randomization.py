@@ -137,7 +137,7 @@ class Randomizer:
         return drawn
 
     def disturb(self, observation: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """Return an observation with measurement noise."""
+        """Return the observation with random measurement noise added, if noise is randomised; name -> array."""
         if not self._noise:
             return observation
         return {name: self._disturbed(name, values) for name, values in observation.items()}

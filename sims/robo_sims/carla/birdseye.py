@@ -121,7 +121,8 @@ GRASS, OWN, NOSE, WAY = (120, 150, 110), (230, 60, 60), (255, 255, 255), (255, 1
 FRONT = 0.25
 """Share of the car's length that is drawn as its front."""
 WIDER = 0.35
-"""[m] added to every side of a walker, at least one pixel: at true size a walker has two pixels."""
+"""Margin [m], at least one pixel, by which walkers are drawn larger on every side; true to scale a walker is two pixels
+wide."""
 LAMPS = {255: (255, 40, 40), 170: (255, 210, 40), 80: (60, 220, 80)}
 
 

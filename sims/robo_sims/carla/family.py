@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from robo_rl.environments.captioned_pictures import CaptionedPictures
 
 MAPS = {"Ring": "ring", "Town": "grid", "Highway": "highway"}
-"""Task -> default map."""
+"""Kind of task, as in Ring-v0 -> map of the stand-in on which it runs by default."""
 SUFFIXES = {"": "train", "Test": "test"}
 TASKS = {f"{name}{suffix}-v0": (map, routes) for suffix, routes in SUFFIXES.items() for name, map in MAPS.items()}
 """Task name -> map and set of routes: "Ring-v0", and "RingTest-v0" with held-out routes."""

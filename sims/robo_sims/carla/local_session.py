@@ -38,7 +38,7 @@ TOWNS = 32
 """Maps of the client's kind that are kept."""
 MOVED = [X, Y, YAW, VX, VY, AX, AY, WZ]
 COLOURS = ("Red", "Yellow", "Green", "Off", "Unknown")
-"""The client's names of `TrafficLightState`."""
+"""Names that CARLA's client has for the values 0 to 4 of `TrafficLightState`."""
 
 
 class LocalSession(Session):
@@ -219,11 +219,11 @@ class LocalBlueprint:
         return name in self._known
 
     def get_attribute(self, name: str) -> Any:
-        """Return an attribute with its recommended values; raises KeyError."""
+        """Return an attribute of the blueprint with its recommended values; raises KeyError if there is none of this name."""
         return SimpleNamespace(recommended_values=list(self._known[name].recommended))
 
     def set_attribute(self, name: str, value: str) -> None:
-        """Set an attribute; raises KeyError."""
+        """Set an attribute of the blueprint; raises KeyError if the blueprint has no attribute of this name."""
         self._given[self._known[name].name] = value
 
     def description(self) -> list[object]:

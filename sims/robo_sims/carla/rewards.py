@@ -89,7 +89,8 @@ class CaRL(Reward):
         "yaw_rate": (-0.95, 0.95),
         "yaw_acceleration": (-1.93, 1.93),
     }
-    """[m/s2], [m/s3], [rad/s], [rad/s2]"""
+    """Allowed range of forward and sideways acceleration [m/s2], jerk [m/s3], yaw rate [rad/s] and yaw acceleration
+    [rad/s2]."""
     names = ("progress", "hint")
     memory = ("time_to_collision", *COMFORT, "lane")
 

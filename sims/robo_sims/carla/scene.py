@@ -64,7 +64,7 @@ class Ego:
 
 @dataclass(frozen=True)
 class Light:
-    """Traffic light on the route."""
+    """Traffic light on the route: its stop line and its state."""
 
     stop: float
     """[m] along the route of its stop line."""

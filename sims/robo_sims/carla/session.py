@@ -97,7 +97,7 @@ class Session(WorldView, Protocol):
         """Simulate a frame and return it; raises ServerUnavailable."""
 
     def require(self) -> None:
-        """Raise ServerUnavailable if the world is lost."""
+        """Raise ServerUnavailable if the world can no longer be used."""
 
     def processor_seconds(self) -> float:
         """Return the processor time [s] used by an own server; 0 for another, and without one."""

@@ -10,7 +10,7 @@ from robo_sims.carla.scene import RED, Scene
 
 GOAL = "goal"
 COLLISIONS = {"walker.": "collision_walker", "vehicle.": "collision_vehicle", "": "collision_static"}
-"""Prefix of the hit actor's type -> infraction."""
+"""Beginning of the type name of the actor that was hit -> stop reason of the episode; the first that fits counts."""
 INFRACTIONS = (*COLLISIONS.values(), "red_light", "off_road", "route_deviation", "oncoming_lane", "blocked")
 """Each ends the episode as a failure; the first one in this order counts."""
 SUCCESS_RULE = (

@@ -96,7 +96,7 @@ class ImaginedEnv(gymnasium.Env[Any, Any]):
 
 
 class Stage:
-    """Real environment that draws observations without simulating them."""
+    """Real environment of a learned world, used only to draw given observations; it is not stepped."""
 
     def __init__(self, facts: Mapping[str, Any], name: str) -> None:
         """Make the real environment of a learned world, which draws the observations that the world imagines.

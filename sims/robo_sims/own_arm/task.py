@@ -52,7 +52,7 @@ class OwnArmTask(SimulationEnvironment):
     box: ClassVar[tuple[tuple[float, float, float], tuple[float, float, float]]]
     """[m] lowest and highest position of the hand, as `box_low` and `box_high` of the arm's limits"""
     period: ClassVar[float] = 0.05
-    """[s] of one control period"""
+    """Control period: time [s] between two actions."""
     step_size: ClassVar[tuple[float, float]] = (0.015, 0.12)
     """[m] along each axis, and [rad], that the hand moves at most in one control period; those of `robo_real.arm_spec`"""
 

@@ -22,7 +22,7 @@ UNITS = {
     "geometry_msgs/msg/Point": "m",
 }
 MARKS = ("std_msgs/msg/String", "std_msgs/msg/Bool")
-"""Types that may mark episodes and successes."""
+"""Types of messages that may mark beginnings and ends of episodes, or successes."""
 USUAL = 20.0
 """[1/s]"""
 MOST_TOPICS = 60

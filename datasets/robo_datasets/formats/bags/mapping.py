@@ -43,7 +43,7 @@ class Entry:
     size: tuple[int, int] | None = None
     """height and width [pixel] to which pictures are scaled"""
     most_gap: float | None = None
-    """[s] in the place of the mapping's; .inf for a topic that is published only when it changes"""
+    """Largest age [s] of this entry's value, instead of that of the mapping; .inf for a topic that sends only changes."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class BagMapping:
     clock: Literal["header", "log"] | None = None
     """time stamps of the headers, or of the recorder; by default headers if every topic has them"""
     most_gap: float = 0.2
-    """[s] largest age of a value"""
+    """Longest time [s] for which a value is used; a longer pause of its topic is a gap."""
     gaps: Literal["refuse", "cut"] = "refuse"
     """What happens at a pause between messages longer than allowed: "refuse" raises an error, "cut" ends the episode there."""
     actions_at: Literal["end", "begin"] = "end"

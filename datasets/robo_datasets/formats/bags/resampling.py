@@ -23,7 +23,7 @@ class Signal:
     times: Times
     """(N,) [ns], rising"""
     limit: float
-    """[s] largest age of a value"""
+    """Largest age [s] of a value; a longer silence of its topic is a gap."""
     is_action: bool = False
     """True for a command, which counts at the end of a step"""
 

@@ -83,7 +83,7 @@ OBJECT_ARRAYS = (
 
 
 class CubeTask(ArmTask):
-    """A task with a cube, observed as OBJECT_ARRAYS."""
+    """Base class of tasks with a cube, whose pose and velocity are observed as OBJECT_ARRAYS."""
 
     def __init__(self, arm: Arm) -> None:
         super().__init__(arm)

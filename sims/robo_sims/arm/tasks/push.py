@@ -38,7 +38,7 @@ REGION = np.array([[0.40, -0.16], [0.60, 0.16]])
 DISTANCE = np.array([0.10, 0.20])
 """[m] minimum and maximum start distance of cube and mark."""
 MARK_HEIGHT = 0.001
-"""[m] of the mark above the table, to be visible."""
+"""Height [m] at which the mark is drawn above the table, so that the table does not hide it."""
 TOLERANCE = 0.03
 """Largest horizontal distance [m] of the cube's middle from the mark at success."""
 

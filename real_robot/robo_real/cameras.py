@@ -41,7 +41,7 @@ class Camera(Protocol):
         """Return the newest picture, however old; raises CameraFault if the camera fails, or before its first picture."""
 
     def close(self) -> None:
-        """Release the device."""
+        """Release the camera; no further picture can be read."""
 
 
 class CameraDevice(Protocol):

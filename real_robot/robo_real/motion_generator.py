@@ -76,7 +76,7 @@ class MotionGenerator(SetPoints):
 
     @property
     def is_moving_joints(self) -> bool:
-        """True during a joint motion."""
+        """True while the arm moves to a joint posture, rather than to a pose of the hand."""
         return isinstance(self._goal, _Joints)
 
     def move_to(self, target: ArmTarget, until: float) -> None:

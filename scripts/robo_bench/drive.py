@@ -169,7 +169,7 @@ class Driving:
 
 
 def highway_env_is_installed() -> bool:
-    """Return True if highway-env can be measured."""
+    """Return True if the package highway-env, another driving simulator, is installed and can be compared."""
     return importlib.util.find_spec("highway_env") is not None
 
 

@@ -48,7 +48,7 @@ class Path(NamedTuple):
 
 
 def most(values: Iterable[object]) -> int:
-    """Return how often the most frequent value is there."""
+    """Return the number of occurrences of the most frequent value."""
     return max(Counter(values).values())
 
 

@@ -18,7 +18,7 @@ import tyro
 from robo_sims.carla.local_server import StandIn
 
 LIMIT = 60.0
-"""[s] of a start."""
+"""Time limit [s] for one client process."""
 PROGRAM = """
 import os, sys
 import carla

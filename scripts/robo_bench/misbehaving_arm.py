@@ -113,7 +113,7 @@ class MisbehavingArm:
         self.twin.move(target)
 
     def hold(self) -> None:
-        """Stay: this arm still stops if it is told to."""
+        """Hold the twin: even a misbehaving arm obeys a stop."""
         self.twin.hold()
 
     def recover(self) -> None:

@@ -91,7 +91,7 @@ def stable_baselines(kind: str, count: int) -> Trial:
 
 
 def with_pictures(effort: Effort, stack: ExitStack, config: PPOConfig = PICTURES) -> Contestants:
-    """Return PPO with the picture, and with the vectors alone."""
+    """Return two trials of PPO as contestants: learning with pictures, and with vectors alone; processor time per step."""
     use_threads(effort.threads or 1)
 
     def trial(config: PPOConfig) -> Trial:

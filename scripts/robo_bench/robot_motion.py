@@ -50,7 +50,7 @@ LIMITS = {"0.1 m/s": SLOW, "0.8 m/s": TWIN}
 
 @dataclass
 class Outcome:
-    """What the plant did from the moment on at which it misbehaved."""
+    """Motion of the simulated arm from the moment at which it began to misbehave."""
 
     speed: float = 0.0
     """[m/s] largest"""

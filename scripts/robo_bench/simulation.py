@@ -95,7 +95,15 @@ def single_environments(name: str, num_envs: int, steps: int) -> Trial:
 
 
 def envpool(name: str, num_envs: int, steps: int, task: str, threads: int) -> Trial:
-    """Return a trial of EnvPool's implementation of the task (https://github.com/sail-sg/envpool), in its synchronous mode."""
+    """Return a trial of EnvPool's implementation of a task (https://github.com/sail-sg/envpool) in its synchronous mode.
+
+    Args:
+        name: Name of our environment, which has the same actions.
+        num_envs: Number of environments.
+        steps: Steps of the recorded random actions.
+        task: EnvPool's name of the task.
+        threads: Number of EnvPool's threads.
+    """
     make: Any = importlib.import_module("envpool").make  # in the environment of the benchmarks, never among our needs
     pool = make(task, env_type="gymnasium", num_envs=num_envs, num_threads=threads, seed=_SEED)
     low, high = pool.action_space.low, pool.action_space.high

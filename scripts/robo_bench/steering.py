@@ -57,7 +57,10 @@ def folds(count: int) -> Iterator[tuple[Array, Array]]:
 
 
 def seen_by(method: str, pictures: Array) -> tuple[Observed, OfflineNetwork]:
-    """Return the observations (N, ...) of a method and its network."""
+    """Return the observations (N, ...) that a method makes of the recorded pictures, and the settings of its network.
+
+    method: frozen image features, or pictures for convolutions.
+    """
     if method == LITE0:
         camera = EnvironmentSpec("car", ObservationSpec((_camera(pictures),)), STEERING)
         encoder = load_encoder(f"{LITE0}:imagenet")

@@ -242,7 +242,7 @@ def protocols() -> int:
 
 
 def addresses() -> list[str]:
-    """Return the prefixes of environment names, such as "robot:"."""
+    """Return the prefixes of environment names that are followed by an address, such as "robot:"."""
     return sorted(f"{name}:" for name in known("environments") if hasattr(load("environments", name), "at"))
 
 

@@ -45,7 +45,7 @@ class Environments:
         self._name, self._threads, self._arguments = name, threads, arguments
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Make one."""
+        """Make and return a new environment."""
         return make_environment(self._name, **self._arguments)
 
     def make_vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:

@@ -29,7 +29,7 @@ ONE_THREAD = Effort(threads=1)
 SPEC = EnvironmentSpec(
     "speed", ObservationSpec((ArraySpec("state", (17,)),)), ActionSpec(tuple("abcdef"), (-1.0,) * 6, (1.0,) * 6, ("1",) * 6)
 )
-"""The sizes of HalfCheetah."""
+"""Spec of a stand-in environment with the sizes of HalfCheetah: 17 observed numbers and 6 actions."""
 
 
 def cases(effort: Effort) -> list[Case]:

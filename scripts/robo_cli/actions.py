@@ -42,7 +42,7 @@ class Later:
     options: str
     """Name of the class of the options."""
     function: str
-    """Name of the function that takes them."""
+    """Name of the function in that module which carries out the parsed options."""
 
     def loaded(self) -> tuple[Any, Callable[[Any], int]]:
         """Return class and function."""

@@ -13,14 +13,15 @@ from carla_standin.physics.parameters import Vehicle
 
 Floats = npt.NDArray[np.float64]
 X, Y, Z, PITCH, YAW, ROLL, VX, VY, VZ, WX, WY, WZ, AX, AY, AZ = range(15)
-"""Columns of `Bodies.motion`: m, degree, m/s, degree/s, m/s2."""
+"""Columns of the array `Bodies.motion`: position [m], angles [degree], velocity [m/s], angular velocity [degree/s],
+acceleration [m/s2]."""
 LEAN = -0.05
 """[degree] Pitch of moving vehicles in snapshots: on its springs no car is exactly level. CARLA's agents test an angle for > 0
 that follows from it, and would miss a body exactly ahead of one exactly level. A car that stands is as it was spawned."""
 MOVES = 0.01
 """Speed [m/s] along an axis above which an actor counts as moving; only a moving vehicle can lean."""
 LOWEST = 0.2
-"""[m] height below which a prop is in nobody's way."""
+"""Height [m] below which a prop does not block vehicles or walkers."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,11 @@ class Actor:
     stream: int = 0
     row: int = -1
     place: int = 0
-    """Position among the actors when it was spawned, from 1 on. It seeds the actor's random numbers, unlike the id, which keeps
-    counting when actors are destroyed: an actor spawned again behaves the same."""
+    """Position among the actors when the actor was spawned, counted from 1.
+
+    It seeds the actor's random numbers. The id would not do: it keeps counting when actors are destroyed, so that an actor that
+    is spawned again in a new episode would behave differently.
+    """
     has_physics: bool = True
     """True if physics moves the actor; False for one that stays where it was put."""
     has_gravity: bool = True

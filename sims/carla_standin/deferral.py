@@ -23,7 +23,7 @@ class Deferrals:
         self._waiting: list[tuple[float, Callable[[], None]]] = []
 
     def add(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call a function after a time [s]."""
+        """Let a function be called after a time [s]."""
         self._waiting.append((self._now() + seconds, function))
         self._waiting.sort(key=lambda entry: entry[0])
 

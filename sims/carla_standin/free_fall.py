@@ -1,4 +1,4 @@
-"""Height of actors: those near the ground stand on it at once, those far above fall, those far below stay."""
+"""Vertical position of actors: they stand on the ground if placed near it, fall from far above, and stay far below."""
 
 from __future__ import annotations
 

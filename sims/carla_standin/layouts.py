@@ -18,7 +18,7 @@ TOKEN = struct.Struct("<IHBB16s")
 """stream id, port, protocol, kind of address, address: none, so the client uses the host of its connection."""
 TCP, NO_ADDRESS = 1, 0
 WORLD_STREAM = 1
-"""Id of the stream of snapshots."""
+"""Id of the stream that sends a snapshot of all actors after each step."""
 LENGTH = struct.Struct("<I")
 """Length before each message of a stream; also the id of the stream in a client's subscription."""
 SENSOR_HEADER = struct.Struct("<QQd6f")
@@ -78,8 +78,12 @@ a tile: its reference and size."""
 NAV_SET_KIND, NAV_TILE_KIND = (b"TESM", 1), (b"VAND", 7)
 """Magic bytes and version of a navigation mesh file, and of a tile in it; the client reads the magic as a number."""
 NAV_TILE = struct.Struct("<4si3iI9i3f6ff")
-"""Magic, version, column, row, layer, user; numbers of polygons, corners, links, details, their corners and triangles, nodes
-of a tree, ways off the mesh, and the first of these; height, radius and step of a walker; bounds; cells in a metre."""
+"""Binary header of a tile of a navigation mesh.
+
+Fields in order: magic, version; column, row, layer, user id; numbers of polygons, corners, links, detail meshes, detail
+corners, detail triangles, tree nodes, off-mesh connections, and the first of these; height, radius and step of a walker;
+bounds; cells per metre.
+"""
 NAV_TILE_LOW = 72
 """Offset of the bounds."""
 NAV_POLYGON = np.dtype(
@@ -217,5 +221,5 @@ def token(stream: int, port: int) -> bytes:
 
 
 def length_of(parts: Iterable[bytes | memoryview]) -> bytes:
-    """Return the encoded length of a message of several parts."""
+    """Return the length prefix of a message that consists of several parts, as bytes."""
     return LENGTH.pack(sum(map(len, parts)))

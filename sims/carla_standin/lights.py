@@ -252,7 +252,7 @@ class Lights:
     # boxes for cameras
 
     def boxes(self) -> Boxes:
-        """Return a pole and a head for each light."""
+        """Return the boxes of all traffic lights: a pole and a head for each."""
         return pole_boxes(self.places, (0.1, 0.1, 0.0, 3.0), (0.25, 0.3, 3.0, 4.0), Tag.TRAFFIC_LIGHT, GREY)
 
     def paint(self) -> npt.NDArray[np.uint8]:

@@ -20,13 +20,15 @@ LARGEST = 4 * 1024 * 1024
 """[bytes] Incomplete calls of all clients together; beyond it, the client with the most is disconnected. Maps are the largest
 calls. An incomplete call may take 80 times as much memory if it is a list of empty lists."""
 LONGEST = 100_000
-"""Entries of a list in a call: a batch is the longest. Memory for all is allocated at the first."""
+"""Largest number of elements of a list in a call; the longest lists are batches. Memory is allocated for the whole list at
+once."""
 MOST_WITHHELD = 64 * 1024
-"""[bytes] Answers without a waiting client, buffered until the next one with a waiting client."""
+"""Largest number of bytes of answers that are kept back for a client that waits for none; they are sent with the next
+awaited one."""
 AFTER: dict[tuple[object, object], str] = {("apply_batch", "tick_cue"): "tick_of_batch"}
 """Two consecutive calls of a client -> the call that replaces the second."""
 MOST_CLEANUPS = 10
-"""Cleanup calls of one client."""
+"""Largest number of cleanup calls that are kept for one client; they are made when the client's connection ends."""
 LONGEST_REASON = 400
 """Characters of a refusal in the log."""
 ENDED_BY = {"add_traffic_manager_running": "forget_traffic_manager"}

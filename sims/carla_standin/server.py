@@ -49,7 +49,7 @@ class Options:
     physics: str = "kinematic"
     """Model of vehicles without an attribute `dynamics`: kinematic or dynamic."""
     grip: float = GRIP
-    """Coefficient of friction of vehicles without an attribute `grip`; CARLA's agents take bends at 2.7."""
+    """Coefficient of tyre friction of vehicles whose blueprint has no attribute `grip`; CARLA's agents take bends at 2.7."""
     rate: float = RATE
     """[1/s] frames of asynchronous mode."""
     traffic: int = 0

@@ -45,7 +45,7 @@ class Signs:
         return first + len(self)
 
     def stops(self) -> list[Post]:
-        """Return the stop signs."""
+        """Return the posts of the stop signs, without those of signs to give way."""
         return [post for post in self.posts if post.signal.type == STOP]
 
     def boxes(self) -> Boxes:

@@ -34,7 +34,7 @@ from carla_standin.walkers import Walkers
 FIRST_ID = 1
 """Id of the spectator; ids count from it in every episode."""
 ABOVE: Pose = [[0.0, 0.0, 20.0], [-30.0, 0.0, 0.0]]
-"""Initial pose of the spectator."""
+"""Initial pose of the spectator, the actor whose camera shows the server's view: 20 m above the origin."""
 WALKER_SIZE = (0.4, 0.4, 1.8)
 CHILD_SIZE = (0.35, 0.35, 1.2)
 LEADER = "controller.ai.walker"

@@ -13,7 +13,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 
 ALL = "all"
-"""Name for every element of an action, or every camera."""
+"""Name that stands for all elements of an action, or for all cameras."""
 Turn = Literal["90", "180", "270", "upside-down", "mirrored"]
 """Degrees clockwise, or the axis of a reflection: top and bottom, left and right."""
 

@@ -139,7 +139,15 @@ def _are_equal(first: Array, second: Array) -> bool:
 
 
 def table_batches(layout: Layout, keys: list[str]) -> Iterator[dict[str, Array]]:
-    """Yield the rows of all files in order, in batches: key -> array (rows, ...)."""
+    """Yield the rows of all data files in order and in batches.
+
+    Args:
+        layout: Layout of the dataset.
+        keys: Names of the columns.
+
+    Returns:
+        For each batch, key -> array (rows, ...).
+    """
     widths = {key: math.prod(layout.features[key]["shape"]) for key in keys}
     for path in table_files(layout.root, DATA_PATH):
         for batch in batches(path, widths):

@@ -85,7 +85,7 @@ class Actions:
     """What is known about the actions of foreign data."""
 
     size: int
-    """number of elements A; for discrete actions the number of choices"""
+    """Number of elements A of an action; for discrete actions the number of choices."""
     low: tuple[float, ...] | None = None
     """lowest value of each element that the file declares; None if the file declares none"""
     high: tuple[float, ...] | None = None

@@ -52,7 +52,7 @@ class Decision:
     action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
     """(A,) action in [-1, 1] if the operator commands, else empty"""
     moves_gripper: bool = True
-    """False if the session does not know the gripper of this episode yet; the gripper then stays as it is"""
+    """True if the action may move the gripper; False while the session has not yet seen the gripper of this episode."""
 
 
 @dataclass
@@ -214,7 +214,7 @@ class OperatorState:
             return starts
 
     def begin(self) -> None:
-        """Start an episode; without an operator the episode starts with a loss of contact."""
+        """Begin an episode, with the next number. If there is no operator, contact counts as lost from the start."""
         with self._changed:
             self._runs, self._label, self._lost_at = True, "", None
             self._turn = self._clock()

@@ -88,7 +88,7 @@ class ROS2Config(ArmFile):
     states: str = "/joint_states"
     """topic of sensor_msgs/JointState"""
     gripper_commands: Mapping[str, Any] | None = None
-    """GripperCommands; None: the gripper is the last joint of `commands`"""
+    """Settings of GripperCommands; None if the gripper is the last joint of `commands`."""
     cameras: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """name -> CameraTopic"""
     setup: tuple[str, ...] | str = ()

@@ -1,4 +1,4 @@
-"""Worker that runs a training on a node of a cluster, in a temporary folder, and sends its files and output back."""
+"""Worker on a node of a cluster: it runs a training in a temporary folder, and sends the training's files and output back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class NodeTraining:
         self._reported = 0
 
     def begin(self, content: bytes) -> bytes:
-        """Start a training, or resume a run whose files are in the message; returns the first news."""
+        """Start a training, or resume a run whose files are in the message.
+
+        content: packed message with options and files. Returns the first news, as `news` does.
+        """
         message = unpacked(content)
         (self._folder / "recipe.yaml").write_text(message["recipe"])
         words = ["train", str(self._folder / "recipe.yaml"), "--seed", str(message["seed"]), "--out", str(self._runs)]

@@ -81,7 +81,7 @@ class Race:
         return recipe_settings(parse_recipe(self._tree(method, task), source=self.name))
 
     def content(self, method: str, task: str, out: Path) -> dict[str, str]:
-        """Return no digests: the trainings of a race have no data."""
+        """Return {}: a race learns from no data, so there are no digests of data to compare."""
         return {}
 
     def _tree(self, method: str, task: str) -> Tree:

@@ -19,7 +19,10 @@ EPISODES = 50  # of each, on the first seeds of every evaluation
 FILE = "reference.json"
 
 Score = dict[str, Any]
-"""actor, return (mean, undiscounted), success (rate, or None), episodes, seeds (first and last)"""
+"""Reference score as plain values.
+
+Entries: `actor`; `return`, mean and undiscounted; `success`, rate or None; `episodes`; `seeds`, first and last.
+"""
 
 
 def score(choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any], file: Path | None = None) -> Score:

@@ -40,9 +40,12 @@ def answered_by(model: Any) -> list[Answered]:
 
 
 def require_usable(answered: list[Answered], claim: str, *, has_none: bool) -> None:
-    """Raise RewardUnavailable if there is nothing at all, or if a model never gave a usable answer.
+    """Raise RewardUnavailable if no label or score was made at all, or if a model never gave a usable answer.
 
-    claim: such as "0 of 9 steps have a label".
+    Args:
+        answered: Answers by status, one entry for each model.
+        claim: What was achieved, such as "0 of 9 steps have a label"; the error begins with it.
+        has_none: True if nothing was achieved.
     """
     useless = [each for each in answered if each.is_useless]
     if not has_none and not useless:

@@ -88,7 +88,7 @@ class Folder(Place):
                 shutil.rmtree(draft, ignore_errors=True)
 
     def text(self, name: str) -> bytes:
-        """Return the bytes of the small file `name`."""
+        """Return the bytes of the small file `name` in the folder."""
         with self._told():
             return _small((self._path / name).read_bytes(), name)
 
@@ -186,7 +186,7 @@ class Hub(Place):
             self._client.create_commit(self._name, operations, commit_message=what, repo_type=self._type)
 
     def text(self, name: str) -> bytes:
-        """Return the bytes of the small file `name`."""
+        """Return the bytes of the small file `name` in the repository."""
         from tempfile import TemporaryDirectory
 
         with TemporaryDirectory() as folder:

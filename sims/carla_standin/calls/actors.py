@@ -120,11 +120,11 @@ class Actors:
         self.host.world.lamps[self.host.world.actor(number).id] = flags & 0xFFFFFFFF
 
     def lights(self, number: int) -> list[int]:
-        """Return the flags of a vehicle's lamps."""
+        """Return the flags of a vehicle's lamps that are on, as a list of one number."""
         return [self.host.world.lamps.get(self.host.world.actor(number).id, 0)]
 
     def nothing(self, number: int, *_: object) -> None:
-        """Do nothing; raises Refused unless the actor exists."""
+        """Return nothing: this call has no effect here, but raises Refused if there is no such actor."""
         self.host.world.actor(number)
 
     def add_manager(self, address: list[object]) -> bool:
@@ -132,6 +132,6 @@ class Actors:
         return self.host.managers.setdefault(address[1], address) is address
 
     def forget_manager(self, address: list[object]) -> None:
-        """Drop a Traffic Manager whose client is gone."""
+        """Forget the Traffic Manager of a client that has ended."""
         if self.host.managers.get(address[1]) == address:
             del self.host.managers[address[1]]

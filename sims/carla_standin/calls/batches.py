@@ -54,7 +54,10 @@ class Batches:
         }
 
     def apply(self, commands: list[list[Any]], do_tick: bool = False) -> list[object]:
-        """Return an answer for each command: the id of its actor, or an error."""
+        """Execute commands one after the other, and return an answer for each: the id of the actor, or an error.
+
+        do_tick: whether a simulation step follows the last command.
+        """
         answers = [self._answer(command) for command in commands]
         if do_tick:
             self.episodes.tick()

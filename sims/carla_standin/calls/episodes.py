@@ -54,7 +54,7 @@ def _name(town: Town) -> str:
 
 
 class Episodes:
-    """Implementation of the calls of a client about episodes: settings, maps and ticks."""
+    """Remote calls about an episode: settings, weather, maps and ticks."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -101,7 +101,7 @@ class Episodes:
         return town.navigation
 
     def set_weather(self, values: object) -> None:
-        """Set the weather, which has no visible effect."""
+        """Store the weather, so that clients can read it back; pictures do not show it."""
         self.host.world.weather = numbers(values, 14, "The weather")
 
     def tick(self) -> int:

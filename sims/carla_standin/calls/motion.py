@@ -54,7 +54,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Motion:
-    """Implementation of the calls; `number` is the id of an actor."""
+    """Remote calls that push, turn and move actors. In each of them `number` is the actor's id."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

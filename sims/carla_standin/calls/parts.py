@@ -90,7 +90,7 @@ class Parts:
         return [[[ROOT, *self.bone_places(number), NOWHERE, NOWHERE]]]
 
     def still(self, sentence: str) -> Callable[..., None]:
-        """Return a call that changes nothing and logs a sentence."""
+        """Return a remote call that has no effect on the simulation, except that a sentence is logged once."""
 
         def call(number: int, *_: object) -> None:
             self._actor(number)

@@ -23,7 +23,7 @@ MASS_AT, DRAG_AT, WHEELS_AT = 11, 12, 15
 FRICTION_AT, STEER_AT, BRAKE_AT = 0, 2, 4
 """Indices of tyre friction, largest steering angle and brake torque in the client's list of a wheel's parameters."""
 MOST = 100
-"""Largest number of points of a curve, gears, wheels."""
+"""Largest number of points of a curve, of gears, and of wheels that a client may send."""
 _CURVE, _WHEEL = [[0.0, 0.0]], [*[0.0] * 9, [0.0] * 3]
 SHAPE = [_CURVE, *[0.0] * 5, True, *[0.0] * 3, [[0.0] * 3], 0.0, 0.0, [0.0] * 3, _CURVE, [_WHEEL], True]
 """Shape of a physics control."""
@@ -32,7 +32,7 @@ FRONT = (0, 1)
 
 
 class Physics:
-    """Implementation of the calls; `number` is the id of a vehicle."""
+    """Remote calls that read and set a vehicle's physical parameters. In each of them `number` is the vehicle's id."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

@@ -11,7 +11,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 FINE = 512
-"""Intervals of the table of lengths along a polynomial, which is interpolated."""
+"""Number of intervals in the table of arc lengths along a polynomial curve; values in between are interpolated."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,10 @@ class Cubic:
     length: float
     """[m] that the map states, which ends the curve."""
     tag: str = "paramPoly3"
-    """Tag of OpenDRIVE: "paramPoly3" or "poly3"; and of the former, "normalized" or "arcLength"."""
+    """OpenDRIVE's element for the curve, "paramPoly3" or "poly3".
+
+    The next field, `scale`, is the range of the parameter of a "paramPoly3": "normalized" or "arcLength".
+    """
     scale: str = "normalized"
 
     @cached_property

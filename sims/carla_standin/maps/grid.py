@@ -22,7 +22,7 @@ from carla_standin.maps.roads import (
 )
 
 LIGHT, LIMIT, YIELD, STOP = "1000001", "274", "205", "206"
-"""Types of signals in CARLA's client: a light, a limit, give way, stop."""
+"""Types of signals, as CARLA's client numbers them: traffic light, speed limit, give way, stop sign."""
 CROSSWALK, ONTO = (-0.25, 3.25), 1.0
 """[m] begin and end of a crosswalk beyond the end of a street, which waiting cars leave free; overlap with the pavements."""
 HEADINGS = (0.0, math.pi / 2)
@@ -38,9 +38,9 @@ class Grid:
     columns: tuple[float, ...] = (0.0, 90.0, 200.0, 300.0)
     """[m] x of the streets from south to north."""
     rows: tuple[float, ...] = (0.0, 100.0, 190.0)
-    """[m] y of the streets from west to east."""
+    """North-south positions [m] of the streets that run from west to east."""
     lanes: int = 1
-    """In each direction."""
+    """Number of lanes of a street in each direction."""
     removed: tuple[Edge, ...] = (((1, 1), 0),)
     """Missing streets, each from a node to the east (0) or north (1)."""
     lit: float = 0.5
@@ -48,7 +48,7 @@ class Grid:
     speeds: tuple[float, ...] = (30 / 3.6, 50 / 3.6)
     """[m/s] limits of streets to the east and to the north."""
     seed: int = 0
-    """Seed of lights and buildings."""
+    """Seed with which lights and buildings are placed."""
     sign: str = YIELD
     """Sign at junctions without lights, on the streets without priority."""
 
@@ -81,7 +81,10 @@ class Grid:
         return [edge for edge in wanted if edge[0][edge[1]] + 1 < sizes[edge[1]] and edge not in self.removed]
 
     def arms_of(self, node: Node) -> list[tuple[int, Edge, str]]:
-        """Return side, street and the street's end for all streets at a node."""
+        """Return all streets at a node: the side on which each leaves, the street, and which of its ends is there.
+
+        Sides: 0 east, 1 north, 2 west, 3 south.
+        """
         i, j = node
         near = [(0, (node, 0), "start"), (1, (node, 1), "start"), (2, ((i - 1, j), 0), "end"), (3, ((i, j - 1), 1), "end")]
         edges = self.edges()

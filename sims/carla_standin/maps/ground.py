@@ -15,14 +15,14 @@ from carla_standin.maps.roads import Road, RoadMap
 FINEST, LARGEST = 4.0, 6000
 """Resolution [pixels/m] of the ground's labels, and largest number of pixels along a side, which lowers it for large maps."""
 MARGIN = 30.0
-"""[m] around the roads."""
+"""Distance [m] by which the pictures of the ground reach beyond the roads."""
 LABELS = {"driving": Tag.ROAD, "sidewalk": Tag.SIDEWALK, "shoulder": Tag.GROUND}
 LINE, DASH = 0.2, 3.0
 """[m] width of a line as it is drawn; length of a dash and of a gap."""
 STOP = 0.5
 """[m] width of a stop line, and of the road between it and the junction."""
 BAR = 0.5
-"""[m] width of the bars of a crosswalk, and of the gaps between them."""
+"""Width [m] of the white bars of a crosswalk, and of the gaps between the bars."""
 SHIFT = 4
 """Fractional bits of OpenCV's coordinates."""
 

@@ -16,7 +16,7 @@ JUNCTION = 12.0
 RAMP_RADIUS = 80.0
 """[m] of the bends of the ramps."""
 SHUT = 1e-9
-"""[m] left of a lane at the end at which it closes: rounded, a width of 0 may be negative."""
+"""Extra width [m] with which a lane closes, so that rounding does not make its width negative."""
 EXIT, ENTRY = 1000, 1001
 """Ids of the two junctions."""
 Pose2D = tuple[float, float, float]
@@ -29,7 +29,7 @@ class Highway:
 
     lanes: int = 2
     radius: float = 120.0
-    """[m] of the two bends, at the left edge."""
+    """Radius [m] of the highway's two bends, at the left edge of the road."""
     taper: float = 60.0
     """Length [m] along which a lane opens to its full width or closes."""
     aside: float = 120.0

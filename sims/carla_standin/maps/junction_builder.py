@@ -16,7 +16,7 @@ TURNING = 25 / 3.6
 
 @dataclass(frozen=True)
 class Arm:
-    """A road at a junction."""
+    """A road that ends at a junction."""
 
     side: int
     """Direction of the road: 0 east, 1 north, 2 west, 3 south."""

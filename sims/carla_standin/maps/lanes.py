@@ -15,7 +15,7 @@ from carla_standin.maps.roads import Lane, Link, Road, RoadMap
 SPACING = 1.0
 """[m] Approximate distance between the points of a lane."""
 CELL = 8.0
-"""[m] Side of the cells in which points are looked up."""
+"""Side [m] of the grid squares by which nearby lane points are found."""
 Ints = npt.NDArray[np.intp]
 
 

@@ -107,7 +107,16 @@ def _origin(reference: str) -> tuple[float, float]:
 
 
 def number(element: Element, key: str, default: float | None = None) -> float:
-    """Return a finite number of an element."""
+    """Return an attribute of an XML element as a number.
+
+    Args:
+        element: The element.
+        key: Name of the attribute.
+        default: Value if the attribute is missing; None if it must be there.
+
+    Raises:
+        InvalidMap: The attribute is missing, or no finite number.
+    """
     text = element.get(key)
     if text is None and default is not None:
         return default

@@ -18,7 +18,7 @@ from carla_standin.maps.roads import Junction, Road, RoadMap
 CLEAR = 0.3
 """[m] Distance of a walker's centre from either edge of a pavement."""
 NARROWEST = 0.2
-"""[m] between those two lines."""
+"""Least width [m] of the strip in which a walker's centre may be; a narrower pavement is left out."""
 STRAIGHT, BENT = 10.0, 2.0
 """[m] length of a polygon along a straight road, at most, and along any other."""
 CROSSING = 3.0
@@ -32,9 +32,9 @@ ROUND = 0.39
 BLURRED = 0.3
 """Share of a polygon, from its edges inwards, that may overlap the road in the raster, whose pixels are coarse."""
 FLAT = 1e-4
-"""[m2] that two edges of a polygon span at least."""
+"""Least cross product [m2] of neighbouring sides of a polygon that counts as convex."""
 LONGEST = 60.0
-"""[m] of a corner."""
+"""Longest distance [m] between two pavement ends that are joined around a corner."""
 Place = tuple[float, float]
 Corners = tuple[Place, Place, Place, Place]
 

@@ -25,7 +25,7 @@ class Ring:
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Ring:
-        """Return a random shape."""
+        """Return a ring with random length, radius, number of lanes and speed limit."""
         straight, radius = random.uniform(60, 200), random.uniform(25, 70)
         return cls(float(straight), float(radius), int(random.integers(1, 3)), float(random.choice([30, 40, 50])) / 3.6)
 

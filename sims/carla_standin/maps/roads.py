@@ -14,7 +14,7 @@ import numpy as np
 from carla_standin.maps.curves import Cubic, Floats, Spiral
 
 Polynomial = tuple[float, float, float, float, float]
-"""Start [m], and four coefficients in the distance from there."""
+"""Part of a piecewise cubic: its start [m], and coefficients a, b, c, d of a polynomial in the distance from the start."""
 
 
 def piecewise(parts: tuple[Polynomial, ...], s: Floats, end: float | None = None) -> Floats:
@@ -75,7 +75,8 @@ class Lane:
     id: int
     kind: str = "driving"
     width: tuple[float, float, float, float] = (3.5, 0.0, 0.0, 0.0)
-    """Coefficients of a polynomial in s."""
+    """Width of the lane [m]: coefficients a, b, c, d of a + b s + c s^2 + d s^3, where s [m] is the distance along the
+    section."""
     mark: str = "solid"
     """Mark of the outer edge: "solid", "broken" or "none"."""
     predecessor: int | None = None
@@ -239,7 +240,10 @@ class Road:
         return next((lane for lane in self.lanes if lane.id == number), None)
 
     def edges(self, number: int, s: Floats) -> tuple[Floats, Floats]:
-        """Return t (to the left) of a lane's inner and outer edge."""
+        """Return the offsets t [m] of a lane's inner and outer edge at positions `s` [m] along the reference line.
+
+        t is positive to the left of the reference line.
+        """
         side = 1 if number > 0 else -1
         inner = self.middle(s)
         for lane in sorted(self.lanes, key=lambda lane: abs(lane.id)):
@@ -270,7 +274,7 @@ class Road:
 
 @dataclass(frozen=True)
 class Connection:
-    """A way through a junction: `links` maps lanes of the incoming road to lanes of the connecting one."""
+    """One way through a junction. `links` pairs each lane of the incoming road with a lane of the connecting road."""
 
     id: int
     incoming: int

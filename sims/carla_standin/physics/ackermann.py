@@ -20,15 +20,15 @@ class Ackermann:
     """Target of one vehicle, and the state of its controller."""
 
     steer: float
-    """[rad], to the right."""
+    """Wanted steering angle [rad] of the front wheels, positive to the right."""
     steer_speed: float
-    """[rad/s], 0: as fast as the wheels turn."""
+    """Speed [rad/s] at which the wheels turn to the wanted angle; 0 for as fast as they can."""
     speed: float
     """[m/s], negative: backwards."""
     acceleration: float
-    """[m/s2] at most, 0: as much as the vehicle can."""
+    """Largest acceleration [m/s2]; 0 for as much as the vehicle can."""
     jerk: float
-    """[m/s3] at most, 0: any."""
+    """Largest jerk [m/s3]; 0 for no limit."""
     angle: float = 0.0
     """Present steering angle [rad] of the front wheels; it moves towards `steer`."""
     wanted: float = 0.0

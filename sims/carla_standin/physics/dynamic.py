@@ -22,7 +22,7 @@ SLOW, FAST = 2.0, 4.0
 NO_GRIP = 1e-9
 """Coefficient of friction of tyres without contact; not 0, because slip is divided by it."""
 INERTIA = 1.0
-"""Moment of inertia over mass x front x rear: near 1 for cars."""
+"""Moment of inertia divided by mass x front axle distance x rear axle distance; near 1 for cars."""
 
 
 def step(state: Any, controls: Any, parameters: Any, dt: float) -> None:

@@ -23,7 +23,7 @@ class Vehicle:
     height: float
     wheelbase: float
     mass: float
-    """[kg]"""
+    """Mass of the vehicle [kg]."""
     kind: str = "car"
     """Category of the vehicle, as CARLA's blueprint attribute `base_type` names it: car, truck, bicycle, ..."""
     wheels: int = 4

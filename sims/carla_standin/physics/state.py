@@ -55,7 +55,7 @@ class One:
         self.__dict__ = {name: array.item(number) for name, array in vars(arrays).items()}
 
     def back(self, arrays: Any, number: int = 0) -> None:
-        """Write the numbers back into the arrays."""
+        """Copy the numbers of this vehicle back into entry `number` of the arrays of all vehicles."""
         for name, value in self.__dict__.items():
             getattr(arrays, name)[number] = value
 

@@ -20,7 +20,7 @@ from carla_standin.sensors.sensor import Sensor, setting
 
 Picture = npt.NDArray[np.uint8]
 Painted = tuple[npt.NDArray[np.int32], tuple[int, int, int, int]]
-"""Outline and pixel."""
+"""Filled polygon: its corners [pixel], and the value of its pixels (blue, green, red, alpha)."""
 LARGEST = 4096
 BONNET = 1.0
 """[m] Distance around a car within which its own cameras do not see it."""

@@ -78,7 +78,7 @@ class Obstacle(Sensor):
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Return the obstacle and its distance [m], if there is one."""
+        """Return one message with the obstacle and its distance [m]; an empty list if nothing is in the way."""
         pose = world.bodies.motion[self.actor.row, :6]
         turn = axes(*pose[3:6])
         starts = pose[:3] + self._starts() @ turn.T

@@ -103,7 +103,10 @@ class SemanticLidar(Scanner):
 
     @override
     def points(self, directions: Floats, hits: Hits, seen: Flags, world: ObservedWorld) -> tuple[Flags, npt.NDArray[np.void]]:
-        """Return the points with the angle of incidence, the actor and the label."""
+        """Return the points that were hit.
+
+        Each is a record of the place, the cosine of the angle of incidence, the actor's id and the semantic class.
+        """
         points = np.empty(int(seen.sum()), SEMANTIC_POINT)
         box = hits.box[seen]
         points["place"] = place = directions[seen] * hits.distance[seen][:, None]

@@ -34,4 +34,4 @@ class ObservedWorld(Protocol):
         """Duration [s] of the present simulation step."""
 
     def look(self) -> None:
-        """Update `scene` to the present poses."""
+        """Bring the boxes in `scene` to the present poses of the actors."""

@@ -17,7 +17,7 @@ from carla_standin.layouts import Tag
 
 Floats = npt.NDArray[np.float64]
 Bgr = tuple[int, int, int]
-"""Blue, green, red."""
+"""Colour: blue, green, red, 0 to 255 each."""
 COLOURS = (
     "17,37,103",
     "180,44,44",

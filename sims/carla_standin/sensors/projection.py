@@ -58,7 +58,7 @@ class Pinhole:
 
     @cached_property
     def rays(self) -> Floats:
-        """Matrix from (column, row, 1) to a direction of depth 1 in the camera's frame."""
+        """Matrix (3, 3) that turns a pixel (column, row, 1) into its ray in the camera's frame: forward 1, right, up."""
         f = self.focal
         return np.array([[0, 0, 1.0], [1 / f, 0, (0.5 - self.width / 2) / f], [0, -1 / f, (self.height / 2 - 0.5) / f]])
 

@@ -18,7 +18,7 @@ from carla_standin.sensors.rays import GROUND, crossings, frame_of
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.intp]
 SKY = 1e5
-"""[m] of depth."""
+"""Depth [m] that is reported for the sky."""
 UP = np.array([0.0, 0.0, 1.0])
 MOST = 2.0
 """Largest motion, in halves of a picture."""

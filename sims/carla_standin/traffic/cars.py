@@ -63,7 +63,7 @@ class Stretch:
     short_light: Ints
     """Traffic light at the end of a next lane shorter than `SHORT`, -1 for none."""
     short_length: Floats
-    """[m] of that lane."""
+    """Length [m] of the next lane that is shorter than `SHORT`, at whose end `short_light` is."""
     ending: tuple[int, ...]
     """Cars on ending lanes."""
 
@@ -152,7 +152,7 @@ class Cars:
     # a step
 
     def step(self, bodies: Bodies, dt: float) -> None:
-        """Move all cars."""
+        """Move all cars of the traffic by one step of `dt` [s]."""
         if not self.actors:
             return
         self.now += dt

@@ -18,9 +18,9 @@ class Driver:
     acceleration: float = 1.8
     """Largest acceleration [m/s2] of a car on a free road."""
     comfort: float = 2.5
-    """[m/s2] braking that is comfortable"""
+    """Braking [m/s2] that the driver finds comfortable."""
     hardest: float = 7.0
-    """[m/s2] braking that is possible"""
+    """Strongest braking [m/s2] that is possible, for emergencies."""
     gap: float = 2.0
     """[m] to a standing leader"""
     headway: float = 1.4

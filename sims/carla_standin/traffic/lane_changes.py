@@ -11,7 +11,7 @@ AHEAD, BEHIND = 8.0, 6.0
 LENGTHS = 5.0
 """Sum of two half lengths of ordinary cars [m], which `AHEAD` and `BEHIND` include; longer vehicles need more room."""
 HEADWAY = 0.8
-"""[s] to the future follower."""
+"""Time gap [s] that must remain to the car behind in the other lane."""
 SLOWER, NEAR = 0.75, 35.0
 """Share of the wanted speed, and distance [m], below which a leader is overtaken."""
 ROOM = 40.0

@@ -18,7 +18,7 @@ NEAREST_LANE = 2.0
 ON_WAY = 1.0
 """Largest distance [m] along x and along y from a point of a way within which a car counts as on that way."""
 SAME = 0.8
-"""Cosine between the headings of a car and its way."""
+"""Least cosine of the angle between a car's heading and a way for the car to count as driving along it."""
 MOVES = 0.5
 """[m/s] A slower car stands."""
 AT_LINE, PATIENCE = 8.0, 3.0

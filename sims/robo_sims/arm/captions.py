@@ -37,7 +37,7 @@ DISTANCES: Mapping[str, tuple[float, float]] = {
     "away from": (0.17, 0.27),
     "far from": (0.27, np.inf),
 }
-"""[m] range of each word, lower bound included."""
+"""Word for a distance -> range [m] in which it is true, lower bound included."""
 
 
 class States(NamedTuple):

@@ -37,7 +37,7 @@ class Motion:
     displacement: Array
     """(3,) [m] of the gripper, frame base"""
     turn: float
-    """[rad] about the vertical"""
+    """Turn of the gripper about the vertical axis [rad]."""
     opening: float
     """[m] between the finger pads"""
 
@@ -90,7 +90,7 @@ class EndEffectorDelta(ControlMode):
 
 
 class EndEffectorDeltaClosed(EndEffectorDelta):
-    """Displacement of the gripper with closed fingers: (dx, dy, dz) [m], turn [rad]."""
+    """Control mode: displacement of the gripper (dx, dy, dz) [m] and turn [rad]; the fingers stay closed."""
 
     def __init__(self, arm: Arm, repeat: int = 1) -> None:
         super().__init__(arm, repeat)

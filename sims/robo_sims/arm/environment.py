@@ -152,7 +152,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
 
     @property
     def mirror(self) -> Mirror:
-        """Its image with left and right exchanged."""
+        """Reflection that turns this environment's observations and actions into those of its left-right mirror image."""
         return arm_mirror(self.environment_spec)
 
     @property

@@ -207,7 +207,7 @@ class Body:
 
 
 class FreeBody(Body):
-    """Body with a free joint; joint and geom have its name."""
+    """Body that moves freely (MuJoCo's free joint); its joint and its geom have the body's name."""
 
     def __init__(self, arm: Arm, name: str) -> None:
         super().__init__(arm, name)

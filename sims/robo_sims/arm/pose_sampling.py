@@ -18,13 +18,13 @@ from robo_sims.arm.physics import Array
 START = np.array([[0.38, -0.12, 0.18], [0.54, 0.12, 0.30]])
 """[m] range of the gripper's start position, frame base."""
 START_YAW = 0.4
-"""[rad] either way."""
+"""Largest yaw [rad] of the hand in either direction at the start of an episode."""
 SEEN = np.array([[0.30, -0.24, 0.012], [0.64, 0.24, 0.36]])
 """[m] part of the workspace in which the front camera sees the fingers."""
 CAMERA = np.array([1.15, 0.0, 0.62])
 """[m] position of the front camera."""
 OWN_COLOUR = 0.4
-"""Share of scenes in which the first object has the task's own colour."""
+"""Share of caption scenes whose first object has the colour that it has in the task."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def anywhere(random: Random) -> Array:
 
 
 def near(place: Array, radius: float, random: Random) -> Array:
-    """Return a position within a radius [m] of another."""
+    """Return a random position (3,) [m] within `radius` [m] of another, moved into the workspace if need be."""
     way = random.normal(size=3)
     return np.clip(place + random.uniform(0, radius) * way / np.linalg.norm(way), WORKSPACE[0], WORKSPACE[1])
 

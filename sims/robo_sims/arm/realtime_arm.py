@@ -73,7 +73,7 @@ class RealtimeArm:
         self._joints, self._is_held = None, False
 
     def follow_joints(self, joints: npt.ArrayLike) -> None:
-        """Set target joint angles [rad]."""
+        """Set the target of each joint [rad], (7,); the arm follows in the next ticks."""
         self._joints, self._is_held = np.array(joints, np.float64), False
 
     def hold(self) -> None:

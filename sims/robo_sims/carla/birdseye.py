@@ -17,7 +17,7 @@ from robo_sims.carla.scene import GREEN, HALF_LENGTH, HALF_WIDTH, RED, VX, VY, W
 
 CHANNELS = ("road", "line", "route", "vehicle", "walker", "light")
 SCALE = 2.0
-"""[pixels/m]"""
+"""Scale of the bird's-eye picture [pixels/m]."""
 BEHIND = 0.25
 """Share of the picture behind the car's middle."""
 SHADES = {RED: 255, YELLOW: 170, GREEN: 80}
@@ -147,7 +147,10 @@ def coloured(picture: Pictures, half_size: tuple[float, float], scale: float) ->
 
 
 def captioned(picture: Pictures, lines: Sequence[str], background: tuple[int, int, int]) -> Pictures:
-    """Return the picture with lines of text below."""
+    """Return the picture with a bar below it that shows lines of white text.
+
+    background: colour of the bar, RGB.
+    """
     bar = np.full((BAR * len(lines), picture.shape[1], 3), background, np.uint8)
     for number, text in enumerate(lines, 1):
         cv2.putText(bar, text, (6, BAR * number - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1, cv2.LINE_AA)

@@ -35,12 +35,12 @@ SOON = 2.0
 TURN, NEXT = 0.04, 25.0
 """[1/m] curvature of a turn, looked for in the next [m]."""
 ALONG, AGAINST, COMING = 0.5, -0.7, 0.5
-"""Cosine of the heading above which others drive the same way, and below which they come from ahead; [m/s] above which they
-move."""
+"""Cosine of the angle between headings above which another car drives the same way, below which it is oncoming; speed [m/s]
+of a moving one."""
 ASIDE = 2.5
 """[m] lateral distance between two paths without conflict."""
 PACE, MARGIN = 4.0, 1.0
-"""[m/s] minimum speed assumed of crossing cars, and [s] margin between them."""
+"""Lowest speed [m/s] that is assumed of crossing cars, and time [s] that must lie between them and the expert's car."""
 SHORT = 2.5
 """[m] stopping distance before a conflict point: nearer, its nose would be in the way of the one it lets pass."""
 WAITING = 100

@@ -125,11 +125,11 @@ class LocalSession(Session):
         assert self.world
 
     def processor_seconds(self) -> float:
-        """Return 0: there is no process of a server."""
+        """Return 0: the world runs in this process, and no server uses time of its own."""
         return 0.0
 
     def close(self) -> None:
-        """Drop the world."""
+        """Drop the simulated world, so that its memory is freed."""
         self._world = None
 
 
@@ -199,7 +199,7 @@ class LocalActor:
 
 
 class Library:
-    """Blueprints of all actors."""
+    """Blueprints (types) of all actors that can be spawned in a local world."""
 
     def find(self, name: str) -> LocalBlueprint:
         """Return a blueprint whose attributes may be set; raises KeyError."""

@@ -22,7 +22,7 @@ PERIOD = 0.1
 
 @dataclass(frozen=True)
 class Situation:
-    """State of driving at one step, from which a reward is computed."""
+    """State of the drive at one step: scene, progress along the route, and stop reason. Rewards are computed from it."""
 
     scene: Scene
     place: RoutePosition

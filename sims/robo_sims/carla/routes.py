@@ -96,7 +96,7 @@ class RoutePosition:
     """Position of a car relative to its route."""
 
     s: float
-    """[m] along the route."""
+    """Position of the car along the route [m]."""
     offset: float
     """[m] to the right of the centre line."""
     heading: float

@@ -53,7 +53,12 @@ class PedestrianCrossing(Scenario):
 
     @override
     def step(self, s: float, speed: float) -> None:
-        """Start the walker once, and stop it on the other side."""
+        """Let the walker start when the car is near, and stop the walker on the other side.
+
+        Args:
+            s: Position of the car along the route [m].
+            speed: Speed of the car [m/s].
+        """
         left = self._where - s
         if self._stage == 0 and left < max(SOON * speed, NEAREST):
             self._stage = 1

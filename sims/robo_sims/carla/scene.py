@@ -83,7 +83,8 @@ class Scene:
     frame: int
     ego: Ego
     others: Floats
-    """(n, 8): x, y [m], yaw [rad], velocity [m/s], half length, half width [m], 1 for a walker."""
+    """Other actors, (n, 8): x, y [m], yaw [rad], velocity x, y [m/s], half length, half width [m], and 1 for a walker, else
+    0."""
     lights: list[tuple[float, int]] = field(default_factory=list)
     """(stop line [m] along the route, state) of each light."""
     signs: list[tuple[float, str]] = field(default_factory=list)

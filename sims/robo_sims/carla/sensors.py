@@ -32,7 +32,7 @@ class NoHits(Hits):
     """No collision ever: another program counts them."""
 
     def newest(self, *, stood: bool) -> str | None:
-        """Return None."""
+        """Return None, since no collision is detected here."""
         return None
 
 

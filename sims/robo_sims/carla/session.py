@@ -37,7 +37,7 @@ class WorldView(Protocol):
     carla: Any
     """The client's package."""
     patience: float
-    """[s] timeout of a measurement."""
+    """Longest time [s] to wait for a measurement."""
 
     def map(self) -> Any:
         """Return the client's map object."""
@@ -47,7 +47,7 @@ class WorldView(Protocol):
 
 
 class Session(WorldView, Protocol):
-    """World of an environment: on a server, or in this process."""
+    """Protocol of the CARLA world in which one environment drives: on a server, or in this process."""
 
     library: Any
     """Blueprints by name."""
@@ -82,7 +82,7 @@ class Session(WorldView, Protocol):
         """Return poses on lanes for other cars."""
 
     def spawn(self, blueprint: Any, pose: Any, parent: Any = None) -> Any:
-        """Return a new actor, or None if there is no room."""
+        """Spawn an actor and return it, or return None if something is in its place already."""
 
     def attach(self, blueprint: Any, pose: Any, parent: Any) -> Any:
         """Return a new sensor on an actor."""
@@ -304,7 +304,7 @@ class CarlaSession(Session):
         self.client = self.world = self.library = None
 
     def processor_seconds(self) -> float:
-        """Return the processor time [s] used by an own server; 0 for another."""
+        """Return the processor time [s] that our own server has used; 0 for a server that others started."""
         return 0.0 if self._resources.server is None else float(self._resources.server.processor_seconds())
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class Termination:
     period: float
     """[s] between two calls of `reason`."""
     ticks: int = 0
-    """Consecutive ticks at standstill."""
+    """Number of consecutive ticks for which the car has stood still."""
     before: float = 0.0
     """[m] along the route at the previous step."""
     driven: float = 0.0
@@ -104,5 +104,8 @@ class Termination:
 
 
 def collision_with(kind: str) -> str:
-    """Return the infraction of hitting an actor of a type."""
+    """Return the stop reason for a collision with an actor.
+
+    kind: type name of the actor on the server, such as "walker.pedestrian.0001".
+    """
     return next(name for beginning, name in COLLISIONS.items() if kind.startswith(beginning))

@@ -10,7 +10,7 @@ from robo_sims.carla.routes import Route
 from robo_sims.carla.session import CarlaSession, Session, as_server_unavailable
 
 CLEAR = 15.0
-"""[m] around the start of the route without other cars."""
+"""Distance [m] from the start of the route within which no other car is spawned."""
 BASES = ("vehicle.audi.a2", "vehicle.lincoln.mkz_2020", "vehicle.mini.cooper_s", "vehicle.tesla.model3")
 """Blueprints of ordinary cars for the traffic; both CARLA 0.9.16 and the stand-in have them."""
 MANAGER_PORT = 6000

@@ -36,7 +36,7 @@ PICKED_UP = np.isin(np.arange(16), (of.KEY, of.BALL, of.BOX))
 ENTERED = np.isin(of.kind_of(np.arange(LOOKS)), (EMPTY, of.FLOOR, of.GOAL, of.LAVA)) | (
     of.kind_of(np.arange(LOOKS)) == of.DOOR
 ) & (of.state_of(np.arange(LOOKS)) == of.OPEN)
-"""Table (look): True if an agent can step onto a cell of this look."""
+"""Table over the codes of cells: True if an agent can step onto such a cell (empty, floor, goal, lava, open door)."""
 
 
 class MiniGridBatch(SimulationBatch):

@@ -24,7 +24,14 @@ class WorldBatch(SimulationBatch):
     """N imaginations; each draws from a generator of its own, so that seed and actions determine an episode."""
 
     def __init__(self, world: World, num_envs: int, *, starts: Starts = "first", horizon: int | None = None) -> None:
-        """Begin in first states of recorded episodes, or in any; horizon: time limit [steps], by default the spec's."""
+        """Create N imagined environments.
+
+        Args:
+            world: The learned world.
+            num_envs: Number of environments.
+            starts: "first" if episodes begin in first states of recorded episodes, "any" for any recorded states.
+            horizon: Time limit [steps]; None for that of the spec.
+        """
         self.world, self.num_envs = world, num_envs
         self.spec = replace(world.spec, max_steps=horizon or world.spec.max_steps)
         self.states = np.zeros((num_envs, world.states.shape[1]), np.float32)

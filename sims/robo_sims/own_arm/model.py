@@ -23,9 +23,9 @@ class Gripper:
     """Gripper with one driven joint."""
 
     joint: str
-    """Name in the model."""
+    """Name of the gripper's driven joint in the MuJoCo model."""
     closed: float
-    """[rad, or m] of the joint, with closed fingers"""
+    """Position of the joint, [rad] or [m], at which the fingers are closed."""
     open: float
     """[rad, or m] with open fingers"""
     width: float

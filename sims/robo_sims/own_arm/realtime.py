@@ -49,7 +49,8 @@ class RealtimeOwnArm:
 
     tick = TICK
     lag = quickest = None
-    """Unknown: the guard's set points themselves keep speed and acceleration."""
+    """Response of the hand to targets; None, since it is unknown. Set points are then limited in speed and acceleration
+    alone."""
 
     def __init__(self, task: TaskOfArm, cameras: Callable[[], CameraObservations]) -> None:
         """Reset the simulated arm to its home posture.
@@ -82,7 +83,7 @@ class RealtimeOwnArm:
         self._joints, self._is_held = None, False
 
     def follow_joints(self, joints: npt.ArrayLike) -> None:
-        """Set target joint angles [rad]."""
+        """Set the target of each joint [rad], (J,); the arm follows in the next ticks."""
         self._joints, self._is_held = np.array(joints, np.float64), False
 
     def hold(self) -> None:

@@ -29,7 +29,7 @@ from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, Simu
 
 CONTROL = "end_effector_delta"
 OVERVIEW = "overview"
-"""Camera of films, if the scene has it."""
+"""Name of the scene's camera for films; a scene without it is filmed by a free camera."""
 
 
 class OwnArmTask(SimulationEnvironment):

@@ -77,9 +77,9 @@ class BagMapping:
     actions_at: Literal["end", "begin"] = "end"
     """an action is the last command before its step ends, or the last at or before it begins"""
     mode: ActionMode = "unknown"
-    """of the actions, such as joint_position"""
+    """Control mode that the actions stand for, such as joint_position."""
     episodes: Mapping[str, Any] | None = None
-    """Markers; by default each bag is one episode"""
+    """Settings of Markers that tell where episodes begin and end; None if each bag is one episode."""
     reward: Mapping[str, Any] | None = None
     """Entry"""
     success: Mapping[str, Any] | None = None

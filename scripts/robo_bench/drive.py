@@ -35,11 +35,14 @@ if TYPE_CHECKING:
 STEP = 0.05
 """[s] that a tick simulates."""
 TICKS = {True: 10, False: 100}
-"""Number between two looks at the clocks, with a picture and without: the system counts a server's time in steps of 10 ms."""
+"""True with pictures, False without -> number of ticks between two readings of the clocks.
+
+The system counts a server's time in steps of 10 ms, which is much for a fast tick.
+"""
 TIMEOUT = 10.0
 """[s] of a call or a picture."""
 ROUTE_LENGTH = 400.0
-"""[m] of the route that is driven repeatedly."""
+"""Length [m] of the route that is driven again and again."""
 
 
 @dataclass(frozen=True)

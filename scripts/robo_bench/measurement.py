@@ -125,7 +125,7 @@ class Timed(NamedTuple):
     wall: float
     """[s]"""
     busy: float
-    """[s] of processor time"""
+    """Processor time [s] that all processes of the contestant used."""
 
     @property
     def rate(self) -> float:

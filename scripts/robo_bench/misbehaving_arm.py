@@ -75,7 +75,12 @@ class MisbehavingArm:
     name, has_gripper, is_simulated = "test/Misbehaving", True, True
 
     def __init__(self, kind: str, *, knows_response: bool = False) -> None:
-        """knows_response: as of the twin itself; else the set points are as for a robot whose controller is unknown."""
+        """Create an arm that misbehaves in a given way after `begin`.
+
+        Args:
+            kind: Way of misbehaving.
+            knows_response: True to give the guard the twin's response to set points; False for a robot with an unknown one.
+        """
         self.clock: Clock = ManualClock()
         self.twin = Twin(clock=self.clock)
         self.twin._plant.clip[:3] = 0.2  # no controller of ours bounds what this arm does
@@ -96,7 +101,7 @@ class MisbehavingArm:
     # the driver
 
     def attach(self, set_points: SetPoints) -> None:
-        """Put this arm between the guard's set points and the twin."""
+        """Take the guard's set points, and give the twin this arm in their place, so that it can falsify them."""
         self._points = set_points
         self.twin.attach(self)
 

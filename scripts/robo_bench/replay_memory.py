@@ -37,7 +37,10 @@ EPISODE = 100
 
 
 def cases(effort: Effort) -> list[Case]:
-    """Return the peaks of a memory in RAM, with its stated size and Stable-Baselines3's, not saved, and of a mapped one."""
+    """Return two cases: peak memory of a replay memory in RAM, and of one in memory-mapped files.
+
+    The first is compared with the size that it states itself, and with Stable-Baselines3's memory.
+    """
     rows = int(min(MOST_ROWS, ROWS_PER_SECOND * effort.seconds))
     name = f"replay of {rows} pictures {SIZE}x{SIZE}"
     return [
@@ -58,7 +61,10 @@ def _mapped(rows: int) -> Figures:
 
 
 def stated_size(rows: int) -> float:
-    """Return the size [MB] that a memory in RAM states."""
+    """Return the size [MB] of a replay memory in RAM as the class itself calculates it.
+
+    rows: number of transitions.
+    """
     return ReplayBuffer.bytes_at_capacity(PIXELS, rows) / MEGABYTE
 
 

@@ -99,7 +99,11 @@ def sac_step(engine: str) -> tuple[int, int]:
 
 
 def robot_step() -> tuple[int, int]:
-    """Return files and calls of one step of SAC's policy on a guarded arm in this process, from the policy to the driver."""
+    """Count how much code one step runs through: SAC's policy acts on a guarded arm in this process, down to the driver.
+
+    Returns:
+        The number of source files, and the number of function calls.
+    """
     from robo_policies.learners.sac import SACConfig
     from robo_real.fake_reach import fake_reach
     from robo_rl.rollout.episode import Rollout
@@ -116,7 +120,11 @@ def robot_step() -> tuple[int, int]:
 
 
 def peer_step() -> tuple[int, int]:
-    """Return files and calls of one environment step of Stable-Baselines3's SAC and its update on HalfCheetah."""
+    """Count how much code one environment step of Stable-Baselines3's SAC on HalfCheetah runs through, with its update.
+
+    Returns:
+        The number of source files, and the number of function calls.
+    """
     import gymnasium
     import stable_baselines3
 
@@ -151,7 +159,11 @@ class Completion(BaseHTTPRequestHandler):
 
 
 def judged_label() -> tuple[int, int]:
-    """Return files and calls from the first question about a recorded episode, over HTTP, to its labels in a label set."""
+    """Count how much code runs from the first question about a recorded episode, over HTTP, to its labels in a label set.
+
+    Returns:
+        The number of source files, and the number of function calls.
+    """
     from robo_datasets.dataset import Dataset
     from robo_datasets.labels import LabelSet
     from robo_rl.environments.make import make_environment
@@ -247,7 +259,7 @@ def addresses() -> list[str]:
 
 
 def steppers() -> list[str]:
-    """Return the modules beside Rollout that step an environment and learn or report from it."""
+    """Return the paths of modules, beside Rollout, that call `step` of an environment in training code."""
     called = re.compile(r"\b(?:stepping|environments?|_environments?|stage)\.step\b")
     homes = ("robo_rl/training", "policies/robo_policies")
     return sorted(

@@ -88,7 +88,7 @@ class Actor:
 
     @property
     def is_solid(self) -> bool:
-        """True if it stands on the ground, visible to others and with collisions."""
+        """True if the actor can collide: it has a body, and it stands on the ground."""
         return self.has_body and not self.is_aloft
 
     @property

@@ -69,7 +69,7 @@ class Hit:
     actor: Actor
     other: Actor
     impulse: tuple[float, float, float]
-    """[N s] on the actor."""
+    """Impulse x, y, z [N s] that the actor receives."""
 
 
 class Collisions:

@@ -12,7 +12,7 @@ fall."""
 
 
 class FreeFall:
-    """Actors above or below the ground."""
+    """Actors off the ground, above or below it, and their fall."""
 
     def __init__(self) -> None:
         self.actors: list[Actor] = []

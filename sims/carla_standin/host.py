@@ -55,7 +55,12 @@ class Host:
         return [f"/Game/{FOLDER}{name}" for name in self.catalogue.names]
 
     def load(self, name: str, reset_settings: bool = True) -> None:
-        """Start an episode on a map; "" is the current one."""
+        """Begin a new episode on a map.
+
+        Args:
+            name: Name of the map; "" for the current one.
+            reset_settings: Whether settings of the episode return to their defaults.
+        """
         if not isinstance(name, str):
             raise Refused("The name of a map is no text.", got=name)
         short = name.rsplit("/", 1)[-1]

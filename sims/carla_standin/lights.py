@@ -219,7 +219,7 @@ class Lights:
         return self.actors.index(actor)
 
     def group(self, actor: Actor) -> list[int]:
-        """Return the ids of all lights of a junction."""
+        """Return the ids of all traffic lights at the junction of a light, that light included."""
         return [int(self.ids[light]) for light in self._cycle(actor).lights]
 
     def _cycle(self, actor: Actor) -> Cycle:
@@ -256,7 +256,7 @@ class Lights:
         return pole_boxes(self.places, (0.1, 0.1, 0.0, 3.0), (0.25, 0.3, 3.0, 4.0), Tag.TRAFFIC_LIGHT, GREY)
 
     def paint(self) -> npt.NDArray[np.uint8]:
-        """Return the colours (n, 3) of the heads."""
+        """Return the present colour of each head (lamp housing), (n, 3) uint8, as blue, green and red."""
         return SHOWN[self.colours]
 
 

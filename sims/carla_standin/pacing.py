@@ -32,7 +32,10 @@ class Pacing:
         self._answered: dict[str, float] = {}
 
     def space(self, kind: str) -> None:
-        """Wait until an answer of this kind may be given, if there is a Traffic Manager."""
+        """Sleep until the last answer of the other kind in `AFTER` is `APART` old; no wait without a Traffic Manager.
+
+        kind: kind of the call that is to be answered.
+        """
         if not self._managers:
             return
         left = self._answered.get(AFTER[kind], float("-inf")) + APART - self._now()

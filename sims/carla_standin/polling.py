@@ -19,7 +19,7 @@ CROWDED = 0.0001
 REST = 200
 """Calls without polling after that."""
 GIVE_WAY: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
-"""Yields the core to other processes."""
+"""Function that lets other processes use the core for a moment."""
 
 
 class Poller:

@@ -1,4 +1,4 @@
-"""Envelopes of answers: the client's Response<T> for a value, no value or a list of answers."""
+"""Forms of answers to remote calls, as CARLA's client decodes them: with a value, without one, or with an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Answer = list[object]
 
 
 def value(result: object) -> Answer:
-    """Return the answer of a call with a result."""
+    """Return an answer that carries the result of a call."""
     return [[1, result]]
 
 
@@ -56,5 +56,5 @@ def void(**functions: Callable[..., object]) -> dict[str, Call]:
 
 
 def bare(**functions: Callable[..., object]) -> dict[str, Call]:
-    """Return calls whose result is not wrapped again."""
+    """Return calls whose functions return the answer in its final form; only errors are wrapped."""
     return {name: Call(function, lambda result: result, no_value) for name, function in functions.items()}

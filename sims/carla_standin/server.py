@@ -53,9 +53,9 @@ class Options:
     rate: float = RATE
     """[1/s] frames of asynchronous mode."""
     traffic: int = 0
-    """Cars of the server's traffic, in each episode."""
+    """Number of cars that the server itself drives, in each episode."""
     walkers: int = 0
-    """Walkers that cross streets, in each episode."""
+    """Number of walkers of the server that cross streets, in each episode."""
     seed: int = 0
     """Seed of the traffic and of the walkers, 0 or more."""
     linger: float = LINGER

@@ -13,7 +13,7 @@ from carla_standin.errors import Refused
 SUBSCRIPTION_TIMEOUT = 0.25
 """[s] that a tick waits for an announced subscription."""
 RENEWAL = 1.0
-"""[s] Time for a client to reopen its stream of snapshots after the load of a map."""
+"""Time [s] that a client has to reopen its stream of snapshots after a map was loaded."""
 
 
 class Subscriber:
@@ -44,7 +44,10 @@ class Streams:
         return self.selector.fileno()
 
     def announce(self, stream: int) -> bytes:
-        """Return the token of a stream and expects a subscription to it."""
+        """Return the token by which a client subscribes to a stream, and note that its connection is to come.
+
+        Raises Refused if the number cannot be one of a stream.
+        """
         if not isinstance(stream, int) or not 0 < stream < 2**32:
             raise Refused("This is no number of a stream.", got=stream)
         token = layouts.token(stream, self.port)

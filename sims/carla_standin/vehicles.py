@@ -53,7 +53,7 @@ class Driven:
         self.measure()
 
     def measure(self) -> None:
-        """Read the parameters of all vehicles again."""
+        """Compute the physical parameters of all vehicles anew, after one of them was changed."""
         self.parameters = Parameters([effective(actor) for actor in self.actors])
         self.only = One(self.parameters) if len(self) == 1 else None
         """The parameters if there is one vehicle."""

@@ -31,7 +31,7 @@ class Script:
 
     random: np.random.Generator
     heading: float
-    """[rad] of the way ahead."""
+    """Direction [rad] in which the walker first crosses."""
     speed: float
     length: float
     waiting: float = 0.0
@@ -77,7 +77,7 @@ class Walkers:
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Update rows; new walkers stand still."""
+        """Find the walkers' rows of the state array again, after actors came or went; new walkers stand still."""
         self.actors = [actor for actor in bodies if actor.type_id.startswith("walker.")]
         self.velocity = {actor: self.velocity.get(actor, (0.0, 0.0)) for actor in self.actors}
         self.scripts = {actor: script for actor, script in self.scripts.items() if actor in self.velocity}

@@ -39,7 +39,7 @@ WALKER_SIZE = (0.4, 0.4, 1.8)
 CHILD_SIZE = (0.35, 0.35, 1.2)
 LEADER = "controller.ai.walker"
 ASTRAY = 10.0
-"""[m] Largest distance of an AI walker from a pavement; the client searches within 12 m."""
+"""Largest distance [m] of a walker with the client's AI from a pavement; the client itself searches within 12 m."""
 MOST_GRIP = 10.0
 """Largest coefficient of friction of a vehicle."""
 LONGEST = 0.1
@@ -241,7 +241,7 @@ class World:
             self.group_of(actor).measure()
 
     def set_collisions(self, actor: Actor, enabled: bool) -> None:
-        """Enable or disable an actor's collisions."""
+        """Switch an actor's collisions with others on or off."""
         actor.collides = enabled
         self.reindex()
 

@@ -26,7 +26,7 @@ SILENT = 0.4
 
 
 class BridgedArm(ArmDriver):
-    """Driver of an arm behind a bridge; it measures no force."""
+    """Driver of an arm whose device program runs in a separate process (a bridge). Such an arm measures no force."""
 
     period = 0.02
     """[s] between two set points"""

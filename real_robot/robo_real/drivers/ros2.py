@@ -61,7 +61,7 @@ class GripperCommands:
     action: str | None = None
     """Name of the ROS action of type control_msgs/GripperCommand that moves the gripper; None if a topic does."""
     max_effort: float = 0.0
-    """of the action, in the gripper's unit"""
+    """Largest effort of the gripper's action, in the gripper's own unit."""
     topic: str | None = None
     """Name of the ROS topic that moves the gripper; None if an action does."""
     type: Literal["JointTrajectory", "Float64MultiArray"] = "Float64MultiArray"

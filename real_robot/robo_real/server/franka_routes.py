@@ -270,5 +270,5 @@ def in_hand(state: ArmState, vector: Any) -> list[float]:
 
 
 def reading_of(state: ArmState) -> float:
-    """Return the opening of the gripper as these routes report it: 0 closed, 1 open by WIDTH."""
+    """Return the gripper's opening in the unit of these routes: 0 for closed, 1 for an opening of WIDTH."""
     return state.opening / WIDTH

@@ -54,7 +54,7 @@ class Ledger:
         """Judge -> largest numbers of tokens that one of its questions and one of its answers had so far."""
 
     def read(self, content: bytes) -> bytes:
-        """Return the stored answers to the questions with given keys."""
+        """Return the stored answers to the questions whose keys are in a packed message."""
         message = unpacked(content)
         with self._opened(message) as kept:
             return packed({key: asdict(answer) for key, answer in kept.read(message["keys"]).items()})
@@ -229,7 +229,10 @@ def asks_judges(model: RewardModel) -> bool:
 
 
 def parts_of(model: RewardModel) -> list[Any]:
-    """Return the sources of a pipeline, nested ones included, or the reward itself if it is no pipeline."""
+    """Return the reward models of which a reward pipeline consists, also inside nested pipelines.
+
+    [model] if it is no pipeline.
+    """
     if not isinstance(model, RewardPipeline):
         return [model]
     return [part for source in model.parts if source.model is not None for part in parts_of(source.model)]

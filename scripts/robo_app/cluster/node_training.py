@@ -64,7 +64,7 @@ class NodeTraining:
         return packed(news)
 
     def stop(self, _: bytes) -> bytes:
-        """Request the end of the training, which saves a checkpoint first; returns news."""
+        """Ask the training to end, which saves a checkpoint first. Returns news, as `news` does."""
         self._process.terminate()
         return self.news(b"")
 

@@ -193,7 +193,7 @@ class Compared:
     __pydantic_config__ = STRICT
     rater: str
     settings: Settings = field(default_factory=dict)
-    """Settings of the rater."""
+    """Keyword settings of the rater, as in `robo-rl prefer --rater.settings`."""
     model: str = ""
     """Model of the study; its folder becomes the setting `folder` of the rater."""
     pairs: int = 2000

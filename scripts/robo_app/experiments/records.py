@@ -60,7 +60,7 @@ class Record:
 
     method: str
     on: str
-    """Dataset or task; "" if there are none."""
+    """Name of the dataset or task that the method was trained on; "" if the study has neither."""
     seed: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Dotted path -> value, with every default; empty if not known."""

@@ -49,7 +49,7 @@ class Plan:
 
 @runtime_checkable
 class Seeded(Protocol):
-    """Policy whose random generator can be seeded."""
+    """Protocol of a policy whose random actions can be made repeatable by a seed."""
 
     def seed(self, seed: int) -> None:
         """Reseed the generator: the following actions depend only on `seed`."""

@@ -1,4 +1,4 @@
-"""Reference scores of an environment: random and expert returns, by which a dataset's returns are normalised."""
+"""Mean returns of random actions and of an expert in an environment, by which the returns of datasets are normalised."""
 
 from __future__ import annotations
 

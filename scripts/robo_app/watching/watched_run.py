@@ -50,7 +50,7 @@ class Seen:
 
     @property
     def step(self) -> int:
-        """Newest step."""
+        """Newest environment step that the run has logged."""
         return max(self.run.steps, self.status.step if self.status and self.verdict == "running" else 0)
 
     @property

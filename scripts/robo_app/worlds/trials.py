@@ -26,7 +26,7 @@ class TrialSettings(ActorSettings, Protocol):
 
     @property
     def episodes(self) -> int:
-        """Episodes of each policy on each side."""
+        """Number of episodes that each policy plays, once in the real environment and once in the learned world."""
 
     @property
     def seed(self) -> int:

@@ -82,7 +82,7 @@ class Episodes:
         return [FOLDER + town.name, town.spawn_points]
 
     def files(self, folder: object = "") -> list[str]:
-        """Return the name of the navigation mesh's file; none if the map has no pavements.
+        """Return the name of the file with the navigation mesh, as a list; an empty list if the map has no pavements.
 
         Clients cache files by name, so the name has a hash of the content.
         """
@@ -94,7 +94,7 @@ class Episodes:
         return [_name(town)] if town.navigation else []
 
     def file(self, name: object) -> bytes:
-        """Return the content of the navigation mesh's file."""
+        """Return the content of the file with the navigation mesh, which `files` names."""
         town = self.host.world.town
         if name not in self.files(NAVIGATION):
             raise Refused("There is no such file here.", got=name, allowed=self.files(NAVIGATION))

@@ -95,7 +95,7 @@ class Motion:
         self.world.group_of(actor).override(actor).constant = None
 
     def impulse(self, number: int, wanted: object) -> None:
-        """Push a vehicle at its centre of mass by an impulse [N s] in the world's frame."""
+        """Apply an impulse [N s] (x, y, z), in the world's frame, to a vehicle's centre of mass."""
         self._push(number, numbers(wanted, 3, "An impulse", STRONGEST), 1.0)
 
     def force(self, number: int, wanted: object) -> None:
@@ -103,7 +103,7 @@ class Motion:
         self._push(number, numbers(wanted, 3, "A force", STRONGEST), self.world.step_seconds)
 
     def impulse_at(self, number: int, wanted: object, location: object) -> None:
-        """Push a vehicle at a location in the world by an impulse [N s], which also turns it."""
+        """Apply an impulse [N s] to a vehicle at a location in the world; off the centre of mass it also turns the vehicle."""
         self._push_at(number, numbers(wanted, 3, "An impulse", STRONGEST), location, 1.0)
 
     def force_at(self, number: int, wanted: object, location: object) -> None:
@@ -111,7 +111,7 @@ class Motion:
         self._push_at(number, numbers(wanted, 3, "A force", STRONGEST), location, self.world.step_seconds)
 
     def angular_impulse(self, number: int, wanted: object) -> None:
-        """Turn a vehicle by an angular impulse about the vertical, in the units of a real server: kg cm2 degree/s."""
+        """Apply an angular impulse about the vertical axis to a vehicle; its unit is CARLA's, kg cm2 degree/s."""
         actor = self.world.actor(number)
         self._spin(actor, wanted, "An angular impulse", 1.0 / (SQUARE_CENTIMETRES * self._inertia(actor)))
 

@@ -61,11 +61,11 @@ class Catalogue:
 
     @property
     def names(self) -> list[str]:
-        """Names of the maps."""
+        """Names of all maps that are listed for clients."""
         return [*NAMES, *self.files]
 
     def town(self, name: str) -> Town:
-        """Return a map by its name; raises UnknownMap or InvalidMap."""
+        """Return the map with a name. Raises UnknownMap if there is none, InvalidMap if its file is broken."""
         stem = name if name in self.files else name.removesuffix(LAYERED)
         if stem not in self.files:
             return town(name) if PATTERN.fullmatch(name) else self._missing(name)

@@ -42,7 +42,7 @@ class Grid:
     lanes: int = 1
     """Number of lanes of a street in each direction."""
     removed: tuple[Edge, ...] = (((1, 1), 0),)
-    """Missing streets, each from a node to the east (0) or north (1)."""
+    """Streets that are missing, each given by its node and its direction from there: 0 east, 1 north."""
     lit: float = 0.5
     """Share of the junctions of three or four streets that have lights; of four, all have from this share up to 1 on."""
     speeds: tuple[float, ...] = (30 / 3.6, 50 / 3.6)
@@ -106,7 +106,7 @@ class Grid:
         return len(seen) == len(self.nodes())
 
     def build(self, name: str) -> RoadMap:
-        """Return the map."""
+        """Return the road map of this town."""
         random = np.random.default_rng([self.seed, 17])
         edges = self.edges()
         numbers = {edge: number for number, edge in enumerate(edges)}

@@ -39,7 +39,7 @@ class Highway:
     offset: float = 18.0
     """Distance [m] of the slow road to the right of the highway."""
     speed: float = 110 / 3.6
-    """[m/s] limits of the highway and of the slow road."""
+    """Speed limit of the highway [m/s]; that of the slow road is the next field."""
     slow: float = 60 / 3.6
 
     @classmethod

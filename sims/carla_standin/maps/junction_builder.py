@@ -11,7 +11,7 @@ from carla_standin.maps.roads import Connection, Junction, Lane, Link, Piece, Ro
 TURNS = {0: 0.0, 1: math.pi / 2, 3: -math.pi / 2}
 """Quarter turns to the left -> angle [rad]."""
 TURNING = 25 / 3.6
-"""[m/s] limit of ways that turn."""
+"""Speed limit [m/s] on lanes that turn at a junction."""
 
 
 @dataclass(frozen=True)

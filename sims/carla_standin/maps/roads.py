@@ -131,7 +131,7 @@ class Reference:
     """A place at which a signal counts that stands elsewhere."""
 
     signal: int
-    """Id of the signal."""
+    """Id of the traffic light or sign that is referred to."""
     s: float
     t: float
     orientation: str = "+"
@@ -161,10 +161,11 @@ class Crosswalk:
     heading: float
     """[rad] of the u axis against the road."""
     corners: tuple[tuple[float, float, float], ...]
-    """[m] u, v, z; the last equals the first if the map closes the polygon, as it should."""
+    """Corners of the crosswalk u, v, z [m], in its own frame. The last repeats the first if the map closes the polygon, as
+    it should."""
     name: str = "crosswalk"
     z: float = 0.0
-    """[m]"""
+    """Height of the crosswalk above the road [m]."""
     orientation: str = "none"
 
     @property
@@ -185,7 +186,7 @@ class Road:
     predecessor: Link | None = None
     successor: Link | None = None
     speed: float = 50.0 / 3.6
-    """[m/s] the limit."""
+    """Speed limit [m/s] of the road."""
     centre_mark: str = "broken"
     signals: tuple[Signal, ...] = ()
     buildings: tuple[Building, ...] = ()

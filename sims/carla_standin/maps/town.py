@@ -21,7 +21,7 @@ from carla_standin.traffic.junctions import Junctions
 APART, CLEAR = 20.0, 8.0
 """[m] between spawn points of a lane; from either end of it."""
 HEIGHT = 0.3
-"""[m] of spawn points above the ground, as on CARLA's maps."""
+"""Height [m] of spawn points above the ground, as on CARLA's maps."""
 
 
 class Town:
@@ -51,7 +51,7 @@ class Town:
 
     @cached_property
     def ground(self) -> Ground:
-        """Raster maps of the ground."""
+        """Pictures of the ground from above: semantic labels, and where each traffic light counts."""
         return Ground(self.road_map)
 
     @cached_property

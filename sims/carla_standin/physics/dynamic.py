@@ -16,7 +16,7 @@ from carla_standin.physics.kinematic import DEGREE
 from carla_standin.physics.state import GRAVITY, Functions, accelerated, steered
 
 LONGEST = 0.005
-"""[s] of a step of integration; the linear tyre is stiff."""
+"""Longest step [s] of the numerical integration; longer ones would be unstable, because tyres are stiff."""
 SLOW, FAST = 2.0, 4.0
 """[m/s] Kinematic model below the first, dynamic one above the second, a mixture between them."""
 NO_GRIP = 1e-9

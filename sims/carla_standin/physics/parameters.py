@@ -31,7 +31,7 @@ class Vehicle:
     power: float = 110e3
     """[W] at the wheels."""
     traction: float = 4.5
-    """[m/s2] largest acceleration from rest."""
+    """Acceleration [m/s2] that the motor reaches from standstill."""
     braking: float = 8.0
     """Deceleration [m/s2] with the brake fully applied."""
     drag: float = 0.00035
@@ -43,7 +43,7 @@ class Vehicle:
     max_steer: float = 40.0
     """[degree] of the front wheels at steer 1; CARLA's cars state 70, which their own steering curve reduces with speed."""
     steering_rate: float = 300.0
-    """[degree/s] of the front wheels."""
+    """Speed at which the front wheels turn to a new steering angle [degree/s]."""
     grip: float = 0.9
     """Coefficient of friction; the dynamic model's tyres and both models' largest lateral acceleration."""
     cornering: float = 14.0

@@ -136,7 +136,7 @@ def pushed(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
 
 
 def resisted(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
-    """Return the deceleration [m/s2], never negative, of brakes, air, rolling and the idle motor."""
+    """Return the deceleration [m/s2], 0 or more, of each vehicle by brakes, air, rolling, and the motor without throttle."""
     brakes = f.high(controls.brake, controls.hand_brake) * parameters.braking
     idle = parameters.engine_braking * (1.0 - controls.throttle)
     # Tyres without grip neither push nor brake: a vehicle with friction 0 rolls on.

@@ -88,7 +88,7 @@ class CameraSensor(Sensor):
         raise NotImplementedError
 
     def ground(self, view: View, world: ObservedWorld) -> Picture:
-        """Return labels of ground and sky."""
+        """Return the semantic labels (H, W) of ground and sky in the picture, before any box is drawn."""
         pose = world.bodies.motion[self.actor.row]
         tilt = float(pose[3]), float(pose[5])
         if tilt != self.sky_of:  # the horizon moves only with pitch and roll

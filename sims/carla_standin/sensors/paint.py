@@ -57,7 +57,7 @@ SMALL = 8.0
 
 @dataclass(frozen=True)
 class Panel:
-    """A rectangle on a side of a box; the other two axes in their order."""
+    """Painted rectangle on one side of a box: its side, its paint, and its range along the side's two axes."""
 
     side: str
     paint: str

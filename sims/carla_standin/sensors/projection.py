@@ -127,9 +127,16 @@ class View:
         yield from self._drawn(chosen, (boxes.corners[chosen] - self.place) @ self.turn, sides)
 
     def panels(self, corners: Floats, boxes: Boxes, chosen: list[int], counts: list[int]) -> npt.NDArray[np.int32]:
-        """Return panels as pixels (p, 4, 2) with SHIFT fractional bits.
+        """Project painted rectangles of boxes into the picture.
 
-        corners: (p, 4, 3) in units of the half sizes of the chosen boxes. counts: panels of each chosen box.
+        Args:
+            corners: (p, 4, 3) Corners of the rectangles, in units of the half sizes of their boxes.
+            boxes: All boxes.
+            chosen: Indices of the boxes that have rectangles.
+            counts: Number of rectangles of each chosen box.
+
+        Returns:
+            (p, 4, 2) pixels as integers with SHIFT fractional bits.
         """
         turns, turn, places = boxes.turns[chosen], self.turn, np.empty((len(chosen), 4, 3))
         places[:, 0] = turns[:, :1] * turn[0] + turns[:, 1:] * turn[1]

@@ -17,7 +17,7 @@ GROUND = -1
 
 @dataclass(frozen=True)
 class Hits:
-    """First hits of rays (...)."""
+    """First hit of each of many rays; `...` is the shape of the array of rays."""
 
     distance: Floats
     """(...) [m] along the ray; infinite without a hit."""

@@ -16,7 +16,7 @@ FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class Sensor(ABC):
-    """Sensor that measures every `sensor_tick` seconds while a client is subscribed."""
+    """Base class of a sensor that measures every `sensor_tick` seconds while a client is subscribed to it."""
 
     kind: ClassVar[SensorType]
 

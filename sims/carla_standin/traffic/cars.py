@@ -57,7 +57,7 @@ class Stretch:
     crossing: Flags
     """The lane lies in a junction."""
     light: Ints
-    """Traffic light at its end, -1 for none."""
+    """Index of the traffic light at the end of the car's lane; -1 for none."""
     is_dark: Flags
     """True for cars whose lane has no traffic light at its end."""
     short_light: Ints

@@ -38,7 +38,7 @@ class Candidate:
     way: int
     distance: float
     waited: float = 0.0
-    """[s] Wait at the junction, red lights excluded."""
+    """Time [s] that the car has waited at the junction, without the time at red lights."""
     extra: float = 0.0
     """[m] Extra reach of its body from the middle of its way, compared to an ordinary car, see `Junctions.extra`."""
 

@@ -15,7 +15,7 @@ HEADWAY = 0.8
 SLOWER, NEAR = 0.75, 35.0
 """Share of the wanted speed, and distance [m], below which a leader is overtaken."""
 ROOM = 40.0
-"""[m] Shortest remainder of the other lane."""
+"""Least length [m] that must remain of the other lane for a lane change to begin."""
 
 
 def is_free(s: float, speed: float, others_s: Floats, others_speed: Floats, lengths: Floats | float = LENGTHS) -> bool:

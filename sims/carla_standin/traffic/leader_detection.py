@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.intp]
 LOOK = np.concatenate([np.arange(3.0, 25.0, 2.0), np.arange(25.0, 110.0, 4.0)])
 """[m] Sampled distances ahead of a car's middle."""
 AROUND = np.append(np.diff(LOOK), 4.0) / 2 + 0.3
-"""[m] Half width of the interval of each sample along the way."""
+"""Half width [m] of the stretch of a way that each sampled point stands for."""
 FARTHEST = float(AROUND.max())
 SIGHT, SECONDS = 35.0, 3.5
 """[m] and [s]: smallest range of the detection."""

@@ -100,7 +100,10 @@ class ArmBatch(SimulationBatch):
     @np.errstate(all="ignore")
     @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Simulate one action; environments that succeed or diverge stop early."""
+        """Simulate one action (N, A) in all environments; those that succeed or diverge stop before its end.
+
+        seeds: environments that begin a new episode instead, with their seeds. Numerical errors give no warnings.
+        """
         if seeds:
             self.begin(seeds)
         active, success = np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)

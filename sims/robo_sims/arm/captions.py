@@ -51,7 +51,7 @@ class States(NamedTuple):
 
 @dataclass(frozen=True)
 class Sentence:
-    """Caption, and the function that tells in which states it is true."""
+    """Caption sentence, with the function that tells in which states it is true."""
 
     words: str
     holds: Callable[[States], Truth]
@@ -93,7 +93,7 @@ def between(value: Callable[[States], Array], limits: tuple[float, float], state
 
 
 def near_sentences(kind: str) -> Iterator[Sentence]:
-    """Yield sentences on the distance of the gripper from an object."""
+    """Yield caption sentences on the distance of the gripper from an object, each with its truth in a state."""
     for colour, (word, limits) in product(COLOURS, DISTANCES.items()):
         length = partial(distance, colour=colour, kind=kind)
         yield Sentence(f"the gripper is {word} the {colour} {kind}", partial(between, length, limits))

@@ -17,7 +17,7 @@ DAMPING = np.stack([0.02**2 * np.eye(6), 1e-8 * np.eye(6)])
 The first bounds the step towards the wanted pose near singular postures, the second is for the projection onto the null space.
 """
 POSTURE_GAIN = 0.1
-"""Share of the way to the nominal posture per step, in the null space."""
+"""Share of the distance to the nominal posture that a step covers, in the null space of the hand's motion."""
 
 
 def pointing_down(yaw: Array | float) -> Array:

@@ -42,7 +42,7 @@ ACTIONS = {
     "end_effector_delta_closed": Reflection((*VECTOR, -1)),
     "joint_position": Reflection((*JOINT_SIGNS, 1), (*JOINT_OFFSETS, 0.0)),
 }
-"""Control mode -> image of a command."""
+"""Name of a control mode -> reflection that turns its actions into their mirror images."""
 
 
 def arm_mirror(spec: EnvironmentSpec) -> Mirror:

@@ -19,7 +19,7 @@ from robo_sims.simulation import DivergenceMonitor
 Array = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_] | np.bool_
 Rows: TypeAlias = slice | list[int] | EllipsisType
-"""Rows of a batch; `...` for all, or for a single simulation."""
+"""Rows of a batch: a slice or a list of indices; `...` stands for all rows, and for a single simulation."""
 EVERYWHERE, NOWHERE = np.True_, np.False_
 
 JOINTS = 7

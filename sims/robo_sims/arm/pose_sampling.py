@@ -34,7 +34,7 @@ class SceneObject:
     kind: str
     colour: str
     position: Array
-    """(3,) [m] frame base"""
+    """Position (3,) [m] of the object, frame base."""
     yaw: float = 0.0
     """[rad]"""
 

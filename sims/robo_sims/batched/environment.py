@@ -59,7 +59,7 @@ class SimulationBatch(Protocol):
     spec: EnvironmentSpec
     num_envs: int
     reset_info: Mapping[str, bool] = MappingProxyType({})
-    """Entries of `info` at a reset."""
+    """Entries that the dictionary `info` has at each reset, for the environments that begin an episode."""
     instructions: Array | None = None
     """Instructions of the current episodes (N,); None if all episodes have that of the spec."""
     evaluates_divergence: bool = False
@@ -69,7 +69,7 @@ class SimulationBatch(Protocol):
 
     @property
     def metrics(self) -> Metrics:
-        """Counters for the log of a training, by tag, since the batch was made."""
+        """Counters since the batch was made, tag -> value, for the log of a training; {} by default."""
         return {}
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:

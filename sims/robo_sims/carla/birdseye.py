@@ -40,7 +40,7 @@ def meaning(size: int) -> str:
 
 
 class BirdsEye:
-    """Draws bird's-eye views of the scenes of one route."""
+    """Draws bird's-eye pictures of scenes along one route."""
 
     def __init__(self, roads: Roads, route: Route, size: int, scale: float = SCALE) -> None:
         self.roads, self.route, self.size, self.scale = roads, route, size, scale

@@ -70,9 +70,17 @@ INSTRUCTIONS = {
 def captioned_pictures(
     environment: gymnasium.Env[Any, Any], *, camera: str, size: int, count: int, seed: int
 ) -> CaptionedPictures:
-    """Return pictures of scenes on the roads of a DrivingEnv, determined by the seed.
+    """Return pictures of scenes on the roads of a driving environment, with captions; the seed determines them.
 
-    Raises UnknownName for a camera other than the bird's-eye view.
+    Args:
+        environment: A DrivingEnv.
+        camera: Must be the bird's-eye view.
+        size: Height and width of the pictures [pixel].
+        count: Number of pictures.
+        seed: Seed of the scenes.
+
+    Raises:
+        UnknownName: It is another camera.
     """
     if camera != CAMERA:
         raise UnknownName("camera of driving", camera, [CAMERA])

@@ -30,7 +30,7 @@ CAR = "vehicle.tesla.model3"
 CAMERA = "birdseye"
 """Name of the coloured bird's-eye picture."""
 LIFT = 0.3
-"""[m] above the ground at which the car is spawned."""
+"""Height [m] above the ground at which the ego vehicle is spawned."""
 PICTURE = 320
 """[pixels] of a rendered picture."""
 LAYOUTS = {"vectors": (observations.VECTORS, observations.vectors), "sets": (sets.SETS, sets.sets)}
@@ -298,7 +298,10 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return Situation(scene, place, completion, reason, self._size, self._termination.is_oncoming)
 
     def step(self, action: npt.NDArray[Any]) -> tuple[observations.Arrays, float, bool, bool, dict[str, Any]]:
-        """Drive for 0.1 s; a lost server truncates the episode with stop reason "link_lost"."""
+        """Drive for 0.1 s with (steer, longitudinal) in [-1, 1].
+
+        A lost server truncates the episode with the stop reason "link_lost".
+        """
         controls = self.environment_spec.action.to_physical(action)
         if not self._observation:
             raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")

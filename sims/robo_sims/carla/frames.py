@@ -15,7 +15,7 @@ Motion = tuple[float, float, float, float, float, float, float, float]
 
 
 class Frame(Protocol):
-    """Positions and velocities of all actors in one frame of the simulation."""
+    """Protocol of one frame of the simulation: positions and velocities of all actors at that moment."""
 
     frame: int
 

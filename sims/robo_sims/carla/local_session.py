@@ -168,7 +168,7 @@ class LocalActor:
         self.trigger_volume = self.bounding_box
 
     def get_transform(self) -> Any:
-        """Return the present pose."""
+        """Return the present pose of the actor, as CARLA's type Transform."""
         carla = self._session.carla
         x, y, z, pitch, yaw, roll = self._session.world.bodies.motion[self._actor.row, :6].tolist()
         return carla.Transform(carla.Location(x, y, z), carla.Rotation(pitch, yaw, roll))
@@ -179,7 +179,7 @@ class LocalActor:
 
     @property
     def state(self) -> str:
-        """Colour of a traffic light."""
+        """Colour that a traffic light shows, by the client's name, such as "Red"."""
         return COLOURS[self._session.world.bodies.records["colour"][self._actor.row]]
 
     def apply_control(self, control: Any) -> None:

@@ -111,7 +111,10 @@ class CaRL(Reward):
         return {"progress": 0.0 if failed else gained * factor, "hint": hint}
 
     def factors(self, situation: Situation) -> dict[str, float]:
-        """Return the soft factors of this tick, each from 0 to 1, after updating the violation counters."""
+        """Return the soft penalty factors of this tick, name -> 0 to 1.
+
+        A call also counts how long comfort and distance are violated.
+        """
         ego = situation.scene.ego
         return {
             "route": float(abs(situation.place.offset) <= 0.5 * situation.place.width),

@@ -28,7 +28,7 @@ MARGIN = 40.0
 DASH = 3
 """Points of a dash and of a gap of broken lines."""
 LINE_WIDTH = 0.5
-"""[m] drawn width: wide enough to survive half the resolution."""
+"""Width [m] with which lane lines are drawn, so wide that they survive half the resolution."""
 ROAD, LINE = 0, 1
 """Channels of the ground."""
 X, Y, Z, HEADING, WIDTH, JUNCTION = range(6)

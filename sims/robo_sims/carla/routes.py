@@ -57,7 +57,12 @@ def draw_route(roads: Roads, random: np.random.Generator, which: str, length: fl
 
 
 def set_of(lane: int, start: int) -> str:
-    """Return the set of a route from its start point."""
+    """Return the set of a route, "train" or "test", which follows from where it starts.
+
+    Args:
+        lane: Index of the lane in which it starts.
+        start: Index of the point of that lane at which it starts.
+    """
     return SETS[(start // BLOCK + 3 * lane) % EVERY == 0]
 
 

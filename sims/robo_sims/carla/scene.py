@@ -28,7 +28,7 @@ DEGREE = math.pi / 180
 
 @dataclass(frozen=True)
 class Ego:
-    """Ego vehicle; world frame, angles clockwise."""
+    """State of the ego vehicle in the world frame; angles turn clockwise."""
 
     x: float
     y: float
@@ -36,10 +36,10 @@ class Ego:
     """[rad]"""
     vx: float
     vy: float
-    """[m/s]"""
+    """Velocity of the ego vehicle along y of the world frame [m/s]."""
     ax: float
     ay: float
-    """[m/s2]"""
+    """Acceleration of the ego vehicle along y of the world frame [m/s2]."""
     turning: float
     """[rad/s]"""
     limit: float
@@ -133,7 +133,10 @@ def lights_on(route: Route, actors: list[Any]) -> list[Light]:
 
 
 def stops_on(route: Route, actors: list[Any]) -> list[float]:
-    """Return the lines [m along the route] of the signs whose trigger volume the route crosses, in order."""
+    """Return the positions [m along the route] of the stop signs that count on a route, in order.
+
+    A sign counts if the route crosses its trigger volume.
+    """
     return sorted(end for actor in actors for end in ends_on(route, actor))
 
 

@@ -50,7 +50,7 @@ class CollisionSensor(Hits):
     """
 
     TOUCHING = 2
-    """[frames] without an event that end a contact."""
+    """Number of frames without a collision event after which a contact counts as ended."""
 
     def __init__(self, session: Session, vehicle: Any) -> None:
         events: queue.SimpleQueue[Hit] = queue.SimpleQueue()  # the sensor's thread keeps only the queue alive

@@ -43,7 +43,7 @@ class WorldView(Protocol):
         """Return the client's map object."""
 
     def signals(self, kind: str) -> list[Any]:
-        """Return the actors of all signals of a kind, such as "traffic.stop"."""
+        """Return all traffic lights or signs of a kind, such as "traffic.stop", as actors of CARLA's client."""
 
 
 class Session(WorldView, Protocol):
@@ -103,7 +103,7 @@ class Session(WorldView, Protocol):
         """Return the processor time [s] used by an own server; 0 for another, and without one."""
 
     def close(self) -> None:
-        """Release the world."""
+        """Remove this session's actors and leave the world."""
 
 
 class CarlaSession(Session):
@@ -333,7 +333,7 @@ class Resources:
 
     @property
     def process(self) -> Any:
-        """The server's process, or None if it was not started here."""
+        """Process of the server if we started it, else None."""
         return None if self.server is None else self.server.process
 
     def stop_sensors(self) -> None:
@@ -370,7 +370,10 @@ def is_sensor(actor: Any) -> bool:
 
 @contextlib.contextmanager
 def as_server_unavailable(problem: str) -> Iterator[None]:
-    """Turn the client's RuntimeError into ServerUnavailable with this problem as its first line."""
+    """Turn a RuntimeError of CARLA's client inside the block into ServerUnavailable.
+
+    problem: first line of the error's message.
+    """
     try:
         yield
     except RuntimeError as error:

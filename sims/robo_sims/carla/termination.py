@@ -35,7 +35,7 @@ class StopSigns:
     lines: list[float] = field(default_factory=list)
     """Positions of the stop lines along the route [m], in ascending order."""
     missed: int = 0
-    """Signs passed without a stop."""
+    """Number of stop signs that the car passed without a stop."""
     has_stood: bool = False
     """True if the car has stood before the next line."""
 

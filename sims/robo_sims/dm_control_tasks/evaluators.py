@@ -35,7 +35,7 @@ class TaskEvaluator(Protocol):
         """Return observations (N, D) float32, a new array."""
 
     def reward(self) -> Array:
-        """Return rewards (N,) float64, a new array."""
+        """Return the rewards of the present states, (N,) float64; a new array."""
 
 
 class VectorizedEvaluator(TaskEvaluator):

@@ -21,7 +21,10 @@ StepResult = tuple[Array, Mask, dict[str, Array]]
 
 
 class GymnasiumTask:
-    """Observations and rewards of one task for N environments; constants are read from `source`, Gymnasium's environment."""
+    """Base class of Gymnasium's MuJoCo tasks: it computes observations and rewards for N environments at once.
+
+    Constants, such as weights of the reward, are read from `source`, the environment of Gymnasium.
+    """
 
     observes_forces: ClassVar[bool] = False
     """True if contact forces are observed; the batch then calls mj_rnePostConstraint, which computes them."""
@@ -122,7 +125,7 @@ class Healthy(GymnasiumTask):
 
 
 class Walker(Healthy):
-    """Walker2d."""
+    """The task Walker2d."""
 
     velocity_limit = 10.0
 

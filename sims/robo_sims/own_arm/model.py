@@ -37,7 +37,7 @@ class ArmModel:
     """Description of an arm. Joint limits, masses and servos are those of the file."""
 
     file: Path
-    """MJCF, or URDF; its world is the arm's base"""
+    """Path of the arm's MJCF or URDF file; the world frame of the file is the base frame of the arm."""
     joints: tuple[str, ...]
     """Hinge joints from the base to the hand."""
     hand: str | Hand
@@ -137,7 +137,7 @@ class OwnArm:
         self.open_to(opening)
 
     def servo(self, joints: Array) -> None:
-        """Set the servos' targets (J,) [rad]."""
+        """Set the target of each joint servo [rad], (J,)."""
         self.data.ctrl[self._servos] = np.clip(joints, *self.joint_limits)
 
     def open_to(self, opening: float) -> None:

@@ -45,7 +45,7 @@ class TaskOfArm(Protocol):
 
 
 class RealtimeOwnArm:
-    """Arm and task with a tick-by-tick controller; not thread-safe."""
+    """An owner's simulated arm and task with a controller that runs tick by tick, for a twin. Not thread-safe."""
 
     tick = TICK
     lag = quickest = None

@@ -75,7 +75,8 @@ class BagMapping:
     gaps: Literal["refuse", "cut"] = "refuse"
     """What happens at a pause between messages longer than allowed: "refuse" raises an error, "cut" ends the episode there."""
     actions_at: Literal["end", "begin"] = "end"
-    """an action is the last command before its step ends, or the last at or before it begins"""
+    """Which command is the action of a step: "end", the last one before the step ends; "begin", the last one up to its
+    beginning."""
     mode: ActionMode = "unknown"
     """Control mode that the actions stand for, such as joint_position."""
     episodes: Mapping[str, Any] | None = None

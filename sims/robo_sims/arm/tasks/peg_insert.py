@@ -36,7 +36,7 @@ PEG = np.array([0.010, 0.010, 0.05])
 CLEARANCE = 0.0025
 """[m] between peg and hole on each side."""
 WALL = 0.02
-"""[m] wall thickness around the hole."""
+"""Thickness [m] of the walls around the hole of the block."""
 HEIGHT = 0.05
 """[m] height of the block with the hole."""
 DEPTH = 0.03
@@ -44,7 +44,7 @@ DEPTH = 0.03
 REGION = np.array([[0.42, -0.15], [0.62, 0.15]])
 """[m] range of the hole's position, frame base."""
 TURN = 0.5
-"""[rad] either way, yaw of the hole."""
+"""Largest yaw [rad] of the hole in either direction."""
 GRASP = np.array([[-0.003, 0.0, 0.012], [0.003, 0.0, 0.028]])
 """[m] range of the peg's middle in the hand, along the hand's axes."""
 
@@ -163,7 +163,10 @@ class PegInsert(ArmTask):
     @staticmethod
     @override
     def instructions() -> Iterator[Instruction]:
-        """Yield instructions to insert the peg; progress is half nearness of its tip to the rim, half depth."""
+        """Yield instructions to insert the peg.
+
+        Half of their progress is the nearness of the peg's tip to the rim of the hole, half the depth inside.
+        """
 
         def progress(states: States, colour: str) -> Array:
             to_rim = to_hole(states, colour)
@@ -249,7 +252,7 @@ def to_hole(states: States, colour: str) -> Array:
 
 
 def tip_sentences() -> Iterator[Sentence]:
-    """Yield sentences on the distance of the peg's tip from a block's hole."""
+    """Yield caption sentences on the distance of the peg's tip from a block's hole, each with its truth in a state."""
 
     def gap(states: States, colour: str) -> Array:
         return np.asarray(np.linalg.norm(to_hole(states, colour), axis=-1))

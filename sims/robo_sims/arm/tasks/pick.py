@@ -153,7 +153,7 @@ class Pick(CubeTask):
 
     @override
     def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
-        """Draw position and yaw of the cube."""
+        """Place the cube on the table at a random position and yaw."""
         physics.place("object", (*random.uniform(*REGION), HALF_SIZE), random.uniform(-np.pi, np.pi))
 
     @override
@@ -166,7 +166,7 @@ class Pick(CubeTask):
 
     @override
     def progress(self) -> Progress:
-        """Return the closeness of the gripper, its grasp, and the height of the cube."""
+        """Return the progress of reaching, grasping and lifting the cube, part -> 0 to 1."""
         grasped = self.arm.is_grasping(self.cube.geom)
         height = (self.cube.position[..., 2] - HALF_SIZE) / LIFT
         return {
@@ -229,7 +229,7 @@ def height(states: States, colour: str) -> Array:
 
 
 def height_sentences() -> Iterator[Sentence]:
-    """Yield sentences on the height of a cube."""
+    """Yield caption sentences on the height of a cube, each with its truth in a state."""
     for colour, (words, limits) in product(COLOURS, HEIGHTS.items()):
         yield Sentence(f"the {colour} cube is {words}", partial(between, partial(height, colour=colour), limits))
 

@@ -140,7 +140,7 @@ class Push(CubeTask):
 
     @override
     def progress(self) -> Progress:
-        """Return the closeness of gripper and cube, and of cube and mark."""
+        """Return the progress of reaching the cube and pushing it to the mark, part -> 0 to 1."""
         return {"reach": closeness(self.distance(), 0.1), "push": closeness(length(self._to_mark()), 0.1)}
 
     @staticmethod
@@ -216,7 +216,7 @@ def to_mark(states: States, cube: str, mark: str) -> Array:
 
 
 def mark_sentences() -> Iterator[Sentence]:
-    """Yield sentences on the distance of a cube from a mark."""
+    """Yield caption sentences on the distance of a cube from a mark, each with its truth in a state."""
     for cube, mark, (word, limits) in product(COLOURS, COLOURS, DISTANCES.items()):
         length = partial(to_mark, cube=cube, mark=mark)
         yield Sentence(f"the {cube} cube is {word} the {mark} mark", partial(between, length, limits))

@@ -112,7 +112,10 @@ class Reach(ArmTask):
     @staticmethod
     @override
     def scene(random: Random) -> tuple[SceneObject, ...]:
-        """Return one or two random points in the air for captions, of different colours and at least 6 cm apart."""
+        """Return one or two random goal points in the air for a caption scene.
+
+        Two points have different colours and are at least 6 cm apart.
+        """
         return several("point", "green", REGION, random, apart=0.06)
 
     @staticmethod

@@ -34,7 +34,7 @@ class ArmTask(ABC):
     """Bodies, initial states, observations, success rule, expert, captions and random states of one task."""
 
     bodies: ClassVar[str]
-    """MJCF elements for <worldbody>"""
+    """MuJoCo XML of the task's objects: the elements that go into <worldbody>."""
     instruction: ClassVar[str]
     """the task in one sentence, such as "pick up the red cube\""""
     success_rule: ClassVar[str]
@@ -81,7 +81,7 @@ class ArmTask(ABC):
     @staticmethod
     @abstractmethod
     def descriptions() -> Iterator[Sentence]:
-        """Yield the sentences on a state of the task."""
+        """Yield caption sentences that describe a state of the task, each with its truth in a state."""
 
     @staticmethod
     @abstractmethod
@@ -139,7 +139,7 @@ def velocity_spec(name: str, body: str) -> ArraySpec:
 
 
 def fourfold(angle: Array) -> Array:
-    """Return (cos 4a, sin 4a), (..., 2), of angles (...) [rad]: equal for each quarter turn."""
+    """Return (cos 4a, sin 4a), (..., 2), of angles a (...) [rad]; it is the same for angles that differ by quarter turns."""
     direction, turn = np.empty((*angle.shape, 2)), 4 * angle
     direction[..., 0], direction[..., 1] = np.cos(turn), np.sin(turn)
     return direction

@@ -30,7 +30,7 @@ class Selection:
     least_return: float | None = None
     """Smallest undiscounted return of episodes to select; None selects any return."""
     most_return: float | None = None
-    """Largest undiscounted return."""
+    """Largest undiscounted return of episodes to select; None selects any return."""
     least_steps: int = 0
     """Smallest number of steps."""
     source: str | None = None

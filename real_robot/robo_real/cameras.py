@@ -79,7 +79,7 @@ class CameraDevice(Protocol):
 
 
 class ImagingDriver(Protocol):
-    """Driver of a robot with cameras of its own."""
+    """Protocol of a robot driver that also delivers pictures of cameras."""
 
     @property
     def cameras(self) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ class Guard:
 
     @property
     def mode(self) -> Mode:
-        """Present mode."""
+        """Mode in which the guard is at present, such as IDLE or RUNNING."""
         latch = self._latch
         return self._mode if latch is None else latch[0]
 

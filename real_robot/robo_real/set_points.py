@@ -205,7 +205,7 @@ class JointSetPoints:
         return "workspace" if (np.abs(twist[:3]) > slow + 1e-6).any() else ""
 
     def arrived(self, state: ArmState) -> bool:
-        """Return whether the joints have arrived."""
+        """Return whether every joint is within ARRIVED of its end position."""
         return self._way >= 1.0 and float(np.abs(self._home - state.joint_position).max()) < ARRIVED
 
     def next(self, state: ArmState, duration: float) -> JointTarget:

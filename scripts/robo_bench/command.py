@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
 
 
 def cases_of(bench: str, effort: Effort) -> list[Case]:
-    """Return the cases of a bench."""
+    """Return all cases of one benchmark, from all of its modules."""
     modules = [importlib.import_module(f"robo_bench.{name}") for name in BENCHES[bench]]
     return [case for module in modules for case in module.cases(effort)]
 

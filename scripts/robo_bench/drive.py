@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from robo_sims.carla.local_server import StandIn
 
 STEP = 0.05
-"""[s] that a tick simulates."""
+"""Simulated time [s] that one tick covers."""
 TICKS = {True: 10, False: 100}
 """True with pictures, False without -> number of ticks between two readings of the clocks.
 
@@ -53,7 +53,7 @@ class Drive:
     picture: int = 0
     """[pixels] along either side of a camera; 0 is none."""
     cars: int = 0
-    """Others, which drive themselves."""
+    """Number of other cars, which drive themselves."""
     kind: str = "semantic_segmentation"
     is_beside_highway_env: bool = False
 

@@ -57,7 +57,7 @@ def episode_of(
 
 
 def dataset_of(path: Path, spec: EnvironmentSpec, episodes: Iterable[Episode]) -> Dataset:
-    """Write a dataset."""
+    """Write episodes to a new dataset at `path`, and return the dataset."""
     dataset = Dataset.create(path, spec)
     with dataset.writer() as writer:
         for episode in episodes:

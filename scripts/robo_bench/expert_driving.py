@@ -52,7 +52,7 @@ STEP = 0.1
 """[s] of a step of the traffic, as in trainings."""
 LOG = logging.getLogger(__name__)
 FAR = 12.0
-"""[m] between the middles of two vehicles beyond which they cannot overlap."""
+"""Distance [m] between the middles of two vehicles above which they cannot overlap."""
 
 
 @dataclass(frozen=True)

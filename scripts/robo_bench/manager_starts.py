@@ -48,7 +48,7 @@ class Starts:
     """Options of the command `python -m robo_bench.manager_starts`."""
 
     starts: int = 50
-    """Client processes."""
+    """Number of client processes that are started."""
     maps: tuple[str, ...] = ("grid", "ring")
     """Names of the maps that the client processes load, one after the other."""
 

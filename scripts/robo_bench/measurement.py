@@ -74,7 +74,10 @@ class Figures:
     spread: tuple[float, float] | None = None
     """Smallest and largest of our trials."""
     ratios: Mapping[str, float] = field(default_factory=dict)
-    """The same by each contestant, bounds included: the median over the rounds, not the ratio of the medians."""
+    """Name of a contestant, bounds included -> factor by which ours is better.
+
+    It is the median of the factors of all rounds, not the ratio of the medians.
+    """
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, to four significant digits."""

@@ -17,7 +17,7 @@ from robo_real.rotations import between, turned
 from robo_real.twin import Twin
 
 RUN_OFF = 0.02
-"""[m] of a set point of an arm that runs off"""
+"""Distance [m] by which the set points of an arm that runs off move away."""
 OFFSET = np.array([0.0, 0.015, 0.0])
 """[m] by which a measured hand is off from one moment on"""
 SWAPPED = [4, 1, 6, 3, 0, 5, 2]
@@ -106,7 +106,7 @@ class MisbehavingArm:
         self.twin.attach(self)
 
     def connect(self) -> None:
-        """Start the twin."""
+        """Connect the twin that this arm falsifies."""
         self.twin.connect()
 
     def read(self) -> ArmState:

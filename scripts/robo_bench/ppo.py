@@ -125,7 +125,7 @@ class Pictures(gymnasium.Env[Any, Any]):
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Show the next picture."""
+        """Show the next prepared picture; action and reward have no meaning, and an episode is cut after 200 steps."""
         self._step += 1
         return self._observation(), float(self._step % 7), False, self._step % 200 == 0, {}
 

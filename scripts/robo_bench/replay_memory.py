@@ -111,7 +111,7 @@ def fill_mapped(rows: int) -> object:
 
 
 def fill_stable_baselines(rows: int) -> object:
-    """Fill Stable-Baselines3's memory."""
+    """Return Stable-Baselines3's replay memory, filled with `rows` transitions."""
     spaces = PIXELS.observation.space, gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
     replay = DictReplayBuffer(rows, *spaces, device="cpu", handle_timeout_termination=False)
     for step in range(rows):

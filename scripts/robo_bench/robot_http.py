@@ -38,7 +38,7 @@ from robo_rl.errors import RobotError
 
 POSES, STOPS = 300, 5
 PATIENCE = 30.0
-"""[s] for an answer"""
+"""Longest wait [s] for an answer of the server."""
 ATTACK = """
 import resource, socket, sys, time
 from contextlib import suppress

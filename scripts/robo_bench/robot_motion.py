@@ -53,14 +53,14 @@ class Outcome:
     """Motion of the simulated arm from the moment at which it began to misbehave."""
 
     speed: float = 0.0
-    """[m/s] largest"""
+    """Largest speed [m/s] of the hand."""
     way: float = 0.0
     """[m] largest distance from where the hand was"""
     turn: float = 0.0
-    """[rad] largest angle from how it was turned"""
+    """Largest angle [rad] between the hand's orientation and the one at the beginning."""
     fault: str = ""
     after: float | None = None
-    """[s] until the fault, None without"""
+    """Time [s] until the guard stopped the arm with a fault; None if it did not."""
 
 
 def misbehaviour(

@@ -210,7 +210,7 @@ class MujocoRollout:
         return len(self._begins) * len(self.states)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads that simulate."""
         self._pool.close()
 
     def _step(self, controls: Array, begins: dict[int, Array]) -> None:

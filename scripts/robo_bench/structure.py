@@ -46,7 +46,7 @@ MANY = 25
 
 
 def paths() -> Iterator[Path]:
-    """Yield the file of every module of the product."""
+    """Yield the path of every Python module of the workbench, without tests and benchmarks."""
     for folder in PRODUCT:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
@@ -147,7 +147,7 @@ class Completion(BaseHTTPRequestHandler):
     REPLY = json.dumps({"model": "m", "choices": [{"message": {"content": '{"completion_progress": 0.5}'}}]}).encode()
 
     def do_POST(self) -> None:
-        """Send the reply."""
+        """Answer the request with the fixed reply."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
         self.send_header("Content-Length", str(len(self.REPLY)))

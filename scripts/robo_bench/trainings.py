@@ -49,7 +49,7 @@ class Environments:
         return make_environment(self._name, **self._arguments)
 
     def make_vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
-        """Make many."""
+        """Make and return a vector environment with `num_envs` copies."""
         mode = AutoresetMode.SAME_STEP
         return make_vector_environment(self._name, num_envs, threads=self._threads, autoreset_mode=mode, **self._arguments)
 
@@ -64,7 +64,7 @@ class Extendable(Protocol):
 
 
 def advancing(training: Extendable, steps: int) -> Work:
-    """Return work that trains for `steps` more steps and returns their number."""
+    """Return work that continues a training for `steps` more environment steps; a call returns this number."""
 
     def advance() -> int:
         training.steps += steps

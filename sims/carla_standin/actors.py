@@ -108,7 +108,7 @@ class Actor:
 
 
 class Bodies:
-    """All actors of an episode and their records for snapshots."""
+    """All actors of an episode as arrays: their states of motion, and their binary records for snapshots."""
 
     def __init__(self) -> None:
         self.actors: list[Actor] = []

@@ -31,7 +31,7 @@ class Property:
     recommended: tuple[str, ...] = ()
     modifiable: bool = True
     strict: bool = False
-    """Whether only recommended values may be set."""
+    """True if only the recommended values of the attribute are allowed."""
 
     def encoded(self) -> list[object]:
         """Return the property in the client's encoding: as CARLA it recommends the default, if nothing else."""

@@ -33,7 +33,7 @@ class Rectangle:
 
     @property
     def axes(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Returns its two directions."""
+        """Return the unit vectors of the rectangle's two directions: along its length and along its width."""
         cosine, sine = math.cos(self.yaw), math.sin(self.yaw)
         return (cosine, sine), (-sine, cosine)
 

@@ -1,4 +1,4 @@
-"""Context of all calls: the world, its streams and the available maps."""
+"""State behind all remote calls: the world, its streams and the available maps."""
 
 from __future__ import annotations
 

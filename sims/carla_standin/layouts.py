@@ -27,7 +27,7 @@ SNAPSHOT_HEADER = struct.Struct("<Qdf3iI")
 """episode, platform timestamp [s], step [s], origin of the map, state"""
 MAP_CHANGED = 1
 IMAGE_HEADER = struct.Struct("<IIf")
-"""width, height, field of view [degree]"""
+"""Header of a picture in a message: width and height [pixel], field of view [degree]."""
 LIDAR_HEADER = struct.Struct("<fI")
 """horizontal angle [rad], channels; then the number of points of each channel, uint32"""
 
@@ -85,7 +85,7 @@ corners, detail triangles, tree nodes, off-mesh connections, and the first of th
 bounds; cells per metre.
 """
 NAV_TILE_LOW = 72
-"""Offset of the bounds."""
+"""Offset [bytes] of the bounds in the header of a navigation mesh's tile."""
 NAV_POLYGON = np.dtype(
     [
         ("first_link", "<u4"),
@@ -174,7 +174,7 @@ class Attribute(IntEnum):
 
 
 class TrafficLightState(IntEnum):
-    """States of a traffic light."""
+    """Colours of a traffic light, as CARLA's protocol numbers them."""
 
     RED = 0
     YELLOW = 1

@@ -21,14 +21,17 @@ from carla_standin.poses import Pose
 from carla_standin.sensors.scene import Boxes
 
 TIMES = (10.0, 3.0, 2.0)
-"""[s] of green, yellow and red after it."""
+"""Duration [s] of green, of yellow, and of red for all before the next group gets green."""
 SHOWN = np.array([(40, 40, 230), (40, 210, 240), (60, 200, 60), (60, 60, 60), (60, 60, 60)], np.uint8)
-"""Blue, green, red in a picture, in the order of the colours."""
+"""Colour of a lamp in pictures (blue, green, red) for each state of a traffic light."""
 GREY = (90, 90, 90)
 Size = tuple[float, float, float, float]
 """[m] half length, half width, bottom, top"""
 REACH = 12.0
-"""[m] Length of a light's area before its stop line: braking there from 50 km/h, cars stop before the line."""
+"""Length [m] of the area before a stop line in which a light affects a car.
+
+A car that begins to brake there from 50 km/h stops before the line.
+"""
 ORDER = TrafficLightState.GREEN, TrafficLightState.YELLOW, TrafficLightState.RED
 """Colours of a cycle, in the order of TIMES."""
 NEXT = {TrafficLightState.GREEN: TrafficLightState.YELLOW, TrafficLightState.YELLOW: TrafficLightState.RED}
@@ -129,7 +132,7 @@ class Cycle:
 
 
 class Lights:
-    """All lights of a map, numbered as the ground's picture of them."""
+    """All traffic lights of a map. Light i has the number i + 1 in the ground's picture of where lights count."""
 
     def __init__(self, town: Town) -> None:
         self.places = places(town)

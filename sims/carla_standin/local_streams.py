@@ -13,7 +13,7 @@ class Outlet(Protocol):
     """Part of streams that a world needs."""
 
     port: int
-    """Port of subscriptions."""
+    """Port at which clients subscribe to streams."""
     may_drop: bool
     """Whether a slow reader loses messages."""
 

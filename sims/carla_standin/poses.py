@@ -23,7 +23,7 @@ def numbers(values: Any, count: int, what: str, most: float = FARTHEST) -> list[
 
 
 def pose(value: Any) -> Pose:
-    """Return a checked pose."""
+    """Return a client's value as a pose [[x, y, z], [pitch, yaw, roll]]; raises Refused unless it is one."""
     if not isinstance(value, list) or len(value) < 2:
         raise Refused("A transform is no pair of location and rotation.", got=value)
     return [numbers(value[0], 3, "A location"), numbers(value[1], 3, "A rotation")]

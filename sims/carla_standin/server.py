@@ -191,7 +191,12 @@ def listeners(host: str, port: int) -> tuple[socket.socket, socket.socket]:
 
 
 def main() -> None:
-    """Run a server for the parent process: options on the command line, the port on stdout when it is ready."""
+    """Run a server in this process for a parent process.
+
+    The options are JSON, the first word of the command line. The port is printed when clients may connect. The server ends when
+    its
+    standard input is closed.
+    """
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="carla stand-in: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
     server = Server(Options(**json.loads(sys.argv[1])))

@@ -39,7 +39,15 @@ class Signs:
         return len(self.posts)
 
     def appear(self, bodies: Bodies, first: int) -> int:
-        """Add the signs' actors with ids from `first` on; return the next id."""
+        """Create an actor for each sign.
+
+        Args:
+            bodies: Arrays to which the actors are added.
+            first: Id of the first sign; the others follow.
+
+        Returns:
+            The next free id.
+        """
         for number, post in enumerate(self.posts, first):
             self.actors.append(post.appear(bodies, number, TYPES[post.signal.type], Tag.TRAFFIC_SIGN))
         return first + len(self)

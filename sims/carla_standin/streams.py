@@ -11,7 +11,7 @@ from carla_standin.connections import MOST_CONNECTIONS, Connection, accepted
 from carla_standin.errors import Refused
 
 SUBSCRIPTION_TIMEOUT = 0.25
-"""[s] that a tick waits for an announced subscription."""
+"""Longest time [s] for which a tick waits for a subscription that was announced."""
 RENEWAL = 1.0
 """Time [s] that a client has to reopen its stream of snapshots after a map was loaded."""
 

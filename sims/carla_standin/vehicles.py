@@ -1,4 +1,4 @@
-"""Vehicles driven by clients: from controls to motion."""
+"""Motion of the vehicles that clients drive: pedals and steering go in, poses and velocities come out."""
 
 from __future__ import annotations
 

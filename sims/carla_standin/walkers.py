@@ -14,15 +14,15 @@ from carla_standin.errors import Refused
 
 Floats = npt.NDArray[np.float64]
 MASS = 80.0
-"""[kg]"""
+"""Mass of a walker in collisions [kg]."""
 SLIDING = 5.0
 """[m/s2] deceleration of a thrown walker."""
 FASTEST = 10.0
-"""[m/s]"""
+"""Largest speed [m/s] that a client may give a walker."""
 SPANS, PAUSES = (8.0, 14.0), (2.0, 8.0)
 """[m] Range of a crossing's length, drawn once, and [s] of the wait at each end, both from the walker's seed."""
 NEAR = 4.0
-"""[m] A walker does not step out if a car that would brake now comes so near to its way."""
+"""A walker waits while a car that braked now would still come within this distance [m] of the walker's path."""
 
 
 @dataclass

@@ -293,7 +293,7 @@ class World:
 
     @property
     def step_seconds(self) -> float:
-        """[s] of a step."""
+        """Duration [s] of the present simulation step."""
         return self.settings.step(1.0 / self.clock.rate)
 
     def tick(self, *, snapshot_first: bool = False) -> int:

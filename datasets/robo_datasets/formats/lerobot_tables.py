@@ -39,14 +39,14 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Layout:
-    """What a LeRobotDataset has: its features, and the observations in them."""
+    """Description of a LeRobotDataset: its folder, frame rate, features, and the observations in each feature."""
 
     root: Path
     """folder of the dataset"""
     features: Mapping[str, Mapping[str, Any]]
     """key of a feature -> its entry in info.json"""
     rate: float
-    """[1/s] frame rate"""
+    """Frame rate of the dataset [1/s]."""
     parts: Mapping[str, tuple[ArraySpec, ...]]
     """key of a feature -> specs of the observations in it, in order"""
 

@@ -32,7 +32,7 @@ class Recording:
     actions: Array
     """(T, A); (T,) for discrete actions"""
     rewards: Array | None = None
-    """(T,)"""
+    """(T,) reward of each step; None if the format has no rewards."""
     terminated: bool | None = None
     truncated: bool | None = None
     stop_reason: str | None = None
@@ -82,7 +82,7 @@ def cost_name(spec: EnvironmentSpec | None) -> str:
 
 @dataclass(frozen=True)
 class Actions:
-    """What is known about the actions of foreign data."""
+    """Number of elements, limits, names and units of the actions of foreign data, as far as their file tells."""
 
     size: int
     """Number of elements A of an action; for discrete actions the number of choices."""

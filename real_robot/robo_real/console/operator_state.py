@@ -225,7 +225,7 @@ class OperatorState:
                 self._lose("there was no operator at the console")
 
     def end(self) -> None:
-        """End the episode."""
+        """End the running episode, and drop a start request that came during it."""
         with self._changed:
             self._runs, self._lost_at, self._starts = False, None, False  # a double press starts one episode
 

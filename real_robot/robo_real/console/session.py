@@ -43,7 +43,7 @@ MOST_LAG = 0.2
 MOST_INVALID = 20
 """number of invalid messages after which a connection is closed"""
 STATUS = 0.1
-"""[s] between two reports"""
+"""Period [s] of the reports that a page is sent."""
 REPORT = "report"
 """name of the reports among the names of the cameras, since pages acknowledge reports, too"""
 PACE = 0.01

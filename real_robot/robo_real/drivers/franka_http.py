@@ -46,7 +46,7 @@ class FrankaHttp(ArmDriver):
     name = "robot/Franka"
     options = FrankaHttpOptions
     period = 0.02
-    """[s] between two set points"""
+    """Time [s] between two set points."""
 
     def __init__(self, options: FrankaHttpOptions | None = None, clock: Clock | None = None) -> None:
         self._options = options or FrankaHttpOptions()

@@ -86,11 +86,11 @@ class ROS2Config(ArmFile):
 
     commands: CommandTopic
     states: str = "/joint_states"
-    """topic of sensor_msgs/JointState"""
+    """ROS topic on which the joint states arrive, messages of type sensor_msgs/JointState."""
     gripper_commands: Mapping[str, Any] | None = None
     """Settings of GripperCommands; None if the gripper is the last joint of `commands`."""
     cameras: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """name -> CameraTopic"""
+    """Name of a camera -> settings of its CameraTopic."""
     setup: tuple[str, ...] | str = ()
     """shell scripts that are sourced first, relative to the file"""
     ahead: float = 0.04

@@ -49,7 +49,7 @@ Answer = dict[str, Any] | str
 
 @dataclass(frozen=True)
 class Changed:
-    """Answer to a command that was changed before its execution."""
+    """Answer to a command that was carried out in a changed form, with the reasons of the change."""
 
     text: str
     """text of the answer, as of a command that was not changed"""

@@ -33,7 +33,7 @@ The weights of the reward model are recorded in the run, so its folder does not 
 
 @dataclass(frozen=True)
 class Source:
-    """A training in OUT/sources whose episodes are recorded, as a source of datasets."""
+    """Training of a study whose episodes are recorded into datasets; its run lies in OUT/sources."""
 
     __pydantic_config__ = STRICT
     recipe: str
@@ -143,7 +143,7 @@ class Model:
 
     __pydantic_config__ = STRICT
     fit: str
-    """A kind of `robo-rl reward fit`."""
+    """Name of the `robo-rl reward fit` subcommand that learns the model."""
     settings: Settings = field(default_factory=dict)
 
     def command(self, out: Path) -> Words:
@@ -198,7 +198,7 @@ class Compared:
     """Model of the study; its folder becomes the setting `folder` of the rater."""
     pairs: int = 2000
     length: int = 1
-    """Number of steps of a segment."""
+    """Number of steps in each compared segment."""
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
         """Return the words, without `robo-rl`, of the commands that compare segments, fit a reward and store its labels.

@@ -61,7 +61,7 @@ class ScoreCurve:
     task: str
     seed: int
     points: tuple[tuple[float, float], ...]
-    """(environment steps, score), in order; scores that are not finite are left out."""
+    """Pairs of environment steps and score, in ascending order; scores that are not finite are left out."""
 
     def at(self, step: int, window: int) -> float | None:
         """Return the mean score over the last `window` steps up to `step`; None if there is no score in them."""

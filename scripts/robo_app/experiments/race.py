@@ -36,7 +36,7 @@ class Race:
     methods: dict[str, Tree]
     """Method -> changes of the recipe; its key `tasks` holds further changes for single tasks."""
     tasks: dict[str, Tree]
-    """Task -> changes of the recipe."""
+    """Name of a task -> changes that make the task's recipe out of the common one."""
     success: float = 0.8
     """Share of successful evaluation episodes from which a task counts as solved."""
     seeds: tuple[int, ...] = (0, 1, 2)

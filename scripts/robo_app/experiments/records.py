@@ -33,7 +33,7 @@ class CurvePoints:
     environment: str = ""
     steps: tuple[int, ...] = ()
     returns: tuple[float, ...] = ()
-    """Mean true return."""
+    """Mean undiscounted return in the environment's own reward, one value for each evaluation."""
     successes: tuple[float, ...] = ()
     """Success rate; empty if the environment declares no success."""
     human_seconds: tuple[float, ...] = ()

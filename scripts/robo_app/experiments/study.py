@@ -45,7 +45,7 @@ from robo_rl.runs.run import Run
 from robo_rl.settings import plain
 
 Cell = tuple[str, str, int]
-"""Method, dataset or task ("" if there are none), seed."""
+"""One training of a study: method, dataset or task ("" if there are none), and seed."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ PLAYED = 10  # default number of episodes
 
 
 class Planned(NamedTuple):
-    """A planned episode of a family."""
+    """Episode of a family that is still to be made: its identity, and the function that makes it."""
 
     identity: str
     """Identity of the episode: 32 hex digits, the same whenever the same family is planned."""

@@ -25,7 +25,7 @@ from robo_datasets.dataset import Dataset
 from robo_rl.runs.run import Run
 
 RECIPES = {"pick": "arm-pick-hil", "peg": "arm-peg-hil"}
-"""Task -> recipe of the same training in the simulation."""
+"""Name of a task -> recipe that trains it in the simulation."""
 STEPS = {"pick": 4000, "peg": 8000}
 """Task -> default number of decisions, of 0.15 s and 0.1 s of the robot's time."""
 DEMONSTRATIONS, NOISE = 20, 0.1

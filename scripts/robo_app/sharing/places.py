@@ -135,7 +135,7 @@ class Store(Place):
             return _small(self._files.cat_file(f"{self._root}/{name}", end=MOST_BYTES + 1), name)
 
     def fetch(self, name: str, target: Path) -> None:
-        """Copy a file."""
+        """Copy the stored file `name` to `target` on this machine; raises RunError if that fails."""
         with self._told():
             self._files.get_file(f"{self._root}/{name}", str(target))
 

@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
 
     step: int
     interval: Interval
-    """Interval of the stopped trial."""
+    """Confidence interval of the stopped trial's score."""
     better: int
     """Number of the trial that is better: its interval lies above that of the stopped trial."""
     better_interval: Interval

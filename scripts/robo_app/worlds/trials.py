@@ -22,7 +22,7 @@ class TrialSettings(ActorSettings, Protocol):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names, as `robo-rl record --policy` takes them."""
+        """Names of the policies to try, as `robo-rl record --policy` takes them."""
 
     @property
     def episodes(self) -> int:

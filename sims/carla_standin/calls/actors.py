@@ -13,7 +13,7 @@ from carla_standin.responses import valued, void
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about actors -> function that carries it out."""
     about = Actors(host)
     return {
         **valued(
@@ -54,7 +54,7 @@ class Actors:
         return self.host.world.spawn(description, pose(place), parent).encoded()
 
     def spectator(self) -> list[object]:
-        """Return the spectator."""
+        """Return the description of the spectator, the actor that stands for the server's view."""
         return self.host.world.spectator.encoded()
 
     def destroy(self, number: int) -> bool:
@@ -98,7 +98,7 @@ class Actors:
         world.walkers.control(world.actor(number), world.bodies, direction, speed)
 
     def walker_state(self, number: int, wanted: object, speed: float) -> None:
-        """Move a walker to the pose of its client's AI controller, at a speed [m/s]."""
+        """Move a walker to the pose that the client's own AI controller has computed, at a speed [m/s]."""
         world = self.host.world
         world.lead(world.actor(number), pose(wanted), numbers([speed], 1, "A walker's speed")[0])
 

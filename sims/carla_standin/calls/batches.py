@@ -18,7 +18,7 @@ from carla_standin.responses import bare, no_value, value
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about batches -> function that carries it out."""
     return dict(bare(apply_batch=Batches(host).apply))
 
 

@@ -19,7 +19,7 @@ NAVIGATION = "Nav"
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about episodes -> function that carries it out."""
     about = Episodes(host)
     return {
         **valued(

@@ -31,7 +31,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class LightCalls:
-    """Implementation of the calls; `number` is the id of a light."""
+    """Remote calls about traffic lights. In each of them `number` is the id of a light."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -44,7 +44,7 @@ class LightCalls:
         return self.host.world.lights.group(self._actor(number))
 
     def set_state(self, number: int, colour: int) -> None:
-        """Show a colour."""
+        """Set the colour of one light, until the cycle of its junction changes it."""
         if colour not in range(5):
             raise Refused("This is no colour of a traffic light.", got=colour, allowed="0 to 4")
         self.host.world.lights.set_colour(self._actor(number), colour)
@@ -65,7 +65,7 @@ class LightCalls:
         self.host.world.lights.freeze(bool(frozen), self._actor(number))
 
     def reset_all(self) -> None:
-        """Restart all cycles."""
+        """Restart the cycles of the lights at all junctions."""
         self.host.world.lights.reset()
 
     def reset(self, number: int) -> None:

@@ -19,7 +19,7 @@ from carla_standin.world import World
 STRONGEST = 1e15
 """Largest absolute value of a component of an impulse, force or torque that a client may ask for, in the call's own unit."""
 SQUARE_CENTIMETRES = 1e4
-"""In a square metre: a real server takes angular impulses and torques in degrees and centimetres."""
+"""Square centimetres in a square metre: a real server takes angular impulses and torques in degrees and centimetres."""
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
@@ -82,7 +82,7 @@ class Motion:
         self._spin(self.world.actor(number), wanted, "An angular velocity", 1.0, is_added=False)
 
     def hold_velocity(self, number: int, wanted: object) -> None:
-        """Keep a vehicle at a velocity [m/s] in its own frame."""
+        """Keep a vehicle at a constant velocity (x, y) [m/s] in its own frame, whatever its pedals."""
         actor = self.world.actor(number)
         forward, right, up = numbers(wanted, 3, "A velocity")
         if up:
@@ -173,7 +173,7 @@ class Motion:
         self.world.set_gravity(self.world.actor(number), bool(enabled))
 
     def set_collisions(self, number: int, enabled: object) -> None:
-        """Let an actor collide, or not."""
+        """Switch an actor's collisions with others on or off."""
         self.world.set_collisions(self.world.actor(number), bool(enabled))
 
     def ackermann(self, number: int, wanted: object) -> None:

@@ -16,7 +16,7 @@ NOWHERE = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about parts of actors -> function that carries it out."""
     about = Parts(host)
     return {
         **valued(
@@ -50,7 +50,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Parts:
-    """Implementation of the calls; `number` is the id of an actor."""
+    """Remote calls about parts of actors. In each of them `number` is the actor's id."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -59,7 +59,7 @@ class Parts:
         return self.host.world.actor(number)
 
     def nothing(self, number: int) -> list[object]:
-        """Return no parts."""
+        """Return an empty list: no actor has parts of this kind."""
         self._actor(number)
         return []
 

@@ -19,7 +19,7 @@ DRAG, FRICTION, BRAKE, RADIUS = 0.3, 3.5, 1500.0, 35.0
 """Values with which every vehicle starts: drag coefficient, tyre friction at the grip `GRIP`, brake torque [N m], wheel
 radius [cm]."""
 MASS_AT, DRAG_AT, WHEELS_AT = 11, 12, 15
-"""Indices of the fields of a physics control that affect motion."""
+"""Indices of mass, drag coefficient and wheels in the client's list of a vehicle's physical parameters."""
 FRICTION_AT, STEER_AT, BRAKE_AT = 0, 2, 4
 """Indices of tyre friction, largest steering angle and brake torque in the client's list of a wheel's parameters."""
 MOST = 100
@@ -56,7 +56,7 @@ class Physics:
         group.measure()
 
     def telemetry(self, number: int) -> list[object]:
-        """Return CARLA's telemetry; fields that the models lack are 0."""
+        """Return the telemetry of a vehicle in CARLA's format; fields that the physical models do not have are 0."""
         actor = self._vehicle(number)
         world = self.host.world
         group, motion = world.group_of(actor), world.bodies.motion[actor.row]

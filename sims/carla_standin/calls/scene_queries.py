@@ -35,7 +35,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Places:
-    """Implementation of the calls. A labelled point is [[x, y, z], label]."""
+    """Remote calls that query the scene. A labelled point in an answer is [[x, y, z], label]."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

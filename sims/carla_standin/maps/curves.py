@@ -23,7 +23,7 @@ class Spiral:
     length: float
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return x, y [m] and heading [rad] at distances [m] from the beginning."""
+        """Return x, y [m] and heading [rad] at distances `s` [m] from the start of the curve."""
         inner = 0.5 * s[:, None] * (NODES + 1.0)
         turned = self._turned(inner)
         half = 0.5 * s
@@ -64,7 +64,7 @@ class Cubic:
 
     @property
     def reach(self) -> float:
-        """[m] along the whole curve."""
+        """Arc length [m] of the whole curve."""
         return float(self._table[1][-1])
 
     def _slopes(self, p: Floats) -> tuple[Floats, Floats]:

@@ -24,7 +24,10 @@ from carla_standin.maps.roads import (
 LIGHT, LIMIT, YIELD, STOP = "1000001", "274", "205", "206"
 """Types of signals, as CARLA's client numbers them: traffic light, speed limit, give way, stop sign."""
 CROSSWALK, ONTO = (-0.25, 3.25), 1.0
-"""[m] begin and end of a crosswalk beyond the end of a street, which waiting cars leave free; overlap with the pavements."""
+"""Begin and end [m] of a crosswalk beyond the end of a street, and its overlap [m] with the pavements.
+
+Waiting cars stop before it.
+"""
 HEADINGS = (0.0, math.pi / 2)
 Node = tuple[int, int]
 Edge = tuple[Node, int]
@@ -50,7 +53,7 @@ class Grid:
     seed: int = 0
     """Seed with which lights and buildings are placed."""
     sign: str = YIELD
-    """Sign at junctions without lights, on the streets without priority."""
+    """Type of the sign at junctions without lights, for the streets that have no priority."""
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Grid:
@@ -67,15 +70,15 @@ class Grid:
 
     @property
     def reach(self) -> float:
-        """[m] from the middle of a junction to its arms."""
+        """Distance [m] from the middle of a junction to the ends of the roads that meet there."""
         return 8.5 + 4.5 * self.lanes
 
     def nodes(self) -> list[Node]:
-        """Return all nodes."""
+        """Return all nodes of the grid, that is, all junctions."""
         return [(i, j) for i in range(len(self.columns)) for j in range(len(self.rows))]
 
     def edges(self) -> list[Edge]:
-        """Return all streets."""
+        """Return all streets of the grid, except for the removed ones."""
         wanted = [(node, side) for node in self.nodes() for side in (0, 1)]
         sizes = len(self.columns), len(self.rows)
         return [edge for edge in wanted if edge[0][edge[1]] + 1 < sizes[edge[1]] and edge not in self.removed]

@@ -140,7 +140,10 @@ def lane_area(road: Road, lane: int, begin: float, end: float) -> Floats:
 
 
 def stop_line(road: Road, lane: int, orientation: str) -> Floats:
-    """Return the stop line (2, 2) of a lane: at the end of the road for "+", at its start for "-"."""
+    """Return both ends (2, 2) [m] of a lane's stop line, in the simulator's frame.
+
+    orientation: "+" puts the line at the end of the road, "-" at its start.
+    """
     s = np.array([max(road.length - STOP, 0.0) if orientation == "+" else min(STOP, road.length)])
     (x, y, _), (far_x, far_y, _) = (road.beside(s, edge) for edge in road.edges(lane, s))
     return np.array([[x[0], -y[0]], [far_x[0], -far_y[0]]])

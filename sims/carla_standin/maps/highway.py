@@ -14,7 +14,7 @@ WIDTH = 3.5
 JUNCTION = 12.0
 """[m] length of the two junctions in which ways split and merge."""
 RAMP_RADIUS = 80.0
-"""[m] of the bends of the ramps."""
+"""Radius [m] of the bends of the ramps."""
 SHUT = 1e-9
 """Extra width [m] with which a lane closes, so that rounding does not make its width negative."""
 EXIT, ENTRY = 1000, 1001
@@ -52,7 +52,7 @@ class Highway:
 
     @property
     def shift_angle(self) -> float:
-        """[rad] of each of the two bends that move a ramp sideways."""
+        """Angle [rad] of each of the two bends by which a ramp moves sideways."""
         return math.acos(1 - self.offset / (2 * RAMP_RADIUS))
 
     def build(self, name: str) -> RoadMap:

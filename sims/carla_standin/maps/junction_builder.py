@@ -34,14 +34,17 @@ class Crossing:
     x: float
     y: float
     reach: float
-    """[m] from the centre to the ends of the arms."""
+    """Distance [m] from the centre of the junction to the ends of its arms."""
     lanes: int
     """Number of lanes in each direction of travel, the same on every arm of the junction."""
     arms: tuple[Arm, ...]
     width: float = 3.5
 
     def build(self, first: int) -> tuple[tuple[Road, ...], Junction]:
-        """Return the connecting roads, with ids from `first` on, and the junction."""
+        """Build the junction: one connecting road for each pair of arms.
+
+        first: id of the first connecting road; the others follow.
+        """
         roads, connections = [], []
         for number, (start, end, lane, count) in enumerate(self._moves()):
             road = self._road(first + number, start, end, lane, count)

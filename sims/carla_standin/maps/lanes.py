@@ -32,7 +32,7 @@ class Way:
     junction: int
     successors: tuple[int, ...] = ()
     left: int = -1
-    """Left neighbour in the same direction, or -1; `right` likewise."""
+    """Index of the lane to the left with the same direction of travel, -1 if there is none."""
     right: int = -1
     closes: bool = False
     """Whether it narrows and ends."""

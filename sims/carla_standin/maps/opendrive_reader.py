@@ -40,7 +40,7 @@ LARGEST = 50_000_000
 """Characters of a map."""
 SUPPORTED = "lines, arcs, spirals and cubic polynomials, lanes with widths, level ground"
 LEVEL = 0.05
-"""[m] between the highest and the lowest place of a ground that counts as level."""
+"""Largest difference [m] between the highest and the lowest place of ground that counts as level."""
 ROUNDED = 0.01, 0.005
 """[m], and share of a road, by which editors round lengths and places along it."""
 CHANGES = ("", "none", "both", "increase", "decrease")

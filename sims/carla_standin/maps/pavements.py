@@ -41,7 +41,7 @@ Corners = tuple[Place, Place, Place, Place]
 
 @dataclass(frozen=True)
 class Polygon:
-    """A convex part of the ground with four corners, anticlockwise in the map's frame."""
+    """Convex quadrilateral of walkable ground; its corners go anticlockwise in the map's frame."""
 
     corners: Corners
     area: Area

@@ -47,7 +47,7 @@ class Piece:
     curvature: float = 0.0
     """Curvature [1/m], constant along the piece: 0 for a straight line, positive for a bend to the left."""
     shape: Spiral | Cubic | None = None
-    """Instead of a line or an arc."""
+    """Shape of a piece that is a spiral or a cubic; None for a line or an arc."""
 
     @property
     def bends(self) -> tuple[float, float]:
@@ -70,7 +70,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Lane:
-    """A lane; negative ids are right of the reference line and driven along it, positive ones against it."""
+    """Lane of a road. Negative ids lie right of the reference line and are driven along it, positive ids against it."""
 
     id: int
     kind: str = "driving"
@@ -159,7 +159,7 @@ class Crosswalk:
     s: float
     t: float
     heading: float
-    """[rad] of the u axis against the road."""
+    """Angle [rad] of the crosswalk's u axis against the direction of the road."""
     corners: tuple[tuple[float, float, float], ...]
     """Corners of the crosswalk u, v, z [m], in its own frame. The last repeats the first if the map closes the polygon, as
     it should."""
@@ -212,17 +212,17 @@ class Road:
 
     @cached_property
     def whole(self) -> float:
-        """[m] along the pieces."""
+        """Length [m] of the whole road, the sum of its pieces."""
         return float(sum(piece.length for piece in self.pieces))
 
     @property
     def number(self) -> int:
-        """Id of the road in the file."""
+        """Id of the road in the map file; all lane sections of a road share it."""
         return self.id if self.source is None else self.source
 
     @property
     def label(self) -> str:
-        """Name of the section in messages."""
+        """Name of the road section in messages: the road's number, and where a later section begins."""
         return str(self.number) if self.begin == 0 else f"{self.number} (from {self.begin:g} m)"
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
@@ -294,7 +294,7 @@ class Controller:
 
 @dataclass(frozen=True)
 class Junction:
-    """Junction of roads."""
+    """Junction of a map: its id, and the ways through it."""
 
     id: int
     connections: tuple[Connection, ...]

@@ -19,7 +19,7 @@ from carla_standin.maps.validator import require_valid
 from carla_standin.traffic.junctions import Junctions
 
 APART, CLEAR = 20.0, 8.0
-"""[m] between spawn points of a lane; from either end of it."""
+"""Distance [m] between two spawn points of a lane, and from a spawn point to either end of the lane."""
 HEIGHT = 0.3
 """Height [m] of spawn points above the ground, as on CARLA's maps."""
 
@@ -36,7 +36,7 @@ class Town:
 
     @cached_property
     def lanes(self) -> Lanes:
-        """Ways for traffic."""
+        """All lanes of the map as ways for the traffic."""
         return Lanes(self.road_map)
 
     @cached_property

@@ -17,7 +17,7 @@ GAP, TURN = 0.05, 0.02
 LOOSE_GAP, LOOSE_TURN = 1.0, 0.5
 """Tolerance of cubic polynomials through junctions: CARLA's converter of OpenStreetMap misses ends of tight turns."""
 SHORTEST, LEAST = 1e-3, 1e-6
-"""[m] of a piece beside others, and of the only piece of a road."""
+"""Shortest piece [m] of a road that has several pieces, and shortest piece of a road that has one."""
 WIGGLE = 0.01
 """[m] Tolerance of negative widths: polynomials that end at 0 miss it by rounding."""
 BROADEST = 200.0

@@ -10,7 +10,7 @@ from carla_standin.physics.state import NUMBERS, resisted
 RESPONSE = 0.5
 """Time constant [s] with which an error of the speed is corrected, unless the command sets an acceleration."""
 STANDING = 0.1
-"""[m/s]"""
+"""Speed [m/s] below which a vehicle counts as standing."""
 GAINS = [0.15, 0.0, 0.25, 0.01, 0.0, 0.01]
 """Default gains of a real server's two PID controllers, of speed and acceleration."""
 
@@ -24,7 +24,7 @@ class Ackermann:
     steer_speed: float
     """Speed [rad/s] at which the wheels turn to the wanted angle; 0 for as fast as they can."""
     speed: float
-    """[m/s], negative: backwards."""
+    """Wanted speed [m/s]; negative for backwards."""
     acceleration: float
     """Largest acceleration [m/s2]; 0 for as much as the vehicle can."""
     jerk: float

@@ -21,9 +21,10 @@ class Override:
     """
 
     constant: tuple[float, float] | None = None
-    """[m/s] forward and to the right in its own frame, independent of its pedals."""
+    """Constant velocity [m/s], forward and to the right in the vehicle's own frame, independent of its pedals; None for
+    none."""
     slide: float = 0.0
-    """[m/s] to the right, reduced by the grip of the tyres."""
+    """Sideways velocity [m/s] to the right, which the grip of the tyres reduces with time."""
     spin: float = 0.0
     """Additional yaw rate [rad/s] to the right, which the grip of the tyres reduces with time."""
 

@@ -29,19 +29,22 @@ class Vehicle:
     wheels: int = 4
     tag: Tag = Tag.CAR
     power: float = 110e3
-    """[W] at the wheels."""
+    """Largest power [W] of the motor at the wheels."""
     traction: float = 4.5
     """Acceleration [m/s2] that the motor reaches from standstill."""
     braking: float = 8.0
     """Deceleration [m/s2] with the brake fully applied."""
     drag: float = 0.00035
-    """[1/m] deceleration by air over the square of the speed."""
+    """Air resistance: deceleration [m/s2] divided by the square of the speed [m/s], thus [1/m]."""
     rolling: float = 0.12
-    """[m/s2] deceleration by rolling."""
+    """Deceleration [m/s2] by rolling resistance."""
     engine_braking: float = 0.5
-    """[m/s2] without throttle."""
+    """Deceleration [m/s2] by the motor without throttle."""
     max_steer: float = 40.0
-    """[degree] of the front wheels at steer 1; CARLA's cars state 70, which their own steering curve reduces with speed."""
+    """Angle [degree] of the front wheels at steer 1.
+
+    CARLA's cars state 70 degrees, which their own steering curve reduces with speed.
+    """
     steering_rate: float = 300.0
     """Speed at which the front wheels turn to a new steering angle [degree/s]."""
     grip: float = 0.9
@@ -51,9 +54,9 @@ class Vehicle:
     front_share: float = 0.5
     """Share of the wheelbase before the centre of mass."""
     generation: int = 1
-    """Generation in CARLA's catalogue, used by its scripts for selection."""
+    """Generation of the model in CARLA's catalogue; CARLA's scripts select vehicles by it."""
     special: str = ""
-    """CARLA's special_type: emergency, taxi, electric."""
+    """Kind of special vehicle, CARLA's blueprint attribute `special_type`: emergency, taxi, electric, or "" for none."""
 
 
 _FIRST = (

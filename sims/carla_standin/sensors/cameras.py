@@ -84,7 +84,7 @@ class CameraSensor(Sensor):
         return [self.message]
 
     def draw(self, view: View, world: ObservedWorld) -> None:
-        """Write `picture`."""
+        """Draw the camera's picture into the array `picture`."""
         raise NotImplementedError
 
     def ground(self, view: View, world: ObservedWorld) -> Picture:
@@ -155,7 +155,7 @@ class InstanceCamera(CameraSensor):
 
 
 class RgbCamera(CameraSensor):
-    """Colour picture."""
+    """Camera whose pictures show colours, without light and shadow."""
 
     kind = SensorType.RGB
 

@@ -1,4 +1,4 @@
-"""The collision sensor."""
+"""Collision sensor: it reports every hit of its vehicle."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from carla_standin.sensors.projection import axes
 from carla_standin.sensors.sensor import Sensor, setting
 
 UPHOLDING = np.array([0.0, 0.0, GRAVITY])
-"""[m/s2] Reading of an accelerometer at rest."""
+"""Acceleration [m/s2] that an accelerometer at rest reads: upwards, against gravity."""
 EARTH = 6378137.0
 SCALE = 0.9996
 """[m] radius and the scale on the central meridian, as in CARLA."""

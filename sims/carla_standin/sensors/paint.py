@@ -81,12 +81,26 @@ def both(side: str, paint: str, first: tuple[float, float], second: tuple[float,
 
 
 def flanks(paint: str, first: tuple[float, float], second: tuple[float, float], far: bool = True) -> list[Panel]:
-    """Return the same panel on the left and on the right."""
+    """Return two panels: the given rectangle on the left and on the right side of a box.
+
+    Args:
+        paint: Name of the paint.
+        first: Range along the side's first axis, in half sizes.
+        second: Range along the side's second axis, in half sizes.
+        far: True to paint the panels at any size of the box in the picture.
+    """
     return [Panel(side, paint, first, second, far) for side in ("left", "right")]
 
 
 def around(paint: str, first: tuple[float, float], second: tuple[float, float], far: bool = True) -> list[Panel]:
-    """Return the same panel on all four sides."""
+    """Return four panels: the given rectangle on each upright side of a box.
+
+    Args:
+        paint: Name of the paint.
+        first: Range along the side's first axis, in half sizes.
+        second: Range along the side's second axis, in half sizes.
+        far: True to paint the panels at any size of the box in the picture.
+    """
     return [Panel(side, paint, first, second, far) for side in ("rear", "front", "left", "right")]
 
 
@@ -161,7 +175,7 @@ class Plan:
     """Panels of a box to paint, in this order."""
 
     corners: Floats
-    """(p, 4, 3) in units of its half sizes."""
+    """Corners of the p painted rectangles, (p, 4, 3), in units of the box's half sizes."""
     paints: tuple[str, ...]
 
 
@@ -203,7 +217,7 @@ COATS = {
 }
 WARNING = Coat(STRIPED)
 BARE = Coat()
-"""Coat of all other bodies: plain sides."""
+"""Paint of bodies without a design of their own: plain sides."""
 WARNINGS = "barrier", "cone", "warning"
 """Words in the names of props, such as traffic cones, that are painted as warnings."""
 ORANGE: Bgr = (60, 120, 220)

@@ -53,7 +53,7 @@ class Pinhole:
 
     @cached_property
     def focal(self) -> float:
-        """Focal length [pixel]."""
+        """Focal length [pixel], the same in both directions."""
         return self.width / (2 * math.tan(math.radians(self.fov) / 2))
 
     @cached_property

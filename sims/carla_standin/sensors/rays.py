@@ -12,7 +12,7 @@ from carla_standin.sensors.observed_world import ObservedWorld
 Floats = npt.NDArray[np.float64]
 Corners = tuple[list[float], list[float]]
 GROUND = -1
-"""Instead of a box: the ground, or nothing."""
+"""Index that stands for the ground, or for no hit, in place of the index of a box."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Boxes:
     halves: Floats = field(init=False)
     """(n, 3) [m]: half sizes."""
     middles: Floats = field(init=False)
-    """(n, 3) [m]"""
+    """Middle of each box, (n, 3) [m], world frame."""
     reach: Floats = field(init=False)
     """[m] Radius of the bounding sphere around the middle."""
     turns: Floats = field(init=False)

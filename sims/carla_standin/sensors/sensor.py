@@ -27,7 +27,7 @@ class Sensor(ABC):
         """[s] Time of the next measurement; None before the first, which is immediate."""
 
     def serve(self, world: ObservedWorld) -> None:
-        """Send a measurement if one is due."""
+        """Send the sensor's measurements if a client is subscribed and the next measurement is due."""
         clock = world.clock
         if not world.streams.is_heard(self.actor.stream) or not self._is_due(clock.elapsed):
             return

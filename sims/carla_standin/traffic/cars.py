@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
 NEAREST_LANE = 3.0
-"""[m] from a lane within which a car may start."""
+"""Largest distance [m] from a lane at which a car of the traffic may start."""
 WHIM = 0.02
 """Rate [1/s] at which drivers change the lane at random."""
 SHORT = 30.0
@@ -33,7 +33,7 @@ RED, GREEN, YELLOW, OFF = (
     int(state) for state in (TrafficLightState.RED, TrafficLightState.GREEN, TrafficLightState.YELLOW, TrafficLightState.OFF)
 )
 STANDING = 0.1
-"""[m/s]"""
+"""Speed [m/s] below which a car of the traffic counts as standing."""
 HALT, AT_LINE = 1.0, 2.5
 """[s] Stop at a stop sign; [m] largest distance from the car's front to the end of the lane for a valid stop."""
 
@@ -43,9 +43,9 @@ class Stretch:
     """Values of the cars' present lanes, valid until a car enters another lane."""
 
     length: Floats
-    """[m] of the lane"""
+    """Length [m] of the car's present lane."""
     wanted: Floats
-    """[m/s] on it"""
+    """Speed [m/s] that the driver wants on the present lane."""
     wanted_then: Floats
     """Speed [m/s] that is wanted on the car's next lane; `FAR` if there is no next lane."""
     is_last: Flags
@@ -53,7 +53,7 @@ class Stretch:
     entering: Flags
     """The next lane lies in a junction, and this one does not."""
     outside: Flags
-    """Not entering."""
+    """True for cars that are not about to enter a junction, the opposite of `entering`."""
     crossing: Flags
     """The lane lies in a junction."""
     light: Ints
@@ -104,7 +104,7 @@ class Cars:
     # adding and removing
 
     def check(self, pose: list[list[float]]) -> None:
-        """Raise Refused unless a car would start on a lane."""
+        """Raise Refused if the start pose of a car is not on a lane."""
         _, _, distance = self.lanes.nearest(pose[0][0], pose[0][1], math.radians(pose[1][1]))
         if distance > NEAREST_LANE:
             raise Refused("A car with driver=traffic must begin on a lane and look along it.", got=pose)

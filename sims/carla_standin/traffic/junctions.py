@@ -23,9 +23,9 @@ WIDE, LONG = 1.0, 2.45
 """Largest half width and half length [m] of a car for which the table `CLEAR` holds; a larger one, such as a bus, needs more
 room."""
 BEND = 0.3
-"""[rad] from which a way turns."""
+"""Change of heading [rad] from which on a way counts as a turn."""
 CAR = 2.5
-"""[m] Distance that ways keep from a client's car."""
+"""Distance [m] that the traffic keeps from the expected path of a client's car."""
 LONGEST_WAIT = 4.0
 """[s] Wait after which a car gets priority: a stream of cars with priority would block it for minutes."""
 
@@ -78,7 +78,7 @@ class Junctions:
         """Whether a way before a junction has a stop sign at its end."""
 
     def head(self, number: int) -> int:
-        """Return the first section of the way through a junction that a way is a part of."""
+        """Return the first way of the path through a junction of which a way is a section."""
         return self._end(number, lambda way: self.lanes.predecessors[way])
 
     def last(self, number: int) -> int:

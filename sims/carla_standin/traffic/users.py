@@ -14,7 +14,7 @@ from carla_standin.traffic.junctions import Candidate
 
 Floats = npt.NDArray[np.float64]
 NEAREST_LANE = 2.0
-"""[m] from the middle of a lane within which a car is on it."""
+"""Largest distance [m] from the middle of a lane at which a client's car counts as on the lane."""
 ON_WAY = 1.0
 """Largest distance [m] along x and along y from a point of a way within which a car counts as on that way."""
 SAME = 0.8
@@ -22,8 +22,10 @@ SAME = 0.8
 MOVES = 0.5
 """[m/s] A slower car stands."""
 AT_LINE, PATIENCE = 8.0, 3.0
-"""[m] from its middle to a junction within which a car that stands is about to enter, and [s] for which others think so: it
-starts as soon as its light is green, as they do, and may wait for somebody else, or be parked."""
+"""Distance [m] from a junction within which a standing car is about to enter, and time [s] for which the traffic expects this.
+
+Such a car starts as soon as its light is green. After that time it may be waiting for somebody else, or be parked.
+"""
 AHEAD = 5.0
 """Time [s] before a client's car reaches a junction from which on other cars let it go first.
 
@@ -35,7 +37,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Users:
-    """Moving clients' cars that are in a junction, or come to one within `AHEAD` and have no red light."""
+    """Clients' cars that the traffic must give way to: those inside a junction, and those that will soon enter one."""
 
     inside: list[int]
     """Ways inside junctions on which clients' cars may be; a car between two ways is listed with each."""

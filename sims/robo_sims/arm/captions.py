@@ -18,7 +18,7 @@ import numpy.typing as npt
 from robo_sims.arm.physics import Array
 
 Truth = npt.NDArray[np.bool_]
-"""(N,)"""
+"""Truth of a sentence in each of N states, (N,)."""
 
 COLOURS: Mapping[str, tuple[float, float, float]] = {
     "red": (0.86, 0.27, 0.20),
@@ -44,7 +44,7 @@ class States(NamedTuple):
     """True positions of gripper and objects in N states, from which captions are judged."""
 
     gripper: Array
-    """(N, 3) [m] of the point between the finger pads, frame base"""
+    """Position of the point between the finger pads, (N, 3) [m], frame base."""
     things: Mapping[tuple[str, str], Array]
     """(colour, kind) -> (N, 3) [m], kinds "point", "cube" and "mark"; NaN if absent"""
 
@@ -64,7 +64,7 @@ class Instruction:
     wordings: tuple[str, ...]
     """Synonymous wordings; the first has the task's own style."""
     things: tuple[tuple[str, str], ...]
-    """(colour, kind) of the one or two objects it names."""
+    """Colour and kind of each of the one or two objects that the instruction names."""
     progress: Callable[[States], Array]
     """(N,); 0 if a named object is absent"""
     complete: Callable[[States], Truth]

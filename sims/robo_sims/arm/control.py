@@ -39,13 +39,13 @@ class Motion:
     turn: float
     """Turn of the gripper about the vertical axis [rad]."""
     opening: float
-    """[m] between the finger pads"""
+    """Wanted distance [m] between the finger pads."""
 
 
 class ControlMode(Protocol):
-    """Control mode: action spec and mapping from actions to servo targets.
+    """Protocol of a control mode: the spec of its actions, and how actions become targets of the arm's servos.
 
-    An action lasts `repeat` control periods: a displacement is divided among them, a position is the target of each.
+    An action lasts `repeat` control periods. A displacement is divided among them; a position is the target in each of them.
     """
 
     spec: ActionSpec
@@ -129,7 +129,7 @@ class JointPosition(ControlMode):
 
     @override
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
-        """Return joint positions from inverse kinematics at the observed state."""
+        """Return the action in [-1, 1] of a planned motion: joint angles by inverse kinematics, and the opening."""
         if self._model_of_arm is None:  # the expert's own model: it must not change the simulation
             self._model_of_arm = ArmPhysics(bodies="")
         arm = self._model_of_arm

@@ -47,7 +47,7 @@ RATES: dict[str, tuple[CostSpec, Callable[[ArmPhysics], float]]] = {
     "corridor": (CostSpec("corridor", 0.25, "s", f"time of the gripper outside the box {CORRIDOR.tolist()} m"), _corridor),
     "spill": (CostSpec("spill", 0.05, "rad s", f"tilt of the hand beyond {UPRIGHT} rad, as if it held a full cup"), _spill),
 }
-"""Name -> cost, and its rate per second in the present state."""
+"""Name of a cost -> its spec, and the function that returns its rate per second in the present state."""
 
 
 class ArmCosts:

@@ -147,7 +147,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
 
     @property
     def data(self) -> mujoco.MjData:
-        """MuJoCo data."""
+        """MuJoCo data (state) of the simulation."""
         return self._physics.data
 
     @property

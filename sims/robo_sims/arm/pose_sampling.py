@@ -36,7 +36,7 @@ class SceneObject:
     position: Array
     """Position (3,) [m] of the object, frame base."""
     yaw: float = 0.0
-    """[rad]"""
+    """Yaw of the object [rad]."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Pose:
     gripper: Array
     """(3,) [m] target of the point between the finger pads, frame base"""
     yaw: float
-    """[rad]"""
+    """Yaw of the gripper [rad]."""
     opening: float
-    """[m]"""
+    """Distance between the fingers [m]."""
     things: tuple[SceneObject, ...] = field(default=())
 
 

@@ -19,7 +19,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 STREAM = 0x5EED
 """Number in the seed of the generator for randomisation, so that it draws nothing from the generator that places objects."""
 FIXED_CAMERAS = ("overview",)
-"""Cameras for people."""
+"""Cameras that randomisation leaves alone, because people look at their pictures."""
 CHANGED = (
     *("geom_rgba", "mat_rgba", "geom_matid", "light_diffuse", "light_dir", "cam_pos", "cam_quat", "cam_fovy"),
     *("geom_friction", "body_mass", "body_inertia"),

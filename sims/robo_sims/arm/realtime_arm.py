@@ -22,7 +22,7 @@ from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, NOMINAL_POSTURE, Array
 from robo_sims.cameras import CameraObservations
 
 TICK = 0.01
-"""[s] control period."""
+"""Period [s] of the arm's simulated controller."""
 SUBSTEPS = 5
 """physics steps per tick"""
 LAG = 0.04
@@ -163,10 +163,10 @@ class Drawable(Protocol):
 
     @property
     def model(self) -> mujoco.MjModel:
-        """MuJoCo model."""
+        """MuJoCo model whose states are drawn."""
 
     def copy_state(self, data: mujoco.MjData) -> None:
-        """Copy the whole state to another MjData of the same model."""
+        """Copy the whole simulation state to another MjData of the same model."""
 
 
 class RealtimeCameras:

@@ -67,7 +67,7 @@ def closeness(distance: Array, scale: float) -> Array:
 
 
 def share(done: Array) -> Array:
-    """Return the value clipped to 0 to 1."""
+    """Return values clipped to the range from 0 to 1."""
     return np.minimum(np.maximum(done, 0.0), 1.0)
 
 

@@ -127,7 +127,13 @@ LAMPS = {255: (255, 40, 40), 170: (255, 210, 40), 80: (60, 220, 80)}
 
 
 def coloured(picture: Pictures, half_size: tuple[float, float], scale: float) -> Pictures:
-    """Return an RGB picture (H, W, 3) with the car itself; its front is white."""
+    """Return the bird's-eye picture in colours, RGB (H, W, 3), with the ego vehicle drawn on it; the vehicle's front is white.
+
+    Args:
+        picture: (H, W, 6) channels of the bird's-eye view.
+        half_size: Half length and half width [m] of the ego vehicle.
+        scale: Scale of the picture [pixels/m].
+    """
     size = len(picture)
     shown = np.full((size, size, 3), GRASS, np.uint8)
     for channel, colour in enumerate(COLOURS[:-1]):

@@ -45,7 +45,12 @@ def any_overlap(box: tuple[float, float, float, float, float], others: Floats) -
 
 
 def way_to(line: Floats, other: Floats) -> float:
-    """Return the distance along the route to an obstacle [m]; infinite if the actor is not in the way."""
+    """Return the distance [m] along the route to an actor; infinite if the actor is not in the way.
+
+    Args:
+        line: (n, 2) [m] Points of the route ahead, FINE apart.
+        other: Row of the actor in `Scene.others`.
+    """
     apart = np.hypot(*(line[:, None] - edges_of(other)).transpose(2, 0, 1)).min(1)
     inside = np.flatnonzero(apart < HALF_WAY)
     return float(inside[0] * FINE + HALF_WAY) if len(inside) else math.inf

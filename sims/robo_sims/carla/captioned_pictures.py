@@ -30,7 +30,10 @@ Own car: the ego vehicle. Car and walker: the nearest ones in the picture. Someb
 NEAR, TOUCH, FREE = 4.0, 0.7, 10.0
 """[m] gap below which two bodies are near, below which they collide, and above which the road is clear."""
 HALT, GO = 8.0, 16.0
-"""[m] from the car's front to an obstacle on the route: it must stop below `HALT`, may go above `GO` (1 s and 2 s at 8 m/s)."""
+"""Gap [m] from the car's front to an obstacle on the route below which it must stop, and above which it may go on.
+
+At 8 m/s the gaps are 1 s and 2 s long.
+"""
 DISTANCE = 10.0
 """[m] nominal camera distance; any value works because all objects lie on the ground."""
 CAR, PERSON = (2.3, 1.0), (0.25, 0.25)

@@ -32,7 +32,7 @@ CAMERA = "birdseye"
 LIFT = 0.3
 """Height [m] above the ground at which the ego vehicle is spawned."""
 PICTURE = 320
-"""[pixels] of a rendered picture."""
+"""Height and width [pixel] of a rendered picture."""
 LAYOUTS = {"vectors": (observations.VECTORS, observations.vectors), "sets": (sets.SETS, sets.sets)}
 """Name of an observation layout -> its arrays, and the function that computes them."""
 SIZES = range(16, 513)
@@ -162,7 +162,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
 
     @property
     def roads(self) -> roads.Roads:
-        """Roads of the map, after the first reset."""
+        """Road map of the present episode; it exists after the first reset."""
         assert self._roads is not None
         return self._roads
 
@@ -265,7 +265,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
 
     @property
     def camera_size(self) -> int:
-        """[pixels] of the front camera, 0 for none."""
+        """Height and width [pixel] of the front camera's picture; 0 for no camera."""
         return self._camera_size
 
     def _close_session(self) -> None:

@@ -121,7 +121,7 @@ class LocalSession(Session):
         return LocalFrame(self.world)
 
     def require(self) -> None:
-        """Raise ServerUnavailable if the session is closed."""
+        """Raise ServerUnavailable if `close` was called."""
         assert self.world
 
     def processor_seconds(self) -> float:

@@ -237,7 +237,7 @@ class Speed(Reward):
 
     names = ("speed",)
     TOP = 8.0
-    """[m/s]"""
+    """Speed [m/s] with the highest reward."""
 
     @override
     def terms(self, situation: Situation) -> dict[str, float]:

@@ -20,11 +20,11 @@ Pictures = npt.NDArray[np.uint8]
 SPACING = 1.0
 """Distance [m] between neighbouring points of a lane."""
 SCALE = 4.0
-"""[pixels/m] of the ground pictures."""
+"""Resolution [pixels/m] of the ground pictures."""
 LARGEST = 4000
 """[pixels] maximum side of the ground pictures; larger maps are drawn coarser."""
 MARGIN = 40.0
-"""[m] around the roads."""
+"""Margin [m] by which the ground pictures reach beyond the roads."""
 DASH = 3
 """Points of a dash and of a gap of broken lines."""
 LINE_WIDTH = 0.5

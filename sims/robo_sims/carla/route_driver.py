@@ -25,7 +25,7 @@ from robo_sims.carla.sensors import MOUNT, Camera
 from robo_sims.carla.session import ANSWER_TIMEOUT, WorldView
 
 FRONT = "front"
-"""Name of the front camera."""
+"""Id of the front camera among the agent's sensors."""
 SHORTEST = 20.0
 """[m] shortest route."""
 

@@ -14,10 +14,10 @@ SETS = ("train", "test")
 BLOCK, EVERY = 20, 5
 """[m] lane block: routes that start in one block belong to one set; every fifth block is test."""
 CLEAR = 12.0
-"""[m] at the start of a route without a junction: a car starting at a stop line could not stop before it."""
+"""Length [m] without a junction at the start of a route, since a car that starts at a stop line could not stop before it."""
 TRIES = 200
 SAME = 0.05
-"""[m] between two points that are one."""
+"""Distance [m] below which two points of a route count as the same."""
 AHEAD, BEHIND = 12, 12
 """[points] search window around the last position: a route may cross itself."""
 
@@ -31,7 +31,7 @@ class Route:
 
     @property
     def length(self) -> float:
-        """[m]."""
+        """Length of the route [m]."""
         return (len(self.points) - 1) * SPACING
 
     def ahead(self, s: float, distances: Floats) -> Floats:
@@ -103,11 +103,11 @@ class RoutePosition:
     s: float
     """Position of the car along the route [m]."""
     offset: float
-    """[m] to the right of the centre line."""
+    """Distance [m] of the car from the centre line of its lane, positive to the right."""
     heading: float
-    """[rad] of the route."""
+    """Direction [rad] of the route at the car's position."""
     width: float
-    """[m] of the lane."""
+    """Width [m] of the lane at the car's position."""
     in_junction: bool
 
 

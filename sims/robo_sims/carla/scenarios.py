@@ -18,7 +18,7 @@ from robo_sims.carla.session import Session, as_server_unavailable
 SOON, NEAREST = 3.0, 12.0
 """[s] and [m] before arrival of the car at which a walker steps out."""
 PACE = 1.6
-"""[m/s]"""
+"""Speed [m/s] of a walker who crosses the road."""
 LIFT = 0.3
 """Height [m] above the ground at which the scenario's car appears."""
 

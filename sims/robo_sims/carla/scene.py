@@ -15,7 +15,7 @@ from robo_sims.carla.roads import JUNCTION, SPACING, Floats
 from robo_sims.carla.routes import Route
 
 X, Y, YAW, VX, VY, HALF_LENGTH, HALF_WIDTH, WALKER = range(8)
-"""Columns of `Scene.others`."""
+"""Indices of the columns of `Scene.others`."""
 EGO_SIZE = 2.45, 1.06
 """[m] default half length and half width of the ego vehicle."""
 RED, YELLOW, GREEN = 0, 1, 2
@@ -33,7 +33,7 @@ class Ego:
     x: float
     y: float
     yaw: float
-    """[rad]"""
+    """Heading [rad] of the ego vehicle, clockwise."""
     vx: float
     vy: float
     """Velocity of the ego vehicle along y of the world frame [m/s]."""
@@ -41,13 +41,13 @@ class Ego:
     ay: float
     """Acceleration of the ego vehicle along y of the world frame [m/s2]."""
     turning: float
-    """[rad/s]"""
+    """Yaw rate [rad/s] of the ego vehicle, clockwise."""
     limit: float
-    """[m/s]"""
+    """Speed limit [m/s] at the ego vehicle's position."""
 
     @property
     def speed(self) -> float:
-        """[m/s]."""
+        """Speed of the ego vehicle [m/s]."""
         return math.hypot(self.vx, self.vy)
 
     def to_ego(self, x: float, y: float) -> tuple[float, float]:
@@ -67,7 +67,7 @@ class Light:
     """Traffic light on the route: its stop line and its state."""
 
     stop: float
-    """[m] along the route of its stop line."""
+    """Position [m along the route] of the light's stop line."""
     actor: Any
 
     @property
@@ -86,9 +86,9 @@ class Scene:
     """Other actors, (n, 8): x, y [m], yaw [rad], velocity x, y [m/s], half length, half width [m], and 1 for a walker, else
     0."""
     lights: list[tuple[float, int]] = field(default_factory=list)
-    """(stop line [m] along the route, state) of each light."""
+    """Position of the stop line [m along the route] and state of each traffic light."""
     signs: list[tuple[float, str]] = field(default_factory=list)
-    """(line [m] along the route, type of `SIGNS`) of each sign."""
+    """Position of the stop line [m along the route] and type in `SIGNS` of each sign."""
 
 
 class SceneReader:

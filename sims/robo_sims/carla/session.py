@@ -35,7 +35,7 @@ class WorldView(Protocol):
     """World of CARLA as far as it is only read: map, actors, signals."""
 
     carla: Any
-    """The client's package."""
+    """The Python module `carla` of the client."""
     patience: float
     """Longest time [s] to wait for a measurement."""
 
@@ -50,7 +50,7 @@ class Session(WorldView, Protocol):
     """Protocol of the CARLA world in which one environment drives: on a server, or in this process."""
 
     library: Any
-    """Blueprints by name."""
+    """CARLA's library of blueprints, which finds a blueprint by its name."""
     has_own_traffic: bool
     """True if the world drives traffic itself and begins an episode in milliseconds."""
     has_stepped: bool
@@ -68,7 +68,7 @@ class Session(WorldView, Protocol):
         """Connect to the world, or make it; raises ServerUnavailable or InvalidSetting."""
 
     def begin(self) -> None:
-        """Reset the world for a new episode, without the actors of the previous one."""
+        """Reset the world for a new episode and remove the actors of the previous one."""
 
     def pose(self, point: Floats, lift: float) -> Any:
         """Return the CARLA transform of a lane point, heading along the lane.

@@ -25,7 +25,7 @@ takes about 30 m. At the end of the route the share alone counts."""
 BLOCKED, MOVING = 45.0, 0.1
 """[s] below a speed [m/s] that count as blocked."""
 AT_SIGN = 10.0
-"""[m] before a stop line within which the car's middle must stand once."""
+"""Distance [m] before a stop line within which the car must have stood still once."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class StopSigns:
     missed: int = 0
     """Number of stop signs that the car passed without a stop."""
     has_stood: bool = False
-    """True if the car has stood before the next line."""
+    """True if the car has stood still before the next stop line."""
 
     def note(self, before: float, s: float, speed: float) -> None:
         """Count the signs between two places [m along the route] of the car, which drives at a speed [m/s]."""
@@ -54,11 +54,11 @@ class Termination:
 
     roads: Roads
     period: float
-    """[s] between two calls of `reason`."""
+    """Simulated time [s] between two calls of `reason`."""
     ticks: int = 0
     """Number of consecutive ticks for which the car has stood still."""
     before: float = 0.0
-    """[m] along the route at the previous step."""
+    """Position [m along the route] of the car at the previous step."""
     driven: float = 0.0
     """[m] distance driven; `oncoming` is the part in lanes of oncoming traffic."""
     oncoming: float = 0.0

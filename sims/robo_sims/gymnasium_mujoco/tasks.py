@@ -31,7 +31,7 @@ class GymnasiumTask:
     hidden: ClassVar[int] = 1
     """Number of leading positions that are not observed."""
     velocity_limit: ClassVar[float | None] = None
-    """Magnitude to which observed velocities are clipped; None for no limit."""
+    """Limit to which the absolute value of observed velocities is clipped; None for no clipping."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
         self._source, self._simulations = source, simulations

@@ -90,4 +90,4 @@ class WorldBatch(SimulationBatch):
 
     @override
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: a batch of imagined worlds holds no resources."""

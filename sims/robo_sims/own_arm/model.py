@@ -27,9 +27,9 @@ class Gripper:
     closed: float
     """Position of the joint, [rad] or [m], at which the fingers are closed."""
     open: float
-    """[rad, or m] with open fingers"""
+    """Position of the joint, [rad] or [m], at which the fingers are open."""
     width: float
-    """[m] between the open fingers; between closed and open it is taken as proportional to the joint"""
+    """Distance [m] between the fully open fingers; in between, it is taken as proportional to the joint's position."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,7 @@ class OwnArm:
         self.data.ctrl[self._grips[1]] = self._finger_at(opening)
 
     def advance(self, steps: int) -> None:
-        """Simulate steps of the physics; positions and contacts then belong to the final state."""
+        """Simulate `steps` physics steps. Afterwards positions and contacts are those of the final state."""
         mujoco.mj_step2(self.model, self.data)
         mujoco.mj_step(self.model, self.data, steps - 1)
         mujoco.mj_step1(self.model, self.data)

@@ -31,7 +31,7 @@ class TaskOfArm(Protocol):
 
     @property
     def period(self) -> float:
-        """[s] of one control period."""
+        """Control period: time [s] between two actions."""
 
     @property
     def simulation(self) -> Simulation:

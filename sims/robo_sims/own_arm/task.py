@@ -40,7 +40,7 @@ class OwnArmTask(SimulationEnvironment):
     """
 
     described: ClassVar[ArmModel]
-    """The arm."""
+    """Description of the task's arm."""
     instruction: ClassVar[str]
     """The task in words."""
     success_rule: ClassVar[str]
@@ -54,7 +54,8 @@ class OwnArmTask(SimulationEnvironment):
     period: ClassVar[float] = 0.05
     """Control period: time [s] between two actions."""
     step_size: ClassVar[tuple[float, float]] = (0.015, 0.12)
-    """[m] along each axis, and [rad], that the hand moves at most in one control period; those of `robo_real.arm_spec`"""
+    """Largest displacement [m] along each axis and largest turn [rad] of the hand in one control period, as in
+    `robo_real.arm_spec`."""
 
     def build(self, scene: mujoco.MjSpec) -> None:
         """Add table, objects, lights and cameras to the model; the camera "overview" draws films."""

@@ -36,7 +36,7 @@ class Topic:
 
     name: str
     type: str
-    """such as sensor_msgs/msg/JointState"""
+    """Type of the messages, such as sensor_msgs/msg/JointState."""
     encoding: str = "cdr"
     """of the messages: cdr is ROS 2's"""
     language: str = ""

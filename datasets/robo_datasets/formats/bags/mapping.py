@@ -65,7 +65,7 @@ class BagMapping:
     rate: float
     """Rate of the episodes' steps [1/s], to which the messages of all topics are resampled."""
     observations: Mapping[str, Mapping[str, Any]]
-    """name -> Entry"""
+    """Name of an observation -> settings of its Entry."""
     actions: tuple[Mapping[str, Any], ...]
     """Entry of each part, one behind the other"""
     clock: Literal["header", "log"] | None = None
@@ -82,7 +82,7 @@ class BagMapping:
     episodes: Mapping[str, Any] | None = None
     """Settings of Markers that tell where episodes begin and end; None if each bag is one episode."""
     reward: Mapping[str, Any] | None = None
-    """Entry"""
+    """Settings of the Entry that is the reward; None if the bag has no reward."""
     success: Mapping[str, Any] | None = None
     """Entry; the last value of an episode, or until the next one begins; 0 is a failure"""
     instruction: str | None = None

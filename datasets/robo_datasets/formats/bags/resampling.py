@@ -21,7 +21,7 @@ class Signal:
 
     topic: str
     times: Times
-    """(N,) [ns], rising"""
+    """Times [ns] of the signal's messages, (N,), ascending."""
     limit: float
     """Largest age [s] of a value; a longer silence of its topic is a gap."""
     is_action: bool = False

@@ -43,7 +43,7 @@ class RldsMapping:
     rate: float | None = None
     """Rate of the recorded steps [1/s], which the files do not tell."""
     mode: ActionMode = "unknown"
-    """of the actions"""
+    """Control mode that the actions stand for, such as end_effector_delta."""
     instruction: str | None = None
     """feature of a step that is text; by default the first whose name has the word"""
     last_step: Literal["invalid", "kept"] = "invalid"

@@ -34,7 +34,7 @@ from robo_sims.arm.tasks.task import ArmTask, Kind, fourfold, unit_spec, vector_
 PEG = np.array([0.010, 0.010, 0.05])
 """[m] half edges of the peg: 2 cm by 2 cm by 10 cm."""
 CLEARANCE = 0.0025
-"""[m] between peg and hole on each side."""
+"""Gap [m] between peg and hole on each side."""
 WALL = 0.02
 """Thickness [m] of the walls around the hole of the block."""
 HEIGHT = 0.05

@@ -48,7 +48,7 @@ HEIGHTS: Mapping[str, tuple[float, float]] = {
 }
 """Words for the height of a cube -> lowest and highest rise [m] above the table for which they are true."""
 CUBES_APART = 0.09
-"""[m] least distance of two cubes in a scene."""
+"""Least distance [m] between two cubes of a caption scene."""
 CUBE_KIND = Kind("object", COLOURS, turns=True)
 
 CUBE = f"""
@@ -100,7 +100,7 @@ class CubeTask(ArmTask):
         }
 
     def distance(self) -> Array:
-        """(...) [m] from the point between the finger pads to the cube's middle."""
+        """Return the distance (...) [m] from the point between the finger pads to the cube's middle."""
         return length(self.cube.position - self.arm.gripper_position)
 
 

@@ -22,7 +22,7 @@ from robo_sims.arm.tasks.task import ArmTask, Kind, vector_spec
 REGION = np.array([[0.35, -0.25, 0.06], [0.65, 0.25, 0.40]])
 """Lowest and highest position (2, 3) [m] of the point to reach, frame base."""
 TOLERANCE = 0.02
-"""[m] from the goal to the point between the finger pads."""
+"""Largest distance [m] from the goal to the point between the finger pads at success."""
 
 
 class ReachExpert(Expert):

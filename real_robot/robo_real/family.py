@@ -80,4 +80,4 @@ def _refuse_unknown(arguments: dict[str, Any]) -> None:
 
 
 FAMILY = RobotFamily()
-"""The family of served robots, as the entry point names it: robot:URL is a robot that `robo-rl robot serve` serves."""
+"""An arm that `robo-rl robot serve` serves, at robot:URL."""

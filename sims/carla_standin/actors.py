@@ -83,7 +83,7 @@ class Actor:
 
     @property
     def has_body(self) -> bool:
-        """True for vehicles, walkers and props."""
+        """True if the actor has a body (vehicle, walker or prop), which others can see and hit."""
         return self.box.extent[0] > 0 and self.type_id.startswith(("vehicle.", "walker.", "static."))
 
     @property

@@ -38,7 +38,7 @@ class Rectangle:
         return (cosine, sine), (-sine, cosine)
 
     def reach(self, direction: tuple[float, float]) -> float:
-        """Return half of its extent along a direction."""
+        """Return half of the rectangle's extent along a direction, a unit vector."""
         first, second = self.axes
         return self.half_length * abs(_dot(first, direction)) + self.half_width * abs(_dot(second, direction))
 

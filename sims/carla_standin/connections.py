@@ -86,7 +86,7 @@ class Connection:
 
 
 SLOW: set[Connection] = set()
-"""Connections with pending data."""
+"""Connections that cannot send as fast as data arrive for them."""
 
 
 def accepted(listener: socket.socket, selector: selectors.BaseSelector) -> socket.socket | None:

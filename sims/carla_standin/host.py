@@ -51,7 +51,7 @@ class Host:
         return cast(Streams, self.world.streams)
 
     def map_names(self) -> list[str]:
-        """Return the names of the maps, in the clients' form."""
+        """Return the names of all maps, with the folder that CARLA's client expects."""
         return [f"/Game/{FOLDER}{name}" for name in self.catalogue.names]
 
     def load(self, name: str, reset_settings: bool = True) -> None:

@@ -20,7 +20,7 @@ TCP, NO_ADDRESS = 1, 0
 WORLD_STREAM = 1
 """Id of the stream that sends a snapshot of all actors after each step."""
 LENGTH = struct.Struct("<I")
-"""Length before each message of a stream; also the id of the stream in a client's subscription."""
+"""Format of the length before each message of a stream; a client's subscription sends the id of the stream in this format."""
 SENSOR_HEADER = struct.Struct("<QQd6f")
 """type, frame, timestamp [s], x, y, z, pitch, yaw, roll"""
 SNAPSHOT_HEADER = struct.Struct("<Qdf3iI")
@@ -65,7 +65,8 @@ ACTIVE = 1
 
 LIDAR_POINT = np.dtype([("place", "<f4", 3), ("intensity", "<f4")])
 SEMANTIC_POINT = np.dtype([("place", "<f4", 3), ("cosine", "<f4"), ("actor", "<u4"), ("tag", "<u4")])
-"""Place in the sensor's frame [m], cosine of the angle of incidence, id of an actor or 0, label."""
+"""Record of a semantic lidar point: place in the sensor's frame [m], cosine of the angle of incidence, actor's id or 0,
+label."""
 RADAR_POINT = np.dtype([("velocity", "<f4"), ("azimuth", "<f4"), ("altitude", "<f4"), ("depth", "<f4")])
 """Record of a radar point: velocity [m/s], positive if the distance grows, azimuth and altitude [rad], depth [m]."""
 DVS_EVENT = np.dtype([("x", "<u2"), ("y", "<u2"), ("t", "<i8"), ("pol", "?")])

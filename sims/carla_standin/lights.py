@@ -39,7 +39,7 @@ NEXT = {TrafficLightState.GREEN: TrafficLightState.YELLOW, TrafficLightState.YEL
 
 @dataclass(frozen=True)
 class Place:
-    """Position of a traffic light and the stretch of lane it applies to."""
+    """Position of a traffic light, and the lanes at whose end it must be obeyed."""
 
     signal: Signal
     road: Road
@@ -49,7 +49,7 @@ class Place:
 
     @property
     def is_here(self) -> bool:
-        """Whether it counts for lanes that it stands at."""
+        """True if the signal must be obeyed by the lanes at which it stands."""
         return all(road is self.road for road, _ in self.stops)
 
     @property

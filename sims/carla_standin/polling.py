@@ -17,7 +17,7 @@ LINGER = 0.0005
 CROWDED = 0.0001
 """Duration [s] of a single poll above which another process must have had the core; a poll itself takes microseconds."""
 REST = 200
-"""Calls without polling after that."""
+"""Number of calls for which a server does not poll, after a poll that had to wait for its core."""
 GIVE_WAY: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 """Function that lets other processes use the core for a moment."""
 

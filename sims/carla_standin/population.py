@@ -19,7 +19,7 @@ WALKERS = blueprints.WALKERS[:6]
 KERB = 2.75
 """Distance [m] of waiting walkers from the middle of the outer lane."""
 TRIES = 20
-"""Attempts to place each walker."""
+"""Number of attempts to find a free place for each walker."""
 
 
 @dataclass(frozen=True)

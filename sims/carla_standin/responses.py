@@ -20,7 +20,7 @@ def no_value(message: str) -> Answer:
 
 
 def done(_: object = None) -> Answer:
-    """Return the answer of a call without a result."""
+    """Return an answer that tells the client that a call without a result has succeeded."""
     return [[False]]
 
 

@@ -45,7 +45,7 @@ class Settings:
         return settings
 
     def encoded(self) -> list[object]:
-        """Return the settings in the client's encoding."""
+        """Return the settings as CARLA's client decodes them."""
         return [list(value) if isinstance(value, tuple) else value for value in astuple(self)]
 
     def step(self, otherwise: float) -> float:

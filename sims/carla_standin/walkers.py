@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 MASS = 80.0
 """Mass of a walker in collisions [kg]."""
 SLIDING = 5.0
-"""[m/s2] deceleration of a thrown walker."""
+"""Deceleration [m/s2] of a walker that was thrown by a collision."""
 FASTEST = 10.0
 """Largest speed [m/s] that a client may give a walker."""
 SPANS, PAUSES = (8.0, 14.0), (2.0, 8.0)

@@ -336,7 +336,7 @@ class World:
             self.cars.look(self.bodies)
 
     def look(self) -> None:
-        """Update the scene for sensors, once a step."""
+        """Update the boxes that sensors see to the present step; further calls in this step do nothing."""
         if self.is_scene_stale:  # not in reindex(): most worlds have no camera, and an episode spawns its actors one by one
             self.scene.reindex(self.bodies)
             self.is_scene_stale = False

@@ -103,7 +103,7 @@ class Actors:
         world.lead(world.actor(number), pose(wanted), numbers([speed], 1, "A walker's speed")[0])
 
     def place(self, number: int, wanted: object) -> None:
-        """Move an actor to a pose."""
+        """Move an actor to a pose, a location and a rotation, at rest."""
         self.host.world.place(self.host.world.actor(number), pose(wanted))
 
     def move(self, number: int, wanted: object) -> None:

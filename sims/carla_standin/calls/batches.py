@@ -23,7 +23,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Batches:
-    """Commands of batches, mapped to the functions of the corresponding calls."""
+    """Remote calls with batches of commands. Each kind of command is carried out by the function of the single call."""
 
     def __init__(self, host: Host) -> None:
         self.episodes = Episodes(host)

@@ -15,7 +15,7 @@ from carla_standin.responses import valued, void
 from carla_standin.settings import Settings
 
 NAVIGATION = "Nav"
-"""Folder of navigation meshes."""
+"""Name of the folder in which clients look for navigation meshes."""
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
@@ -70,7 +70,7 @@ class Episodes:
             self.host.pacing.space(kind)
 
     def set_settings(self, values: object) -> int:
-        """Set the settings; return the frame."""
+        """Store the episode's settings of a client, and return the number of the present frame."""
         world = self.host.world
         world.settings = Settings.decoded(values)
         world.streams.may_drop = not world.settings.synchronous

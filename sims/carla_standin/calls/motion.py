@@ -90,7 +90,7 @@ class Motion:
         self.world.group_of(actor).override(actor).constant = forward, right
 
     def release_velocity(self, number: int) -> None:
-        """Return a vehicle to the control of its pedals."""
+        """Let the pedals drive the vehicle again, after `hold_velocity`."""
         actor = self.world.actor(number)
         self.world.group_of(actor).override(actor).constant = None
 

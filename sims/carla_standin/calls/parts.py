@@ -64,7 +64,7 @@ class Parts:
         return []
 
     def no_component(self, number: int, name: str) -> list[object]:
-        """Raise Refused: there is none."""
+        """Raise Refused, since no actor has a component of this name."""
         raise Refused(
             f"actor {self._actor(number).id} has no component {str(name)[:100]!r}: bodies are boxes here",
             fix="use get_transform()",

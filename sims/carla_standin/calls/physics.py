@@ -75,7 +75,10 @@ class Physics:
         return [speed, controls.steer, controls.throttle, controls.brake, 0.0, int(record["gear"]), drag, wheels]
 
     def wheel_angle(self, number: int, wheel: int) -> float:
-        """Return the steering angle [degree] of a wheel: front left, front right, back left, back right."""
+        """Return the steering angle [degree] of a wheel.
+
+        wheel: 0 front left, 1 front right, 2 back left, 3 back right.
+        """
         actor = self._vehicle(number)
         group = self.host.world.group_of(actor)
         return math.degrees(float(group.state.wheel[group.actors.index(actor)])) if wheel in FRONT else 0.0

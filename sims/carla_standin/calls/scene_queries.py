@@ -41,7 +41,7 @@ class Places:
         self.host = host
 
     def cast_ray(self, start: object, end: object) -> list[object]:
-        """Return the labelled points at which a ray enters bodies, nearest first."""
+        """Return the labelled points at which a ray from `start` to `end` enters bodies, nearest first."""
         first, last = (np.array(numbers(place, 3, "A location")) for place in (start, end))
         return [[place, label] for place, label in ray_casting.cast(self.host.world, first, last)]
 

@@ -49,7 +49,7 @@ class Grid:
     lit: float = 0.5
     """Share of the junctions of three or four streets that have lights; of four, all have from this share up to 1 on."""
     speeds: tuple[float, ...] = (30 / 3.6, 50 / 3.6)
-    """[m/s] limits of streets to the east and to the north."""
+    """Speed limits [m/s] of streets that run to the east, and of streets that run to the north."""
     seed: int = 0
     """Seed with which lights and buildings are placed."""
     sign: str = YIELD

@@ -156,7 +156,7 @@ def lanes_of(count: int, last: Width, before: int, after: int) -> tuple[Lane, ..
 
 
 def one_lane(before: int, after: int) -> tuple[Lane, ...]:
-    """Return the single lane of a way through a junction."""
+    """Return the only lane of a road through a junction, linked to a lane before and a lane after it."""
     return (Lane(-1, "driving", (WIDTH, 0.0, 0.0, 0.0), "none", before, after),)
 
 

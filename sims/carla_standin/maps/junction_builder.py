@@ -28,7 +28,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A junction of up to four arms."""
+    """Builder of one junction of two to four arms."""
 
     id: int
     x: float

@@ -113,7 +113,7 @@ class Lanes:
         return found
 
     def poses(self, way: Ints, s: Floats) -> Floats:
-        """Return x, y, heading (..., 3) at distances along ways, between the points by straight lines."""
+        """Return x, y [m] and heading [rad], (..., 3), at distances `s` [m] along ways, interpolated between points."""
         place = s / self.step[way]
         index = np.minimum(np.maximum(place.astype(np.intp), 0), self.last[way])
         part = (place - index)[..., None]

@@ -37,7 +37,7 @@ from carla_standin.maps.sections import NARROWEST, Sections, driven_links, witho
 from carla_standin.maps.validator import SHORTEST
 
 LARGEST = 50_000_000
-"""Characters of a map."""
+"""Largest number of characters of an OpenDRIVE document that is read."""
 SUPPORTED = "lines, arcs, spirals and cubic polynomials, lanes with widths, level ground"
 LEVEL = 0.05
 """Largest difference [m] between the highest and the lowest place of ground that counts as level."""

@@ -26,7 +26,7 @@ CROSSING = 3.0
 SHORTEST = 12.0
 """[m] Shortest road with a crossing."""
 PARTS = 8
-"""Polygons of a corner."""
+"""Number of polygons that approximate the curve of a corner."""
 ROUND = 0.39
 """Length of a corner's tangents over its chord; at a right angle, the curve is nearly a quarter of a circle."""
 BLURRED = 0.3

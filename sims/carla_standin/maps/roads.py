@@ -94,7 +94,7 @@ class Lane:
         return ("both" if self.mark == "broken" else "none") if self.change is None else self.change
 
     def width_at(self, s: Floats) -> Floats:
-        """Return the width at distances along the road."""
+        """Return the width [m] of the lane at distances `s` [m] along the section."""
         a, b, c, d = self.width
         if not self.later_widths:
             return a + s * (b + s * (c + s * d))
@@ -128,7 +128,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Reference:
-    """A place at which a signal counts that stands elsewhere."""
+    """Reference to a signal that stands elsewhere: it must be obeyed here, too."""
 
     signal: int
     """Id of the traffic light or sign that is referred to."""
@@ -254,7 +254,7 @@ class Road:
         return inner, inner + side * (own.width_at(s) if own else 0.0)
 
     def middle(self, s: Floats) -> Floats:
-        """Return t [m] of the middle line, the inner edge of the first lanes."""
+        """Return the offset t [m] of the line that separates both directions of travel, at positions `s` [m] along the road."""
         if not self.offsets:
             return np.zeros_like(s)
         return piecewise(self.offsets, s + self.begin, self.begin + self.length)

@@ -46,7 +46,7 @@ class Town:
 
     @cached_property
     def junctions(self) -> Junctions:
-        """Crossing ways of junctions, and their priorities."""
+        """Data about junctions: which ways cross each other, and which way has priority."""
         return Junctions(self.road_map, self.lanes, self.signal_ways)
 
     @cached_property

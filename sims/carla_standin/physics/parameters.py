@@ -52,7 +52,7 @@ class Vehicle:
     cornering: float = 14.0
     """[1/rad] cornering stiffness of an axle over its load, of the dynamic model."""
     front_share: float = 0.5
-    """Share of the wheelbase before the centre of mass."""
+    """Distance from the centre of mass to the front axle, as a share of the wheelbase."""
     generation: int = 1
     """Generation of the model in CARLA's catalogue; CARLA's scripts select vehicles by it."""
     special: str = ""

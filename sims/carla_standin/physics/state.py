@@ -33,7 +33,7 @@ class Functions:
     hypot: Function
     copysign: Function
     low: Function
-    """The lower of two."""
+    """Return the smaller of two numbers, element by element."""
     high: Function
     where: Function
 

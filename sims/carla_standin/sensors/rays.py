@@ -73,6 +73,15 @@ def through(origin: Floats, directions: Floats, corners: Corners) -> tuple[Float
 
 
 def crossings(origin: Floats, directions: Floats, corners: Corners) -> tuple[Floats, Floats]:
-    """Return the crossings of rays (..., 3) with the planes of a box, per axis, as multiples of their directions."""
+    """Return where rays cross the planes of a box's sides.
+
+    Args:
+        origin: Start of the rays.
+        directions: (..., 3) Directions of the rays.
+        corners: Lowest and highest corner of the box.
+
+    Returns:
+        Two arrays (..., 3): for each axis, the crossings with the lower and the upper plane, as multiples of the directions.
+    """
     safe = np.where(np.abs(directions) < 1e-12, 1e-12, directions)
     return (np.array(corners[0]) - origin) / safe, (np.array(corners[1]) - origin) / safe

@@ -46,11 +46,17 @@ class Sensor(ABC):
 
     @abstractmethod
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Return payloads; a view into a buffer is sent before the next measurement."""
+        """Return the payloads of one measurement.
+
+        A payload may be a view into a buffer, because it is sent before the next measurement overwrites the buffer.
+        """
 
 
 def setting(actor: Actor, name: str, low: float, high: float) -> float:
-    """Return a number among a sensor's attributes; raises Refused if it is invalid or out of range."""
+    """Return a number among the attributes of a sensor's blueprint.
+
+    Raises Refused if it is no number between `low` and `high`.
+    """
     text = actor.attributes[name]
     try:
         value = float(text)

@@ -65,7 +65,7 @@ class Stretch:
     short_length: Floats
     """Length [m] of the next lane that is shorter than `SHORT`, at whose end `short_light` is."""
     ending: tuple[int, ...]
-    """Cars on ending lanes."""
+    """Indices of the cars whose lane ends, so that they look for another lane in every step."""
 
 
 class Cars:

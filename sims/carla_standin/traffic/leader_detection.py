@@ -40,7 +40,7 @@ class LeaderDetector:
         self._x, self._y, self._cosine, self._sine = (np.ascontiguousarray(column) for column in lanes.aims.T)
 
     def reindex(self, cars: list[Actor], solid: list[Actor]) -> None:
-        """Update sizes, and the indices of the cars among the solid bodies."""
+        """Find sizes and indices of the cars among the solid bodies again, after actors came or went."""
         self.rows = rows_of(solid)
         known = {actor: number for number, actor in enumerate(cars)}
         own = np.array([known.get(actor, -1) for actor in solid], np.intp)

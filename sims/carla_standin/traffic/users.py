@@ -32,7 +32,7 @@ AHEAD = 5.0
 A turn to the left from standing takes four seconds.
 """
 UNKNOWN = -1
-"""Number of a client's car among the traffic's cars."""
+"""Number that stands for a client's car in lists of the traffic's cars."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ NOBODY = Users([], [])
 
 
 class Standing:
-    """Since when [s] clients' cars have stood before a junction without a red light."""
+    """Memory of clients' cars that stand before a junction without a red light: since when [s]."""
 
     def __init__(self) -> None:
         self.since: dict[int, float] = {}

@@ -86,4 +86,4 @@ def _require(name: str) -> None:
 
 
 FAMILY = ArmFamily()
-"""The family of environments of the workbench's own seven-axis arm, as the entry point names it."""
+"""Our own seven-axis arm."""

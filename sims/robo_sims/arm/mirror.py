@@ -13,7 +13,7 @@ JOINT_SIGNS = (-1, 1, -1, 1, -1, 1, -1)
 JOINT_OFFSETS = (*(0.0,) * 6, np.pi / 2)
 """[rad] the hand is mounted at an eighth of a turn: its straight position, pi / 4, is its own image."""
 TURN = (1, -1)
-"""Rotation by (cos, sin) of an angle."""
+"""Reflection of a rotation that is given as the cosine and sine of its angle."""
 VELOCITY = (*VECTOR, -1, 1, -1)
 """Linear, and angular, which is turned round once more as axial vectors are."""
 

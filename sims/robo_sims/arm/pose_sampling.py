@@ -58,9 +58,15 @@ Random = np.random.Generator
 def several(
     kind: str, own: str, region: Array, random: Random, *, apart: float, height: float | None = None
 ) -> tuple[SceneObject, ...]:
-    """Return one or two objects of a kind in a region.
+    """Return one or two objects of a kind at random places in a region.
 
-    own: the task's own colour. apart: [m] least distance of the two. height: [m] of their middles, None to draw it, too.
+    Args:
+        kind: Kind of the objects, such as "cube".
+        own: Colour of the task's own object.
+        region: Lowest and highest position [m].
+        random: Source of the random numbers.
+        apart: [m] Least distance between the two objects.
+        height: [m] Height of their middles; None to draw it from the region.
     """
     names = [*random.permutation([*COLOURS])]
     if random.random() < OWN_COLOUR:

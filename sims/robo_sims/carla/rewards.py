@@ -80,7 +80,7 @@ class CaRL(Reward):
     OFF_CENTRE, LANE_TICKS = 0.5, 30
     """[m] and ticks: 3 s."""
     LOOKS = (0.1, 0.3, 0.5, 0.7, 0.9)
-    """[s] prediction times of the time to collision."""
+    """Times [s] ahead at which the reward checks for a collision, at constant velocities."""
     COMFORT: Mapping[str, tuple[float, float]] = {
         "forward_acceleration": (-4.05, 2.40),
         "sideways_acceleration": (-4.89, 4.89),

@@ -12,7 +12,7 @@ from robo_sims.carla.roads import HEADING, JUNCTION, SPACING, Floats, Roads
 
 SETS = ("train", "test")
 BLOCK, EVERY = 20, 5
-"""[m] lane block: routes that start in one block belong to one set; every fifth block is test."""
+"""Length [m] of a block of a lane, and which blocks are test: routes that start in every fifth block are held out."""
 CLEAR = 12.0
 """Length [m] without a junction at the start of a route, since a car that starts at a stop line could not stop before it."""
 TRIES = 200

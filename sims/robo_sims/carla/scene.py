@@ -72,7 +72,7 @@ class Light:
 
     @property
     def state(self) -> int:
-        """RED, YELLOW, GREEN or UNLIT."""
+        """Present state of the light: RED, YELLOW, GREEN or UNLIT."""
         return STATES.get(str(self.actor.state), UNLIT)
 
 

@@ -61,7 +61,7 @@ class Session(WorldView, Protocol):
         """True if the world can be used."""
 
     def glancing(self) -> contextlib.AbstractContextManager[None]:
-        """Wait for answers for a short time only, if somebody answers."""
+        """Return a context with a short timeout, so that calls to our own server fail soon if its process has ended."""
         return contextlib.nullcontext()
 
     def open(self) -> None:

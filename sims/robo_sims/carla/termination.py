@@ -23,7 +23,7 @@ PASSING, PASSING_SHARE = 50.0, 0.2
 """[m] in lanes of oncoming traffic that end an episode if they exceed this share of the distance driven; passing a standing car
 takes about 30 m. At the end of the route the share alone counts."""
 BLOCKED, MOVING = 45.0, 0.1
-"""[s] below a speed [m/s] that count as blocked."""
+"""Time [s] below the given speed [m/s] after which the car counts as blocked."""
 AT_SIGN = 10.0
 """Distance [m] before a stop line within which the car must have stood still once."""
 

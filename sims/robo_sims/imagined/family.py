@@ -86,4 +86,4 @@ def _require_recorded(arguments: Mapping[str, Any], recorded: Mapping[str, Any])
 
 
 FAMILY = WorldFamily()
-"""The family of environments inside learned worlds, as the entry point names it."""
+"""Environments inside learned worlds."""

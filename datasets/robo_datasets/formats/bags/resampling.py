@@ -46,7 +46,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Steps:
-    """Numbers of the messages that make up an episode of T steps at a fixed rate."""
+    """Indices of the messages that make up an episode of T steps at a fixed rate."""
 
     ticks: Times
     """(T+1,) times of the observations [ns]"""

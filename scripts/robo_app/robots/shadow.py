@@ -41,7 +41,7 @@ class ShadowSettings:
     """Source of the executed commands: "zero", "scripted", or "person" at the console."""
     episodes: int
     seed: int
-    """Reset seed of the first episode; later episodes have the following numbers."""
+    """Reset seed of the first episode; each later episode has the next higher number."""
     port: int = 8644
     """Port of the console."""
 

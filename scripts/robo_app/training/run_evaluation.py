@@ -29,7 +29,7 @@ from robo_rl.system.threads import tensor_threads
 
 
 def load_policy(run: Run, step: Step = None) -> Policy:
-    """Implement `Run.policy`."""
+    """Load the policy of a run, by default the newest one; implements `Run.policy`."""
     return policy_of(run, recipe_of(run), step)
 
 

@@ -22,7 +22,7 @@ from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, NOMINAL_POSTURE, Array
 from robo_sims.cameras import CameraObservations
 
 TICK = 0.01
-"""[s] control period."""
+"""Period [s] of the arm's simulated controller."""
 SUBSTEPS = 5
 """physics steps per tick"""
 LAG = 0.04
@@ -32,7 +32,7 @@ QUICKEST = 0.004
 CAREFUL = 0.85
 """share of the joints' speed limits that the controller commands: joints push each other"""
 SUCCESS_TICKS = round(CONTROL_PERIOD / TICK)
-"""ticks between two success checks, as in the environment"""
+"""Number of ticks between two checks for success: one control period, as in the environment."""
 
 
 class RealtimeArm:
@@ -73,7 +73,7 @@ class RealtimeArm:
         self._joints, self._is_held = None, False
 
     def follow_joints(self, joints: npt.ArrayLike) -> None:
-        """Set target joint angles [rad]."""
+        """Set the target of each joint [rad], (7,); the arm follows in the next ticks."""
         self._joints, self._is_held = np.array(joints, np.float64), False
 
     def hold(self) -> None:
@@ -163,10 +163,10 @@ class Drawable(Protocol):
 
     @property
     def model(self) -> mujoco.MjModel:
-        """MuJoCo model."""
+        """MuJoCo model whose states are drawn."""
 
     def copy_state(self, data: mujoco.MjData) -> None:
-        """Copy the whole state to another MjData of the same model."""
+        """Copy the whole simulation state to another MjData of the same model."""
 
 
 class RealtimeCameras:

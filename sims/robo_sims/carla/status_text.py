@@ -8,10 +8,10 @@ from robo_sims.carla.termination import GOAL
 
 LIGHTS = {RED: "red", YELLOW: "yellow", GREEN: "green"}
 AHEAD = 60.0
-"""[m] range within which a light is shown."""
+"""Distance [m] along the route within which the next light is shown."""
 WRONG_LANE = "WRONG LANE"
 DRIVING, DONE, FAILED, AGAINST = (30, 30, 36), (30, 110, 60), (150, 40, 40), (150, 100, 20)
-"""Backgrounds of the text."""
+"""Colours behind the text, RGB: while driving, at success, after a failure, and in a lane of oncoming traffic."""
 
 
 def lines(situation: Situation, ended: str) -> tuple[list[str], tuple[int, int, int]]:

@@ -79,7 +79,7 @@ class WorldBatch(SimulationBatch):
 
     @override
     def render(self) -> list[Array]:
-        """Return no pictures: one imagination draws (ImaginedEnv)."""
+        """Return an empty list: a batch of worlds draws nothing. A single `ImaginedEnv` can draw."""
         return []
 
     @override
@@ -93,4 +93,4 @@ class WorldBatch(SimulationBatch):
 
     @override
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: a batch of imagined worlds holds no resources."""

@@ -20,7 +20,10 @@ STARTS = ("first", "any")
 
 
 class WorldFamily(EnvironmentFamily):
-    """Environment family of learned worlds; none has a name without a folder."""
+    """Environment family of learned worlds.
+
+    It lists no names, because each environment is named by its folder: `world:FOLDER`.
+    """
 
     @override
     def names(self) -> Iterable[str]:

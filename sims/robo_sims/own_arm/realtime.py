@@ -31,7 +31,7 @@ class TaskOfArm(Protocol):
 
     @property
     def period(self) -> float:
-        """[s] of one control period."""
+        """Control period: time [s] between two actions."""
 
     @property
     def simulation(self) -> Simulation:
@@ -45,14 +45,20 @@ class TaskOfArm(Protocol):
 
 
 class RealtimeOwnArm:
-    """Arm and task with a tick-by-tick controller; not thread-safe."""
+    """An owner's simulated arm and task with a controller that runs tick by tick, for a twin. Not thread-safe."""
 
     tick = TICK
     lag = quickest = None
-    """Unknown: the guard's set points themselves keep speed and acceleration."""
+    """Response of the hand to targets; None, since it is unknown. Set points are then limited in speed and acceleration
+    alone."""
 
     def __init__(self, task: TaskOfArm, cameras: Callable[[], CameraObservations]) -> None:
-        """cameras: returns the task's cameras, for the thread that draws."""
+        """Reset the simulated arm to its home posture.
+
+        Args:
+            task: Task whose arm and objects are simulated.
+            cameras: Returns new cameras of the task. The thread that draws calls it.
+        """
         self._task, self._arm, self._cameras = task, task.arm, cameras
         self.spec, self.home, self.model = task.environment_spec, task.arm.home, task.arm.model
         self._substeps = round(TICK / self.model.opt.timestep)
@@ -77,7 +83,7 @@ class RealtimeOwnArm:
         self._joints, self._is_held = None, False
 
     def follow_joints(self, joints: npt.ArrayLike) -> None:
-        """Set target joint angles [rad]."""
+        """Set the target of each joint [rad], (J,); the arm follows in the next ticks."""
         self._joints, self._is_held = np.array(joints, np.float64), False
 
     def hold(self) -> None:

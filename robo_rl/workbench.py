@@ -198,7 +198,7 @@ def evaluate(
     seeds: Iterable[int] | None = None,
     deterministic: bool = True,
     on_episode: Callable[[Episode], None] | None = None,
-    on_incomplete: Callable[[Evaluation], None] | None = None,
+    on_incomplete: Callable[[Evaluation], object] | None = None,
     video: VideoRequest | None = None,
 ) -> Evaluation:
     """Play one episode per seed and return the outcome, with intervals.

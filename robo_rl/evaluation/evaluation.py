@@ -274,7 +274,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     deterministic: bool = True,
     training_seed: int | None = None,
     on_episode: Callable[[Episode], None] | None = None,
-    on_incomplete: Callable[[Evaluation], None] | None = None,
+    on_incomplete: Callable[[Evaluation], object] | None = None,
     video: VideoRequest | None = None,
 ) -> Evaluation:
     """Play one episode per seed and return the outcome.
@@ -304,7 +304,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
         raise InvalidSetting("An evaluation needs at least one episode.", got=0, fix="pass episodes=50")
     started = time.monotonic()
     played: list[Episode] = []
-    how = {"deterministic": deterministic, "training_seed": training_seed}
+    how: dict[str, Any] = {"deterministic": deterministic, "training_seed": training_seed}
     try:
         for seed in planned:
             episode = rollout(environment, policy, seed=seed, deterministic=deterministic)

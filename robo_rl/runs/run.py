@@ -232,7 +232,7 @@ class Run:
         attempts: int = 1,
         split: str = "",
         step: Step = None,
-        on_incomplete: Callable[[Evaluation], None] | None = None,
+        on_incomplete: Callable[[Evaluation], object] | None = None,
     ) -> Evaluation:
         """Evaluate a policy of the run, as `robo-rl evaluate` does.
 

@@ -87,7 +87,7 @@ def errors_of_clone(
 def batch_of(seen: Observed, steering: Array, rows: Array) -> Batch:
     """Return rows as a batch, which for cloning needs neither rewards nor what followed."""
     observed, ones = {name: values[rows] for name, values in seen.items()}, np.ones(len(rows), np.float32)
-    actions, none = steering[rows, None].astype(np.float32), np.zeros(len(rows), np.bool_)
+    actions, none = steering[rows, None].astype(np.float32), np.zeros(len(rows), np.int8)
     return Batch(observed, actions, 0 * ones, ones, ones, observed, ones, none)
 
 

@@ -237,7 +237,7 @@ class Evaluator:
         episodes: int,
         operator: Operator | None = None,
         keep: Callable[[Episode, bool], None] | None = None,
-        on_incomplete: Callable[[Evaluation], None] | None = None,
+        on_incomplete: Callable[[Evaluation], object] | None = None,
     ) -> None:
         """Make the environment.
 

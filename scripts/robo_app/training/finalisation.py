@@ -99,7 +99,7 @@ def judge(
     operator: Operator | None = None,
     *,
     attempts: int = 1,
-    on_incomplete: Callable[[Evaluation], None] | None = None,
+    on_incomplete: Callable[[Evaluation], object] | None = None,
 ) -> Evaluation:
     """Return the evaluation of a policy, and film it if the machine can render.
 
@@ -127,7 +127,7 @@ def judge(
 
 
 def keep_incomplete(
-    run: Run, name: str, evaluation: Evaluation, on_incomplete: Callable[[Evaluation], None] | None = None
+    run: Run, name: str, evaluation: Evaluation, on_incomplete: Callable[[Evaluation], object] | None = None
 ) -> None:
     """Write an evaluation that ended early to a new file RUN/evaluations/NAME-incomplete-N.json, and print its path on stderr.
 

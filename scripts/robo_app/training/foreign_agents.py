@@ -46,7 +46,7 @@ def environment_for(task: str) -> str:
     raise UnknownName("environment of the agent", task, gymnasium.registry, fix="name one with --environment")
 
 
-def evaluate_agent(asked: Mapping[str, Any], on_incomplete: Callable[[Evaluation], None] | None = None) -> Evaluation:
+def evaluate_agent(asked: Mapping[str, Any], on_incomplete: Callable[[Evaluation], object] | None = None) -> Evaluation:
     """Return the evaluation of "zoo:PATH", by default in the newest version of its task.
 
     asked: options of `robo-rl evaluate`. on_incomplete: as of `robo_rl.evaluate`.
@@ -65,8 +65,7 @@ def evaluate_agent(asked: Mapping[str, Any], on_incomplete: Callable[[Evaluation
     name, seed = asked["environment"] or environment_for(agent.task), asked["seed"]
     with closing(make_environment(name, **asked["arguments"])) as made:
         policy, seeds = agent.policy(specification(made)), range(seed, seed + asked["episodes"])
-        how = {"deterministic": not asked["stochastic"], "on_incomplete": on_incomplete}
-        found = evaluate(policy, made, seeds=seeds, **how)
+        found = evaluate(policy, made, seeds=seeds, deterministic=not asked["stochastic"], on_incomplete=on_incomplete)
     return replace(found, notes=(*found.notes, *_notes(agent, name)))
 
 

@@ -47,7 +47,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     attempts: int = 1,
     split: str = "",
     step: Step = None,
-    on_incomplete: Callable[[Evaluation], None] | None = None,
+    on_incomplete: Callable[[Evaluation], object] | None = None,
 ) -> Evaluation:
     """Implement `Run.evaluate`; an evaluation that differs from the recipe's, or ends early, is kept in RUN/evaluations."""
     counts = {"episodes": (episodes, 1), "seed": (seed, 0), "attempts": (attempts, 1)}
@@ -80,8 +80,8 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
         policy = (
             MixturePolicy([policy_of(run, recipe, at) for at in run.checkpoints]) if mixture else policy_of(run, recipe, step)
         )
-        told = {"attempts": attempts, "on_incomplete": on_incomplete}
-        evaluation = judge(run, judged, policy, seeds, name or "evaluation", **told)
+        title = name or "evaluation"
+        evaluation = judge(run, judged, policy, seeds, title, attempts=attempts, on_incomplete=on_incomplete)
     if split == "train" and not place and (file := run.path / "evaluation.json").exists():
         evaluation = replace(evaluation, notes=(*evaluation.notes, *gap(evaluation, Evaluation.read(file))))
     if name:

@@ -37,6 +37,9 @@ def write_film(
             for pictures, moment in episode_of(environment, policy, seed, deterministic=deterministic):
                 yield pictures
                 outcomes.extend([moment] if moment.stop_reason is not None else [])
+            if seed != seeds[-1]:  # as `hold` does for the end of the film
+                still = round(HOLD * decisions_per_second(environment) * max(1, len(pictures)) * speed)
+                yield pictures[-1:] * still
 
     played = decisions()
     start, first = next(played), next(played)

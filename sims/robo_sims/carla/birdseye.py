@@ -69,7 +69,7 @@ class BirdsEye:
         ways = stopping_way(np.concatenate([[[ego.vx, ego.vy]], others[:, [VX, VY]]]))
         ends = np.stack([self._pixels(places), self._pixels(places + ways)], axis=1)
         lines = list(ends[np.hypot(ways[:, 0], ways[:, 1]) > 1.0])
-        cv2.polylines(shown, lines, False, WAY, 1, cv2.LINE_8, SHIFT)
+        cv2.polylines(shown, lines, False, WAY, max(1, round(0.4 * self.scale)), cv2.LINE_8, SHIFT)
 
     def _to_ground(self, ego: Ego) -> Floats:
         """Return the matrix (2, 3) from pixels of the picture to pixels of the ground."""
@@ -108,7 +108,10 @@ class BirdsEye:
     def _stop_line(self, picture: Pictures, stop: float, shade: int) -> None:
         start, end = self.route.ahead(stop, np.array([0.0, 0.5]))
         across = np.array([start[1] - end[1], end[0] - start[0]]) / 0.5 * 1.75
-        cv2.polylines(picture, [self._pixels(np.stack([start - across, start + across]))], False, shade, 2, cv2.LINE_8, SHIFT)
+        thickness = max(1, round(self.scale))
+        cv2.polylines(
+            picture, [self._pixels(np.stack([start - across, start + across]))], False, shade, thickness, cv2.LINE_8, SHIFT
+        )
 
 
 COLOURS = np.array([(70, 70, 78), (235, 235, 225), (70, 130, 240), (240, 190, 60), (240, 90, 200), (255, 255, 255)], np.uint8)

@@ -373,7 +373,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         picture = painter.draw(self._situation.scene, self._situation.place.s, self._tracker.index)
         shown = birdseye.coloured(picture, self._size, scale)
         painter.draw_stopping_ways(shown, self._situation.scene)
-        return birdseye.captioned(shown, *status_text.lines(self._situation, self._ended))
+        return birdseye.captioned(shown, *status_text.lines(self._situation, float(self._controls[1]), self._ended))
 
     def close(self) -> None:
         """Destroy all actors and stop an own server; may be called again."""

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from robo_sims.carla import birdseye, status_text
+from robo_sims.carla.environment import SESSION_LOST, TIME_LIMIT
 from robo_sims.carla.rewards import Situation
 from robo_sims.carla.roads import LaneOfMap, Roads
 from robo_sims.carla.routes import Route, RoutePosition
-from robo_sims.carla.scene import RED, Ego, Scene
-from robo_sims.carla.termination import GOAL
+from robo_sims.carla.scene import GREEN, RED, Ego, Scene
+from robo_sims.carla.termination import GOAL, INFRACTIONS
 
 
 def lane(y, heading):
@@ -68,13 +69,23 @@ def test_film_shows_how_far_each_needs_to_stop():
     assert len(theirs) == pytest.approx(2 * (4 + 3.2), abs=2) and not way[:, [20, 60]].any()
 
 
-def test_film_tells_limit_light_and_wrong_lane():
-    told, background = status_text.lines(situation(ego(), [(5.0, RED), (43.0, RED)]), "")
-    assert told == ["37 % of the route, 8.3 of 13.9 m/s", "red light in 23 m"] and background == status_text.DRIVING
-    told, background = status_text.lines(situation(ego(y=-1.75), is_oncoming=True), "")
-    assert told[1] == f"no light ahead, {status_text.WRONG_LANE}" and background == status_text.AGAINST
-    assert status_text.lines(situation(ego()), GOAL) == ([told[0], "no light ahead, goal"], status_text.DONE)
-    assert status_text.lines(situation(ego()), "red_light")[1] == status_text.FAILED
+def test_film_tells_limit_light_sign_pedals_and_wrong_lane():
+    told, background = status_text.lines(situation(ego(), [(5.0, RED), (43.0, RED)]), 0.4, "")
+    assert told == ["37 % of the route, 8.3 of 13.9 m/s, throttle 40 %", "red light in 23 m"]
+    assert background == status_text.DRIVING
+    told, background = status_text.lines(situation(ego(y=-1.75), is_oncoming=True), -1.0, "")
+    assert told[0].endswith("brake 100 %") and background == status_text.AGAINST
+    assert told[1] == f"no light ahead, {status_text.WRONG_LANE}"
+    at_sign = situation(ego(), [(30.0, GREEN)])
+    at_sign.scene.signs.extend([(15.0, "traffic.stop"), (41.0, "traffic.stop")])
+    assert status_text.lines(at_sign, 0.0, "")[0][1] == "green light in 10 m, stop sign in 21 m"
+
+
+@pytest.mark.parametrize("ended", [GOAL, *INFRACTIONS, SESSION_LOST, TIME_LIMIT])
+def test_film_tells_in_words_how_it_ended(ended):
+    told, background = status_text.lines(situation(ego()), 0.0, ended)
+    assert told[1].startswith("END: ") and "_" not in told[1]
+    assert background == (status_text.DONE if ended == GOAL else status_text.FAILED)
 
 
 def test_birdseye_shows_the_front_of_the_car_and_walkers():

@@ -1,5 +1,6 @@
 """What holds for every test: strict numbers, one thread, no display, nothing written into the checkout."""
 
+import gc
 import os
 import signal
 import tempfile
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+gc.disable()  # until all tests are collected: a third of that time was a search for garbage of which there is none
 pytest_plugins = ["chat_server"]
 CACHE = tempfile.TemporaryDirectory()  # of the carla client, which keeps maps in the home folder by default
 os.environ["CARLA_CACHE_DIR"] = CACHE.name
@@ -21,6 +23,12 @@ torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would its children
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("default")
+
+
+def pytest_collection_finish():
+    """What is there now stays: no later search for garbage goes through ten thousand tests and all modules again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

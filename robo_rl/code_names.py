@@ -1,4 +1,4 @@
-"""Classes and functions named as "package.module:Class", and objects that were passed in this process.
+"""Names for classes and functions: "package.module:Class", also for objects that exist only in this process.
 
 While a module is imported, the current folder is searched first, as by `python -m`.
 """
@@ -23,16 +23,16 @@ _importing: list[str] = []
 
 
 class NotImportable(UserWarning):
-    """Warning about an object of a run that no other process can import."""
+    """Warning that a class or function used by a run has no importable name, so that no other process can make it."""
 
 
 def is_given(name: str) -> bool:
-    """Return True if the name stands for an object that was passed in this process."""
+    """Return True if the name stands for an object that was passed as an argument in this process."""
     return name in _GIVEN
 
 
 def name_of_object(source: Callable[..., Any], label: str = "") -> str:
-    """Return a name from which `object_named` returns the same class or function.
+    """Return a name for a class or function, from which `object_named` returns the same object.
 
     An object without an importable name is registered for this process only, and a warning says so.
 
@@ -111,7 +111,10 @@ def object_named(name: str, setting: str, *, allowed: str, fix: str = "") -> Any
 
 
 def refuse_while_importing(what: str) -> None:
-    """Raise InvalidSetting if a module is being imported by name: its code calls `robo_rl.<what>` during a command."""
+    """Raise InvalidSetting if a module is just being imported by its name.
+
+    Such a module would call `robo_rl.<what>` when it is imported; it lacks `if __name__ == "__main__"`.
+    """
     if _importing:
         raise InvalidSetting(
             f"Importing the module of {_importing[-1]} calls robo_rl.{what}.",
@@ -122,7 +125,7 @@ def refuse_while_importing(what: str) -> None:
 
 @contextmanager
 def searching() -> Iterator[None]:
-    """Search the current folder for modules first, within this context, as python does."""
+    """Within this context, search the current folder for modules first, as `python -m` does."""
     here = os.getcwd()
     sys.path.insert(0, here)
     try:

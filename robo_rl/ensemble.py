@@ -13,7 +13,10 @@ from torch import Tensor, nn
 
 
 class Ensemble(nn.Module):
-    """K fully connected networks with different initial weights; one seed determines all of them."""
+    """K fully connected networks of one shape with different initial weights, evaluated together.
+
+    One seed determines all initial weights.
+    """
 
     mean: Tensor
     deviation: Tensor

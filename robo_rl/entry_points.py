@@ -32,7 +32,7 @@ def _declared(group: Group, path: tuple[str, ...], changed: tuple[int, ...]) -> 
 
 
 def declared(group: Group) -> list[EntryPoint]:
-    """Return the entry points that papers and installed packages declare in a group; a name may occur twice."""
+    """Return the entry points of a group from papers and installed packages; a name may occur twice."""
     return [point for paper in papers().values() for point in paper.points(group)] + [*entry_points(group=f"robo_rl.{group}")]
 
 
@@ -73,9 +73,9 @@ def load_named(group: Group, setting: str, name: str) -> Any:
 
 @contextmanager
 def refused_if_it_fails(what: str, *, allowed: str, fix: str) -> Iterator[None]:
-    """Turn any error of foreign code in this context into InvalidSetting with the line that failed; our own errors pass.
+    """Turn any error of foreign code in this context into InvalidSetting, with the line of code that failed.
 
-    what, allowed, fix: parts of the message.
+    Errors of robo_rl pass unchanged. what, allowed, fix: parts of the message, the problem, the allowed values and the remedy.
     """
     try:
         yield
@@ -96,14 +96,17 @@ def operation(name: str) -> Any:
 
 
 def component(group: Group, point: EntryPoint) -> Any:
-    """Return the object of an entry point; raises BrokenPlugin if it cannot be loaded."""
+    """Import and return the object that an entry point names; raises BrokenPlugin if it cannot be loaded."""
     with plugin_errors(group, point):
         return point.load()
 
 
 @contextmanager
 def plugin_errors(group: Group, point: EntryPoint) -> Iterator[None]:
-    """Turn any error of a plug-in in this context into BrokenPlugin, which names its package; our own errors pass."""
+    """Turn any error of a plug-in in this context into BrokenPlugin, which names its package.
+
+    Errors of robo_rl pass unchanged.
+    """
     try:
         yield
     except RoboRLError:

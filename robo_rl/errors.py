@@ -1,4 +1,4 @@
-"""Every error that the workbench raises on purpose.
+"""Every error that robo_rl raises on purpose.
 
     RoboRLError
     ├── UnknownName          a component, recipe, run or key that does not exist
@@ -85,7 +85,7 @@ def printable_lines(text: str) -> str:
 
 
 class RoboRLError(Exception):
-    """Base of all errors of the workbench; builds one readable message from its four parts."""
+    """Base of all errors of robo_rl, with one readable message of four parts: problem, value got, values allowed, remedy."""
 
     def __init__(self, what: str, *, got: object = None, allowed: object = None, fix: str | None = None) -> None:
         lines = [what]
@@ -111,15 +111,15 @@ _OF_THE_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EN
 
 
 def is_of_disk(error: OSError) -> bool:
-    """Return True if an error concerns files: the disk is full, or a file is missing, read-only or not accessible."""
+    """Return True if an OSError concerns files: the disk is full, or a file is missing, read-only or not accessible."""
     return error.errno in {*_FIXES, errno.EIO}
 
 
 def is_passing(error: BaseException) -> bool:
     """Return True if an error says nothing about the content of a file, so that the same file may be readable later.
 
-    Examples are: no memory, no permission, a full or failing disk. Such a file must not be called damaged. An OSError without a
-    number comes from a library that rejects the format; it returns False.
+    Examples are: no memory, no permission, a full or failing disk. Such a file must not be called damaged. For an OSError
+    without a number, which comes from a library that rejects the file's format, the result is False.
     """
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in {None, *_OF_THE_FILE})
 
@@ -312,31 +312,34 @@ class WorkerFailed(ClusterError):
 
 
 class JudgeError(RoboRLError):
-    """Base of the errors about models that answer questions. Answers so far are kept: repeat the same command to continue."""
+    """Base of the errors about language and vision models that answer questions, such as judges of pictures.
+
+    Answers so far are kept: repeat the same command to continue.
+    """
 
 
 class JudgeUnavailable(JudgeError):
-    """The model rejects the key, does not answer, or stopped answering."""
+    """The model that answers questions rejects the key, does not answer, or stopped answering."""
 
 
 class JudgeChanged(JudgeError):
-    """The server reports another model name than before."""
+    """The server of a language model reports another model name than before."""
 
 
 class QuestionNotAccepted(JudgeUnavailable):
-    """The server rejects this question; it may be too long."""
+    """The server of a language model rejects this question; it may be too long."""
 
 
 class BudgetReached(JudgeError):
-    """The answers have used up the budget."""
+    """The answers of a language model have used up the budget that the user allowed."""
 
 
 class OutOfReplies(BudgetReached):
-    """A pack of prepared replies has no further reply."""
+    """A file of prepared replies, used in place of a language model, has no further reply."""
 
 
 class NotInLog(JudgeError):
-    """A question of a replayed run is not in the log of answers."""
+    """A question of a replayed run is not in the recorded log of a language model's answers."""
 
 
 ProgramStatus = Literal[
@@ -346,7 +349,7 @@ FailureStatus = Literal["timeout", "memory", "killed", "raised", "shape", "not f
 
 
 class ProgramError(RoboRLError):
-    """Base of the errors about reward programs; the messages address the author of the program."""
+    """Base of the errors about reward programs (reward functions as text); messages address the author of the program."""
 
 
 class InvalidProgram(ProgramError):
@@ -370,7 +373,7 @@ class ProgramFailed(ProgramError):
 
 
 class SandboxUnavailable(ProgramError):
-    """This machine cannot confine programs as requested."""
+    """This machine cannot run reward programs in a confined process as requested."""
 
 
 class RobotError(RoboRLError):
@@ -398,7 +401,7 @@ class CameraChanged(CameraFault):
 
 
 class RobotBusy(RobotError):
-    """Another process holds the robot."""
+    """Another process already holds the connection to the robot."""
 
 
 class TeleoperatorUnavailable(RobotError):
@@ -427,7 +430,7 @@ class RunNotFound(RunError):
 
 
 class CheckpointCorrupt(RunError):
-    """No checkpoint of the run passes its own manifest."""
+    """A checkpoint of a run, a fitted reward or a world model is missing or damaged; the message says which."""
 
 
 class DatasetError(RoboRLError):

@@ -26,13 +26,13 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.papers import papers
 
 LEVELS = ("proven", "validated", "experimental")
-"""From the most evidence to the least."""
+"""Levels of evidence, from the most to the least."""
 FILE = Path(__file__).with_name("evidence.toml")
 
 
 @dataclass(frozen=True)
 class Order:
-    """Claim about a study: the method `better` reaches more than the method `than`, by one measure."""
+    """Claim about a study that can be checked: the method `better` reaches more than the method `than`, by one measure."""
 
     better: str
     than: str
@@ -43,12 +43,12 @@ class Order:
     fewer: bool = False
     """True if a lower value of the measure is better."""
     share: float = 1.0
-    """Share of the other's value that is to be exceeded."""
+    """Share of the other method's value that is to be exceeded, such as 0.9 for nine tenths."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Level of a method, and the reason for it."""
+    """How far a method was shown to work: level, one sentence, and the study, control and tests that show it."""
 
     level: str = "experimental"
     """proven: in an archived study with three seeds or more it beats its baseline, and its control without the key part.
@@ -56,12 +56,12 @@ class Evidence:
     sentence: str = "No evidence stated."
     """One sentence for lists, with its figures."""
     template: str = ""
-    """The sentence with {FIGURE} in the place of each figure of the archive; empty if it names none."""
+    """The sentence with {FIGURE} in the place of each figure that is read from the archived study; empty if it has none."""
     study: str = ""
-    """Name of the archive in docs/benchmarks."""
+    """Name of the archived study in docs/benchmarks."""
     baseline: Order | None = None
     control: Order | None = None
-    """The same method without its key part."""
+    """Claim that the method beats the same method without its key part; None without such a control."""
     tests: tuple[str, ...] = ()
     """Tests of exact properties, as FILE::TEST."""
     page: str = ""
@@ -69,7 +69,7 @@ class Evidence:
 
     @property
     def rank(self) -> int:
-        """Place of the level, 0 for proven."""
+        """Place of the level in `LEVELS`, from 0 for proven to 2 for experimental."""
         return LEVELS.index(self.level)
 
     def __str__(self) -> str:
@@ -80,12 +80,12 @@ NONE = Evidence()
 
 
 def evidence_of(group: str, name: str) -> Evidence:
-    """Return the evidence of a component; `NONE` if none is stated. Raises InvalidSetting for a statement that is wrong."""
+    """Return the evidence of a component; `NONE` if none is stated. Raises InvalidSetting if the statement is malformed."""
     return statements().get((group, name), NONE)
 
 
 def statements() -> dict[tuple[str, str], Evidence]:
-    """Return (group, name) -> evidence: of the papers, and of the kernel."""
+    """Return (group, name) -> evidence of all components that papers and robo_rl itself make statements about."""
     return dict(_statements(tuple(sys.path)))
 
 

@@ -34,7 +34,10 @@ RowNumbers = npt.NDArray[np.int64]
 
 
 class StoredRows(Protocol):
-    """Rows of a replay memory, as extras read them; row numbers beyond the last row wrap around to the first."""
+    """Interface of the rows of a replay memory, as extras read them.
+
+    Row numbers beyond the last row wrap around to the first.
+    """
 
     def column(self, name: str, rows: RowNumbers) -> Array:
         """Return the values (*rows.shape, ...) of an extra's column, or of "action", "reward", "terminates" or "starts"."""
@@ -48,7 +51,7 @@ class StoredRows(Protocol):
 
 @dataclass(frozen=True)
 class SampledRows:
-    """Rows of a sampled batch, from which extras compute their arrays."""
+    """Rows of a sampled batch of B steps, from which extras compute their arrays."""
 
     stored: StoredRows
     first: RowNumbers
@@ -61,20 +64,20 @@ class SampledRows:
     """Random generator of the memory; its draws repeat after an exact resume."""
 
     def column(self, name: str, rows: RowNumbers) -> Array:
-        """Return the result of `StoredRows.column`."""
+        """Return the values of a stored column in some rows, (*rows.shape, ...), as `StoredRows.column` does."""
         return self.stored.column(name, rows)
 
     def observations(self, rows: RowNumbers) -> dict[str, Array]:
-        """Return the result of `StoredRows.observations`."""
+        """Return the observations in some rows, name -> (*rows.shape, ...), as `StoredRows.observations` does."""
         return self.stored.observations(rows)
 
     def after(self, rows: RowNumbers, steps: int | RowNumbers = 1) -> RowNumbers:
-        """Return the result of `StoredRows.after`."""
+        """Return the numbers of the rows that are `steps` steps later, as `StoredRows.after` does."""
         return self.stored.after(rows, steps)
 
 
 class Extra(ABC):
-    """One kind of further data for a learner: columns stored for each step, and arrays computed for each batch.
+    """Base class of further data for a learner: columns stored for each step, and arrays computed for each batch.
 
     What `record` returns must not depend on reward or termination, because a reward model may replace both later. `complete`
     and `sample` see their final values.
@@ -98,22 +101,25 @@ class Extra(ABC):
         return {}
 
     def record_episode(self, episode: Episode) -> Mapping[str, Array]:
-        """Return name -> (T, ...) the columns of a recorded episode."""
+        """Return the columns of a recorded episode of T steps, name -> (T, ...)."""
         steps = [self.record(episode.transition(step)) for step in range(len(episode))]
         return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
 
     def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
-        """Return name -> (T, ...) columns whose values are known only once the episode has ended.
+        """Compute columns whose values are known only once the episode has ended, such as returns.
 
         Args:
             rows: Stored rows.
-            steps: (T,) rows of the episode's steps, in order, without those that the ring has overwritten.
+            steps: (T,) rows of the episode's steps, in order, without those that newer steps have overwritten.
+
+        Returns:
+            Name -> (T, ...) values.
         """
         return {}
 
     @abstractmethod
     def sample(self, rows: SampledRows) -> Mapping[str, Array]:
-        """Return name -> (B, ...) arrays for `Batch.extras`."""
+        """Compute the arrays of a sampled batch that this extra adds to `Batch.extras`: name -> (B, ...)."""
 
 
 @dataclass(frozen=True)
@@ -217,11 +223,11 @@ class Column(Extra):
     """
 
     name: str
-    """Key in `info`."""
+    """Key of `info`, and name of the extra."""
     shape: tuple[int, ...] = ()
-    """Shape of the value of one step."""
+    """Shape of the entry for one step; () for a number."""
     dtype: str = "float32"
-    """Type of the column."""
+    """NumPy type in which the entry is stored."""
 
     @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
@@ -245,7 +251,7 @@ class Column(Extra):
 
 @dataclass(frozen=True)
 class Costs(Extra):
-    """Extra `costs` (B, C): constraint costs of each step, in alphabetical order of their names (`cost_names`)."""
+    """Extra `costs` (B, C): the C constraint costs of each step, in alphabetical order of their names (`cost_names`)."""
 
     @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
@@ -284,13 +290,13 @@ EXPERT_ACTION = "expert_action"
 
 @dataclass(frozen=True)
 class ExpertActions(Extra):
-    """`expert_actions` (B, A) or (B,): an expert's action for each observation, whoever acted.
+    """Extra `expert_actions` (B, A) or (B,): an expert's action for each observation, whoever acted.
 
-    Recorded episodes have the executed ones.
+    For recorded episodes it holds the executed actions.
     """
 
     shuffled: bool = False
-    """Each goes to another row of its batch: the control of a study, in which labels tell nothing."""
+    """Give each expert action to another row of its batch: the control condition of a study, in which labels tell nothing."""
 
     @override
     def columns(self, spec: EnvironmentSpec) -> Layout:

@@ -1,4 +1,4 @@
-"""Supervised fit of a network to data in memory, for rewards, encoders, models and clones; learners update themselves."""
+"""Supervised fit of a network to data in memory, for rewards, encoders and world models; learners have updates of their own."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _require_finite(loss: Tensor, update: int | None, title: str) -> None:
 
 
 class Best:
-    """Keeps the parameters with which a network had its lowest held-out loss."""
+    """Memory of the parameters with which a network had its lowest held-out loss."""
 
     def __init__(self, network: nn.Module) -> None:
         """Start with the present parameters, which any finite loss replaces."""
@@ -94,7 +94,10 @@ class Best:
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of a setting; raises InvalidSetting with those that are present."""
+    """Return PyTorch's device for a setting such as "cuda" or "auto".
+
+    Raises InvalidSetting, which lists the present devices.
+    """
     cuda = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))] if torch.cuda.is_available() else []
     mps = ["mps"] if torch.backends.mps.is_available() else []
     present = [*cuda, *mps, "cpu"]

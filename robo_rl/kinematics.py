@@ -1,4 +1,7 @@
-"""Forward and inverse kinematics of an arm's model (MJCF or URDF), for arms that measure and follow only joint positions."""
+"""Forward and inverse kinematics of an arm, for arms that measure and follow only joint positions.
+
+The arm is described by a model in MuJoCo's MJCF format or in URDF.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ import mujoco  # noqa: E402
 
 Array = npt.NDArray[np.float64]
 Quaternion = tuple[float, float, float, float]
-"""(w, x, y, z)"""
+"""Orientation (w, x, y, z), a unit quaternion."""
 HAND = "hand_frame"
-"""Name of a site that `Hand` adds."""
+"""Name of the site that `Hand.added_to` adds to a model."""
 ORIENTATION_WEIGHT = 0.1
 """[m/rad] weight of an orientation error relative to a position error, so that an arm with too few joints keeps the position"""
 DAMPING = 1e-6
-"""[m^2] damping of the least squares"""
+"""[m^2] damping of the least squares that solve each iteration"""
 ITERATIONS = 20
 CONVERGED = 1e-5
 """[rad] largest change of a joint in one iteration at which the iterations end"""
@@ -35,17 +38,17 @@ STEP = 0.2
 
 @dataclass(frozen=True)
 class Hand:
-    """Frame of a hand that the model has no site for: z out of the hand, x in the direction of heading 0."""
+    """Frame of a robot hand that the model does not define: z points out of the hand, x in the direction of heading 0."""
 
     body: str
-    """Name in the model."""
+    """Name in the model of the body to which the frame is fixed."""
     position: tuple[float, float, float]
     """[m] in the frame of the body"""
     quaternion: Quaternion = (1.0, 0.0, 0.0, 0.0)
     """(w, x, y, z) in the frame of the body"""
 
     def added_to(self, spec: mujoco.MjSpec) -> str:
-        """Add the frame to a model and return its name; raises UnknownName."""
+        """Add the frame to a model as a site and return its name; raises UnknownName if the model lacks the body."""
         if spec.body(self.body) is None:
             raise UnknownName("body of the model", self.body, [body.name for body in spec.bodies])
         spec.body(self.body).add_site(name=HAND, pos=self.position, quat=self.quaternion, group=4)
@@ -53,7 +56,7 @@ class Hand:
 
 
 class Kinematics:
-    """Kinematics of an arm's hand, as a function of J hinge joints of a model. Used by one thread."""
+    """Kinematics of an arm's hand as a function of the J hinge joints of a model; to be used by one thread only."""
 
     def __init__(self, model: Path | mujoco.MjModel, joints: Sequence[str], hand: str | Hand) -> None:
         """Take the kinematics of a file or a compiled model.
@@ -141,7 +144,7 @@ class Kinematics:
 
 
 def load_model(file: Path) -> mujoco.MjSpec:
-    """Return the model of a file, to which parts can be added; raises InvalidSetting if it is none."""
+    """Load the model in an MJCF or URDF file, so that parts can be added; raises InvalidSetting if the file is none."""
     try:
         spec = mujoco.MjSpec.from_file(str(file))
         spec.copy().compile()  # some mistakes are found there only

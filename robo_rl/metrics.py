@@ -8,18 +8,22 @@ from typing import Any
 from robo_rl.types import Metrics, StateDict
 
 METRICS_EVERY = 100
-"""Updates between two reports of means."""
+"""Number of updates between two reports of the mean metrics."""
 
 
 class MetricsWindow:
-    """Averages scalars (numbers, or tensors on a device) over METRICS_EVERY updates."""
+    """Averages a learner's metrics (numbers, or tensors on a device) over METRICS_EVERY updates."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Any] = {}
         self._updates = 0
 
     def add(self, scalars: Mapping[str, Any]) -> Metrics:
-        """Add the scalars of one update; return their means if they are due, else {}."""
+        """Add the values of one update, by name.
+
+        Returns:
+            The mean of each over the last METRICS_EVERY updates if it is due, else {}.
+        """
         for name, value in scalars.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
         self._updates += 1

@@ -1,4 +1,4 @@
-"""Running mean and variance of vectors, merged batch by batch, and scaling by them."""
+"""Running mean and variance of vectors, updated batch by batch, and the standardisation of vectors by them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ FIRST_COUNT = 1e-4  # weight of the first guess, mean 0 and variance 1, as there
 
 
 class RunningMoments:
-    """Running mean and variance of vectors (D,) (Chan et al. 1983, "Algorithms for computing the sample variance")."""
+    """Running mean and variance of vectors with D elements (Chan et al. 1983, "Algorithms for computing the variance").
+
+    The full title is "Algorithms for computing the sample variance".
+    """
 
     def __init__(self, size: int, count: float = 0.0) -> None:
         """Start with mean 0 and variance 1, which count as much as `count` vectors."""
@@ -35,7 +38,7 @@ class RunningMoments:
         self.variance, self.count = squares / total, total
 
     def state_dict(self) -> StateDict:
-        """Return copies of the moments."""
+        """Return copies of mean, variance and count, to save them."""
         return {"mean": np.array(self.mean), "variance": np.array(self.variance), "count": float(self.count)}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -44,7 +47,7 @@ class RunningMoments:
 
 
 class Normalizer(RunningMoments):
-    """Normalises vectors by their running moments, as VecNormalize of Stable-Baselines3 does."""
+    """Standardises vectors by their running mean and deviation, as VecNormalize of Stable-Baselines3 does."""
 
     def __init__(self, size: int, *, is_on: bool = True, is_centred: bool = True) -> None:
         """Start with mean 0 and variance 1.
@@ -64,9 +67,9 @@ class Normalizer(RunningMoments):
             super().merge(values)
 
     def scaled(self, values: Array) -> npt.NDArray[np.float32]:
-        """Return values (B, D) in standard deviations, clipped to +-10, as float32.
+        """Return values (B, D) minus the mean, divided by the standard deviation, clipped to +-10, float32.
 
-        Also for the first columns of such values only.
+        `values` may also have only the first columns.
         """
         if not self.is_on:
             return np.asarray(values, np.float32)

@@ -63,7 +63,7 @@ _COMPONENT = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*(\.\w+)*")
 
 
 class Component(EntryPoint):
-    """Entry point that a paper declares."""
+    """Entry point of a learner, reward or other component that a paper declares in its `paper.toml`."""
 
     distribution: str
 
@@ -74,10 +74,13 @@ class Component(EntryPoint):
 
 @dataclass(frozen=True)
 class Paper:
-    """Declaration of a paper, and the files in its folder."""
+    """Contents of one paper's `paper.toml`, and the paths of the files in its folder.
+
+    A paper is a folder that holds all of one method.
+    """
 
     name: str
-    """Name of the folder."""
+    """Name of the paper's folder."""
     package: str
     """Import name of the folder."""
     folder: Path
@@ -91,7 +94,7 @@ class Paper:
     section: str = "Papers"
     """Section of the documentation's navigation."""
     components: Mapping[Group, Mapping[str, str]] = field(default_factory=dict)
-    """Group -> name -> "module:object"."""
+    """Group of components -> name -> "module:object"."""
     trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Learner -> settings with which the conformance suites try it (robo_app.papers.trials)."""
     evidence: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
@@ -109,7 +112,7 @@ class Paper:
 
     @property
     def packs(self) -> dict[str, Path]:
-        """Name -> file of each pack of replies."""
+        """Name -> file of each pack of replies, which stand in for a language model's answers."""
         return {path.stem: path for path in sorted(self.folder.glob("packs/*.yaml"))}
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
@@ -25,14 +25,14 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def require_ranges(config: Any) -> None:
-    """Raise InvalidSetting if a setting of a learner, or of its `sampling`, is out of range."""
+    """Raise InvalidSetting if a number in a learner's settings, or in their `sampling`, is outside its range in `RANGES`."""
     values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in RANGES}
     require_allowed(config, {name: (RANGES[name][0](value), RANGES[name][1]) for name, value in values.items()})
     _ = getattr(config, "sampling", None)  # checks itself when it is made
 
 
 def require_groups(settings: Any) -> None:
-    """Raise InvalidSetting if a group of settings has another class than its default."""
+    """Raise InvalidSetting if a field that holds a group of settings was given an object of another class than its default."""
     for field in fields(settings):
         value, kind = getattr(settings, field.name), type(field.default)
         if is_dataclass(field.default) and not isinstance(value, kind):
@@ -89,9 +89,13 @@ def require_same_networks(got: str, allowed: str) -> None:
 
 
 def refuse_step(update: int, what: str, *, got: str, fix: str) -> NoReturn:
-    """Raise NonFiniteUpdate for an update whose gradient is not finite.
+    """Raise NonFiniteUpdate, because the gradient of an update is not finite.
 
-    what: name of the quantity that is not finite.
+    Args:
+        update: Number of the update.
+        what: Name of the quantity that is not finite.
+        got: Its value, for the message.
+        fix: Remedy in words.
     """
     what = f"Update {update} was refused: the {what} is not finite; the parameters before it are kept."
     raise NonFiniteUpdate(what, got=got, allowed="finite numbers", fix=fix)
@@ -109,24 +113,27 @@ def require_role(spec: EnvironmentSpec, role: Role, setting: str) -> Observation
     )
 
 
-def require_finite_data(arrays: Mapping[str, Array], update: int, of: str = "batch") -> None:
+def require_finite_data(arrays: Mapping[str, Array], update: int, of: str = "batch", *, columns: Sequence[str] = ()) -> None:
     """Raise NonFiniteUpdate if an array (B, ...) of a batch holds NaN or infinity; called before anything is changed.
 
     Args:
         arrays: Name -> array.
         update: Number of the update, for the message.
         of: Noun for the data, for the message.
+        columns: Names of the columns of observations, for the message.
     """
     # a sum is not finite if an element is not, and costs a tenth of testing each; the slow test settles overflow
     with np.errstate(over="ignore", invalid="ignore"):
         if math.isfinite(sum([float(np.add.reduce(value, axis=None)) for value in arrays.values()])):
             return
     for name, value in arrays.items():
-        bad = int((~np.isfinite(value)).reshape(len(value), -1).any(1).sum())
-        if bad:
+        wrong = (~np.isfinite(value)).reshape(len(value), -1)
+        if bad := int(wrong.any(1).sum()):
+            is_named = "observations" in name and len(columns) == wrong.shape[1]
+            where = [columns[place] for place in np.flatnonzero(wrong.any(0)).tolist()] if is_named else []
             raise NonFiniteUpdate(
                 f"Update {update} was refused: {of} {name} are not finite; all parameters are kept.",
-                got=f"{bad} of {len(value)} rows with NaN or infinity",
+                got=f"{bad} of {len(value)} rows with NaN or infinity" + (f", in {', '.join(where[:5])}" * bool(where)),
                 allowed="finite numbers",
                 fix="look at the environment's reward and sensors, and at the recorded episodes if there are any",
             )

@@ -1,4 +1,4 @@
-"""Read frozen dataclasses of settings from plain values, strictly, and write them as plain values.
+"""Read dataclasses of settings from plain values, such as those of a YAML file, strictly, and write them as plain values.
 
 An unknown key raises an error that names the nearest known key, a wrong type one that names the allowed type.
 """
@@ -15,7 +15,7 @@ from robo_rl.errors import LIKENESS, InvalidSetting, UnknownName
 
 
 def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, Any] | None = None, group: str = "") -> Any:
-    """Return a dataclass of the class `kind` from a mapping.
+    """Make a settings dataclass of the class `kind` from a mapping, strictly checked.
 
     Args:
         kind: A dataclass; its fields may be dataclasses (groups of settings).
@@ -74,7 +74,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 
 
 def unknown_key(kind: Any, key: str, source: str, group: str = "", types: Mapping[str, Any] | None = None) -> UnknownName:
-    """Return the error for an unknown key.
+    """Make the error for an unknown key of settings.
 
     Its remedy is a key of the same meaning elsewhere in the settings, or a similar key.
     """
@@ -88,7 +88,7 @@ def unknown_key(kind: Any, key: str, source: str, group: str = "", types: Mappin
 
 
 def place_of(kind: Any, key: str, types: Mapping[str, Any] | None = None) -> str:
-    """Return the path of a field with this name, or with a name of the same meaning (`SYNONYMS`); "" if there is none.
+    """Return the path of a settings field with this name, or one of the same meaning (`SYNONYMS`); "" if there is none.
 
     Fields near the top, and those of `learner`, come first. types: field -> type, for fields whose type the dataclass leaves
     open.
@@ -109,7 +109,10 @@ def _paths(kind: Any, types: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def nested_key(kind: Any, key: str, likeness: float = 1.0) -> str:
-    """Return GROUP.NAME for a key NAME, GROUP_NAME or NAME_GROUP, or for one as similar as `likeness`; "" if there is none."""
+    """Return the path GROUP.NAME of a settings field that a key NAME, GROUP_NAME or NAME_GROUP may mean; "" if there is none.
+
+    likeness: smallest similarity of names, 0 to 1; 1 for equal names only.
+    """
     groups: list[Any] = [item for item in dataclasses.fields(kind) if dataclasses.is_dataclass(item.default)]
     pairs = [(item.name, inner.name) for item in groups for inner in dataclasses.fields(item.default)]
     spelled: dict[str, str] = {}
@@ -121,7 +124,7 @@ def nested_key(kind: Any, key: str, likeness: float = 1.0) -> str:
 
 
 def updated(settings: Any, *changes: Mapping[str, Any], **more: Any) -> Any:
-    """Return settings with changed values.
+    """Return a copy of settings with changed values.
 
     Args:
         settings: A dataclass.
@@ -144,7 +147,7 @@ def updated(settings: Any, *changes: Mapping[str, Any], **more: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a dataclass, mapping or sequence as nested dicts and lists of plain values."""
+    """Convert a dataclass, mapping or sequence into nested dicts and lists of plain values, as YAML and JSON hold them."""
     if dataclasses.is_dataclass(value):
         return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -16,13 +16,13 @@ from robo_rl.types import Metrics
 Result = TypeVar("Result")
 
 OTHER = "other"
-"""Name of the activity while no other one is timed: the training loop itself."""
+"""Name of the activity while no other one is timed: the training loop itself counts as this."""
 
 _running = threading.local()
 
 
 class Stopwatch:
-    """Seconds spent in each activity since `start`.
+    """Clock that adds up the seconds spent in each activity since `start`.
 
     Activities may be nested; the time of an inner one does not count for the outer.
     """
@@ -38,7 +38,7 @@ class Stopwatch:
         _running.stopwatch = self
 
     def switch(self, activity: str) -> str:
-        """Charge the time until now to the present activity, switch to `activity`, and return the activity before."""
+        """Add the time until now to the present activity and switch to `activity`; return the activity before."""
         if self._mark is not None:
             now = time.perf_counter()
             self._seconds[self._activity] += now - self._mark  # type: ignore[assignment]
@@ -47,7 +47,7 @@ class Stopwatch:
         return before
 
     def time(self, activity: str, function: Callable[[], Result]) -> Result:
-        """Return the result of `function()`, whose duration is charged to `activity`."""
+        """Call `function()`, count its duration for `activity`, and return its result."""
         before = self.switch(activity)
         try:
             return function()
@@ -66,12 +66,12 @@ class Stopwatch:
         return dict(self._seconds)
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Continue from saved seconds."""
+        """Continue counting from saved seconds."""
         self._seconds = Counter(state)
 
 
 def timed(activity: str, function: Callable[[], Result]) -> Result:
-    """Return the result of `function()`, whose duration is charged to the stopwatch that runs in this thread, if any.
+    """Call `function()`, count its duration for `activity` on this thread's stopwatch, if one runs, and return its result.
 
     For work that a training loop cannot time from outside, such as cameras that an environment renders within a step.
     """

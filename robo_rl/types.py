@@ -38,7 +38,7 @@ DISCARDED = "discarded"
 
 
 class ActionSource(IntEnum):
-    """Origin of an executed action."""
+    """Who chose an executed action: the policy, a person, a script, a guard, ..."""
 
     POLICY = 0
     HUMAN = 1
@@ -46,16 +46,16 @@ class ActionSource(IntEnum):
     GUARD = 3
     DATASET = 4
     IMAGINED = 5
-    """The policy's, in a step that a world imagined (robo_rl.worlds)."""
+    """The policy chose the action, in a step that a world model imagined (robo_rl.worlds)."""
 
 
 AS_PROPOSED = (ActionSource.POLICY, ActionSource.IMAGINED)
-"""Sources of actions that are the policy's own."""
+"""Sources that mean that the policy itself chose the action."""
 
 
 @dataclass(frozen=True)
 class Executed:
-    """Command that a robot executed."""
+    """Command that a robot executed, and why it differs from the wanted one."""
 
     action: Array
     """(A,) in [-1, 1], as sent to the robot"""
@@ -96,7 +96,7 @@ class VectorTransition:
     actions: Array
     """(N, A) or (N,) executed actions"""
     rewards: npt.NDArray[Any]
-    """(N,)"""
+    """(N,) rewards of the environments"""
     next_observations: Mapping[str, Array]
     """name -> (N, ...) observations after the step; for an episode that ended, its last observation"""
     following: Mapping[str, Array]
@@ -111,7 +111,7 @@ class VectorTransition:
     policy_actions: Array
     """(N, A) or (N,) actions that the policy proposed"""
     sources: npt.NDArray[np.int8]
-    """(N,) values of ActionSource"""
+    """(N,) values of ActionSource: who chose each action"""
     infos: Mapping[str, Any]
     """`infos` of Gymnasium's vector environment; those of the last step of an episode are in `infos["final_info"]`"""
 
@@ -159,7 +159,7 @@ def info_of(infos: Mapping[str, Any], place: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Episode:
-    """A whole recorded episode of T steps, immutable.
+    """A whole recorded episode of T steps, which cannot be changed: T + 1 observations, T actions, rewards and so on.
 
     Raises InvalidEpisode if the arrays differ in length.
     """
@@ -173,7 +173,7 @@ class Episode:
     rewards: npt.NDArray[np.float32]
     """(T,) rewards of the environment"""
     sources: npt.NDArray[np.int8]
-    """(T,) values of ActionSource"""
+    """(T,) values of ActionSource: who chose each action"""
     timestamps: npt.NDArray[np.float64]
     """(T+1,) times of the observations [s] by a monotonic clock: of the measurement if a robot reports it, otherwise of the
     arrival"""
@@ -192,7 +192,7 @@ class Episode:
     instruction: str | None = None
     """Task in words; None if there are none."""
     reward_terms: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
-    """Name of a term of the reward -> (T,)."""
+    """Name of a term of the reward -> its values (T,)."""
     costs: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     """Name of a constraint cost -> (T,), 0 or more; a single array (T,) is stored under the name "cost"."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -241,7 +241,7 @@ class Episode:
 
     @property
     def interventions(self) -> list[Intervention]:
-        """Ranges of steps in which a person acted, derived from `sources`."""
+        """Ranges of steps in which a person acted instead of the policy, derived from `sources`."""
         human = np.concatenate(([False], self.sources == ActionSource.HUMAN, [False])).astype(np.int8)
         edges = np.flatnonzero(np.diff(human))
         return [Intervention(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
@@ -249,7 +249,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Intervention:
-    """Range of steps in which a person acted: `start` included, `stop` excluded."""
+    """Range of steps of an episode in which a person acted: `start` included, `stop` excluded."""
 
     start: int
     stop: int
@@ -273,25 +273,31 @@ class Batch:
     """name -> (B, ...) observations of the bootstrap value"""
     weights: npt.NDArray[np.float32]
     """(B,) weight of each row in the loss, 1 by default"""
-    is_human: npt.NDArray[np.bool_]
-    """(B,) True if a person chose the action"""
+    sources: npt.NDArray[np.int8]
+    """(B,) values of ActionSource: who chose the action, and whether a world imagined the step"""
     extras: Mapping[str, Array] = field(default_factory=dict)
     """name -> (B, ...) further data that the learner requests in its `Sampling` (robo_rl.extras)"""
 
     def __len__(self) -> int:
         return len(self.rewards)
 
+    @property
+    def is_human(self) -> npt.NDArray[np.bool_]:
+        """(B,) True if a person chose the action."""
+        chosen: npt.NDArray[np.bool_] = self.sources == ActionSource.HUMAN
+        return chosen
+
 
 @dataclass(frozen=True)
 class Windows:
-    """B stretches of L consecutive steps; each stretch lies within one episode."""
+    """B stretches of L consecutive recorded steps; each stretch lies within one episode."""
 
     observations: Mapping[str, Array]
     """name -> (B, L, ...) observations before each action"""
     actions: Array
     """(B, L, A), or (B, L) of discrete actions: executed actions"""
     rewards: npt.NDArray[np.float32]
-    """(B, L)"""
+    """(B, L) rewards of the steps"""
     valid: npt.NDArray[np.bool_]
     """(B, L) False beyond the ends of the episode, where its first or last step is repeated"""
 
@@ -301,9 +307,10 @@ class Windows:
 
 @dataclass(frozen=True)
 class Labels:
-    """Rewards of K steps, or scores of K pictures. A missing label is marked in `valid`; it is not zero.
+    """Rewards of K steps, or scores of K pictures, of which some may be missing.
 
-    Raises InvalidSetting for arrays that differ in length or have a wrong type, and for a valid value that is not finite.
+    A missing label is marked in `valid`; it is not zero. Raises InvalidSetting for arrays that differ in length or have a wrong
+    type, and for a valid value that is not finite.
     """
 
     values: Array
@@ -348,7 +355,7 @@ class Labels:
 
     @classmethod
     def joined(cls, parts: Sequence[Labels]) -> Labels:
-        """Return one object with the labels of all parts, in order; `parts` must not be empty."""
+        """Join several labels into one object, in order; `parts` must not be empty."""
         return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.valid for part in parts]))
 
     @property
@@ -357,7 +364,7 @@ class Labels:
         return np.where(self.valid, self.values.astype(np.float64), np.nan)
 
     def by(self, identity: tuple[str, str], prompt_hash: str = "none", confidence: Array | None = None) -> RewardLabels:
-        """Return these labels with their provenance.
+        """Return these labels together with the name and hash of the model that made them.
 
         Args:
             identity: (name, hash of the weights) of the reward model that made the labels.
@@ -369,7 +376,10 @@ class Labels:
 
 @dataclass(frozen=True)
 class RewardLabels(Labels):
-    """Rewards of a model for the T steps of one episode, with their provenance; stored beside the recorded rewards."""
+    """Rewards of a model for the T steps of one episode, with the model's name and hashes.
+
+    Stored beside the recorded rewards.
+    """
 
     model: str
     """Name of the reward model."""
@@ -378,12 +388,12 @@ class RewardLabels(Labels):
     prompt_hash: str
     """Hash of the prompt; "none" without a prompt."""
     confidence: npt.NDArray[np.float32] | None = None
-    """(T,) in [0, 1]"""
+    """(T,) confidence of the model in each label, in [0, 1]; None if it reports none"""
 
 
 @dataclass(frozen=True)
 class StepRewards:
-    """Rewards of K steps from running environments, and the steps with which the model considers the task completed."""
+    """Rewards of K steps in running environments by a model, and the steps in which it sees the task completed."""
 
     labels: Labels
     ends: npt.NDArray[np.bool_]
@@ -393,12 +403,12 @@ class StepRewards:
 
 @dataclass(frozen=True)
 class Preference:
-    """Comparison of two segments of episodes by a rater."""
+    """A rater's answer which of two segments of episodes is better."""
 
     first: tuple[str, int, int]
     """(episode id, start, stop) of the first segment; `stop` is excluded"""
     second: tuple[str, int, int]
-    """(episode id, start, stop) of the second segment"""
+    """(episode id, start, stop) of the second segment; `stop` is excluded"""
     label: float | Literal["skip"]
     """0 if the first segment is better, 1 if the second is better, 0.5 if they are equal, "skip" if the rater cannot tell"""
     rater: str

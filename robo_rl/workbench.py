@@ -1,13 +1,13 @@
-"""The workbench as functions: train, resume, evaluate, load a policy, open runs and datasets.
+"""The functions of `robo_rl`: train, resume, evaluate, load a policy, open runs and datasets.
 
-The command line calls the same.
-
-Packages above this one implement them; the entry points `robo_rl.operations` name the implementations.
+The command line calls the same functions. Packages above this one implement them; the entry points `robo_rl.operations` name
+the implementations.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,17 +22,17 @@ from robo_rl.evaluation.evaluation import evaluate as evaluate_policy
 from robo_rl.evaluation.video import VideoRequest
 from robo_rl.protocols.components import Policy
 from robo_rl.runs.callbacks import Callback
-from robo_rl.runs.run import Run, Step, find_run
+from robo_rl.runs.run import NO_UPDATE, Run, Step, find_run
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 
 
 class Recipe(Protocol):
-    """Settings that determine a training; implemented by `robo_app.recipes.recipe.Recipe`."""
+    """Interface of a recipe, the settings that determine a training; implemented by `robo_app.recipes.recipe.Recipe`."""
 
     @property
     def name(self) -> str:
-        """Name of the run folder."""
+        """Name of the recipe, a part of the run folder's name."""
 
     @property
     def algorithm(self) -> str:
@@ -44,11 +44,11 @@ class Recipe(Protocol):
 
     @property
     def total_steps(self) -> int:
-        """Steps of all phases."""
+        """Number of steps of all phases of the training together."""
 
 
 class Dataset(Protocol):
-    """Recorded episodes of one environment; iterating reads and checks one episode at a time."""
+    """Interface of a dataset, recorded episodes of one environment; iterating reads and checks one episode at a time."""
 
     @property
     def path(self) -> Path:
@@ -69,8 +69,14 @@ class Dataset(Protocol):
 
 RecipeLike = str | os.PathLike[str] | Mapping[str, Any] | Recipe
 """Name of a recipe of the package, path of a YAML file, mapping such as `Run.recipe`, or a Recipe."""
+
+
+class NothingLearnt(UserWarning):
+    """Warning that a training made no update: its policy is as it was at first."""
+
+
 RunLike = Run | str | os.PathLike[str]
-"""A run, the path of its folder, its name, or "latest"."""
+"""What may be passed as a run: a Run, the path of its folder, its name, or "latest"."""
 
 
 def train(  # noqa: PLR0913 (keyword settings)
@@ -116,7 +122,7 @@ def train(  # noqa: PLR0913 (keyword settings)
     run: Run = operation("train")(
         recipe, overrides | given, os.fspath(dataset), labels, collectors, Path(out), progress, callbacks
     )
-    return run
+    return _told(run, progress)
 
 
 def resume(  # noqa: PLR0913 (keyword settings)
@@ -153,7 +159,14 @@ def resume(  # noqa: PLR0913 (keyword settings)
     refuse_while_importing("resume")
     where = open_run(run, runs=runs)
     found: Run = operation("resume")(where, steps, online_steps, os.fspath(dataset), ray, robot, progress, callbacks)
-    return found
+    return _told(found, progress)
+
+
+def _told(run: Run, progress: bool) -> Run:
+    """Return the run, and warn if it learnt nothing; with `progress` its lines have said so."""
+    if (none := run.description.get(NO_UPDATE)) and not progress:
+        warnings.warn(f"{run.path.name}: {none}", NothingLearnt, stacklevel=3)
+    return run
 
 
 def open_run(run: RunLike = "latest", *, runs: str | os.PathLike[str] = "runs") -> Run:
@@ -185,6 +198,7 @@ def evaluate(
     seeds: Iterable[int] | None = None,
     deterministic: bool = True,
     on_episode: Callable[[Episode], None] | None = None,
+    on_incomplete: Callable[[Evaluation], object] | None = None,
     video: VideoRequest | None = None,
 ) -> Evaluation:
     """Play one episode per seed and return the outcome, with intervals.
@@ -201,6 +215,8 @@ def evaluate(
         seeds: Seeds to use instead.
         deterministic: True for the most likely action, if the policy offers it.
         on_episode: Called with each recorded episode.
+        on_incomplete: Called with the outcome of the episodes that ended, if an error or Ctrl-C ends the evaluation early; the
+            error is raised afterwards.
         video: Films to write; None for none.
 
     Raises:
@@ -210,7 +226,8 @@ def evaluate(
     chosen = load_policy(policy) if isinstance(policy, Run | str | os.PathLike) else policy
     place = with_derived_spec(environment)
     try:
-        how: dict[str, Any] = {"seeds": seeds, "deterministic": deterministic, "on_episode": on_episode, "video": video}
+        how: dict[str, Any] = {"seeds": seeds, "deterministic": deterministic, "video": video}
+        how |= {"on_episode": on_episode, "on_incomplete": on_incomplete}
         return evaluate_policy(as_policy(chosen, place, environment), place, episodes, **how)
     finally:
         if not isinstance(environment, gymnasium.Env):

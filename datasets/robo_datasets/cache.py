@@ -57,7 +57,7 @@ class Cache:
     content: str
     """identifier of the episodes, 32 hex digits"""
     rows: Mapping[str, Array]
-    """name -> (rows, ...) array"""
+    """Name of an array -> its values for all steps, (rows, ...)."""
 
 
 @dataclass(frozen=True)

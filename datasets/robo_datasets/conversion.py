@@ -36,6 +36,7 @@ WORDS = {
     "policy_actions": "proposed actions that differ from the executed ones (policy_actions)",
     "sources": "the actor: policy, person, script or guard (sources), interventions included",
     "interventions": "interventions by a person",
+    "imagined": "which steps a learned world imagined",
     "timestamps": "real times (timestamps); steps follow each other at the control period",
     "clock": "the clock's time at the start of an episode (timestamps); times count from there",
     "terminated": "terminated or truncated: the format merges them",
@@ -372,6 +373,8 @@ def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str
         yield WORDS["metadata"]
     if (episode.sources == ActionSource.HUMAN).any():
         yield WORDS["interventions"]
+    if (episode.sources == ActionSource.IMAGINED).any():
+        yield WORDS["imagined"]
     changed = form.approximated(spec)
     back = episode_arrays(found)
     for path, array in episode_arrays(episode).items():

@@ -28,9 +28,9 @@ class Selection:
     success: bool | None = None
     """True for successful episodes only, False for failed ones only."""
     least_return: float | None = None
-    """Smallest undiscounted return."""
+    """Smallest undiscounted return of episodes to select; None selects any return."""
     most_return: float | None = None
-    """Largest undiscounted return."""
+    """Largest undiscounted return of episodes to select; None selects any return."""
     least_steps: int = 0
     """Smallest number of steps."""
     source: str | None = None

@@ -30,11 +30,13 @@ from robo_rl.rollout.journal import Journal
 from robo_rl.runs.run import write_text
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.system.durable_files import exclusive_lock
-from robo_rl.types import Episode
+from robo_rl.types import ActionSource, Episode
 
 SCHEMA = "robo_rl.dataset/1"
 DESCRIPTION = "dataset.json"
 CHECKSUM = "sha256"
+IMAGINED = "imagined"
+"""Key in the card of a dataset with steps that a learned world imagined."""
 FOLDERS = ("episodes", "journal", "labels", "preferences", "quarantine")
 
 
@@ -177,6 +179,7 @@ class DatasetWriter:
         """
         with self._written() as folder:
             file = write_episode(folder, identity or new_identity(), episode, self.dataset.spec, self.dataset.packing)
+        self._mark(episode)
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def copy(self, source: Dataset, entry: Entry) -> Entry:
@@ -187,7 +190,14 @@ class DatasetWriter:
         episode = source.read(entry)
         with self._written() as folder:
             file = copy_episode(source.path / "episodes" / entry.file, folder)
+        self._mark(episode)
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
+
+    def _mark(self, episode: Episode) -> None:
+        """Say in the card that the dataset has imagined steps, before the first episode with such steps is visible."""
+        if IMAGINED not in self.dataset.card and (episode.sources == ActionSource.IMAGINED).any():
+            told = "a learned world imagined steps: robo-rl data stats counts them"
+            self.dataset.describe(self.dataset.card | {IMAGINED: told})
 
     def store(self, entry: Entry, content: bytes) -> Entry:
         """Store the content of an episode's file; raises EpisodeCorrupt unless the content has the hash in the file's name."""
@@ -227,8 +237,14 @@ def new_identity() -> str:
 def _describe(path: Path) -> dict[str, Any]:
     file = path / DESCRIPTION
     if not file.is_file():
+        own = path / "episodes"
+        fix = "robo-rl record ENV --out DATASET makes one"
+        if (own / DESCRIPTION).is_file():
+            fix = f"the episodes of this run are {own}"
+        elif path.exists():
+            fix = f"robo-rl data convert {path} --out DATASET reads other formats; {fix}"
         raise DatasetNotFound(
-            f"{path} is not a dataset.", got=f"no {DESCRIPTION}", fix="robo-rl record ENV --out DATASET makes one"
+            f"{path} is not a dataset.", got=f"no {DESCRIPTION}" if path.is_dir() else "no such folder", fix=fix
         )
     try:
         description: Any = json.loads(file.read_bytes())

@@ -47,7 +47,8 @@ class LabelSet:
     def existing(cls, dataset: Dataset, name: str) -> LabelSet:
         """Open and check an existing set; raises UnknownName if there is none, DatasetError if it is damaged."""
         if name not in (names := label_sets(dataset)):
-            raise UnknownName("label set", name, names)
+            fix = f"robo-rl label {dataset.path} --reward REWARD --name {name} makes it"
+            raise UnknownName("label set", name, names, fix=fix)
         found = cls(dataset, name)
         found.require_sound()
         return found

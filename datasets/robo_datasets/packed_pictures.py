@@ -24,7 +24,7 @@ from robo_rl.system.threads import ordinary_scheduling
 Pictures = npt.NDArray[np.uint8]
 """Pictures (T, H, W, 3), RGB"""
 Bytes = npt.NDArray[np.uint8]
-"""Bytes (N,)"""
+"""Array of bytes (N,), uint8."""
 MOST_BYTES = 1 << 36
 """[byte] largest size of the unpacked pictures of an episode, 64 GiB, as in hdf5_arrays.Allowance"""
 MOST_UNPACKED = {"jpeg": 2_000, "av1": 100_000}

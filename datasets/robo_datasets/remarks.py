@@ -22,7 +22,7 @@ NO_CLOCK = "robot"
 OFF_RATE = 0.1
 """share by which the median duration of a step may differ from the control period"""
 GAP = 1.5
-"""[control period] longest duration of a step; a longer step is late, or rows are missing"""
+"""Longest normal step, in control periods; a longer one was late, or rows of the recording are missing."""
 HALF = 0.05
 """distance by which an action in [-1, 1] may pass the middle and still count as using only half of its range"""
 USED = 0.25

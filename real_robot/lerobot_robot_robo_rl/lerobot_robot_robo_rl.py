@@ -94,7 +94,7 @@ class RoboRL(Robot):
 
     @property
     def cameras(self) -> dict[str, tuple[int, ...]]:
-        """Name -> shape (H, W, 3) of the pictures."""
+        """Name of a camera -> shape (H, W, 3) of its pictures, as LeRobot expects this property."""
         return {a["name"]: tuple(a["shape"]) for a in self._spec["observation"]["arrays"] if a["role"] == "image"}
 
     @cached_property

@@ -20,11 +20,11 @@ class ArmState:
     """One measurement of an arm, as a driver returns it. Positions and vectors are in the frame of the base."""
 
     stamp: float
-    """[s] of the robot's clock at the measurement"""
+    """Time of the measurement [s] by the robot's clock."""
     position: Array
-    """(3,) [m] of the point between the fingers"""
+    """Measured position (3,) [m] of the point between the fingers."""
     quaternion: Quaternion
-    """(w, x, y, z) of the hand, z pointing out of it"""
+    """Orientation (w, x, y, z) of the hand; its z axis points out of the hand."""
     velocity: Array
     """(6,) linear [m/s], then angular [rad/s]"""
     force: Array
@@ -32,13 +32,13 @@ class ArmState:
     torque: Array
     """(3,) [N m] that the surroundings exert on the hand"""
     joint_position: Array
-    """(J,) [rad]"""
+    """Measured angle of each joint [rad], (J,)."""
     joint_velocity: Array
-    """(J,) [rad/s]"""
+    """Measured velocity of each joint [rad/s], (J,)."""
     jacobian: Array
     """(6, J) velocity of the hand per joint velocity; all zero if the robot reports no Jacobian"""
     opening: float
-    """[m] between the fingers"""
+    """Measured distance [m] between the fingers."""
     fault: str | None = None
     """Error that the robot itself reports, in words; None if the robot can move"""
 
@@ -55,7 +55,7 @@ class ArmTarget:
     """Target pose of the hand, in the frame of the base, and target of the gripper."""
 
     position: Array
-    """(3,) [m]"""
+    """Target position (3,) [m] of the hand, frame base."""
     quaternion: Quaternion
     """(w, x, y, z)"""
     opening: float | None
@@ -67,7 +67,7 @@ class JointTarget:
     """Target positions of the joints."""
 
     position: Array
-    """(J,) [rad]"""
+    """Target angle of each joint [rad], (J,)."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Response:
     """First-order response of the hand to a set point: the velocity of the hand tends to (set point - position) / lag."""
 
     lag: float
-    """[s] time constant of the position"""
+    """Time constant [s] with which the hand follows the position of its set point."""
     quickest: float
     """[s] smallest time constant of the velocity, which is that of the posture and direction with the least inertia"""
 

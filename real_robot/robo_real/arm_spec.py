@@ -126,7 +126,10 @@ class GripperControl(Protocol):
 
 @dataclass
 class PolicyGripper(GripperControl):
-    """Gripper that the policy commands, if there is one: both actions are the same."""
+    """Gripper control in which the policy commands the opening itself, if there is a gripper.
+
+    The policy's action and the robot's action are identical.
+    """
 
     spec: ActionSpec
 

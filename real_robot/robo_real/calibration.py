@@ -79,7 +79,7 @@ class Charuco:
 
 @dataclass(frozen=True)
 class Intrinsics:
-    """Intrinsics of a pinhole camera with OpenCV's model of distortion."""
+    """Intrinsic parameters of a camera: camera matrix and distortion, in OpenCV's pinhole model."""
 
     matrix: Array
     """(3, 3) [pixel] camera matrix"""

@@ -28,9 +28,9 @@ from robo_rl.system.durable_files import write_durably
 
 LIST = "views.jsonl"
 PERIOD = 0.05
-"""[s] between two measurements of the hand"""
+"""Period [s] of the measurements of the hand."""
 STILL = 0.5
-"""[s] of the robot's clock for which the hand must stand before a view is taken, since the newest picture may be that old"""
+"""Time [s] for which the hand must stand before a view is taken, since the newest picture may be that old."""
 MOST_MOTION, MOST_TURN = 0.0005, 0.002
 """[m] and [rad] largest changes of the pose of a hand that counts as standing"""
 APART, TURNED = 0.02, np.deg2rad(5)

@@ -29,7 +29,7 @@ from robo_rl.system.supervised_process import SupervisedProcess, ending, inherit
 OPEN = 30.0
 """[s] longest time to start the process, open the device and take the first picture"""
 REOPEN = 0.5
-"""[s] between two attempts to open a device, and to start another process"""
+"""Pause [s] between two attempts to open a device, and before a new process is started."""
 STOP = 1.0
 """[s] longest time for the process to end before it is killed"""
 
@@ -117,7 +117,7 @@ class CameraOptions:
 
 
 class CameraProcess(Camera):
-    """Camera that is read by a process of its own."""
+    """Camera whose device is read by a separate process, so that a hanging device delays nothing else."""
 
     def __init__(
         self, name: str, options: CameraOptions, clock: Clock, notify: Callable[[str, str], object] | None = None

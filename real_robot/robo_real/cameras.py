@@ -41,7 +41,7 @@ class Camera(Protocol):
         """Return the newest picture, however old; raises CameraFault if the camera fails, or before its first picture."""
 
     def close(self) -> None:
-        """Release the device."""
+        """Release the camera; no further picture can be read."""
 
 
 class CameraDevice(Protocol):
@@ -79,7 +79,7 @@ class CameraDevice(Protocol):
 
 
 class ImagingDriver(Protocol):
-    """Driver of a robot with cameras of its own."""
+    """Protocol of a robot driver that also delivers pictures of cameras."""
 
     @property
     def cameras(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from robo_rl.errors import RoboRLError, RobotError
 REQUESTS = 100
 """number of requests with which the latency is measured"""
 WATCHED = 1.5
-"""[s] for which each camera is observed"""
+"""Time [s] for which each camera is observed."""
 SHARE = 0.5
 """largest 99th percentile of the latency that is fine, as a share of the control period"""
 

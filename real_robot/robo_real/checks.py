@@ -88,7 +88,7 @@ class MeasurementChecks:
         self.forget()
 
     def forget(self) -> None:
-        """Forget the previous measurement."""
+        """Forget earlier measurements, so that the next one is not compared with the one before."""
         self._same: tuple[bytes, float] = (b"", -np.inf)
         self._before: ArmState | None = None
 

@@ -29,7 +29,7 @@ STEP = np.array([0.0, 0.0, 0.02])
 SETTLED = 1.5
 """[s] after which the hand must have arrived"""
 FINGERS = 0.003
-"""[m] by which a gripper that holds still may move"""
+"""Distance [m] by which a gripper that holds still may move."""
 OLDEST = 5.0
 """[s] largest age of a camera's pictures"""
 

@@ -17,7 +17,7 @@ HANGS = 2.0
 GLANCE = 0.1
 """[s] for which the watchdog waits for a hold, since it must go on watching"""
 TURN = 5.0
-"""[s] for which a command waits for the end of another thread's command, such as a tare"""
+"""Longest time [s] for which a command waits while another thread's command, such as a tare, is carried out."""
 CONNECTS, CLOSES = 120.0, 10.0
 """[s] longest time to open and to close a connection"""
 DRIVER_HANGS = "driver_hangs"

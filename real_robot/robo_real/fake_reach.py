@@ -50,7 +50,10 @@ class PointToReach(Scene):
 
 
 def fake_reach(**arguments: Any) -> RobotEnv:
-    """Return the environment `robot/Fake-v0`; arguments: those of RobotEnv after its scene."""
+    """Return the environment `robot/Fake-v0`: a simulated fake arm on a manual clock that has to reach a point.
+
+    arguments: keyword arguments of `RobotEnv` after `scene`, such as `render_mode`.
+    """
     clock = ManualClock()
     arm = FakeArm(clock=clock)
     scene = PointToReach(arm)

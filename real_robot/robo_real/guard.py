@@ -140,12 +140,12 @@ class Guard:
 
     @property
     def box(self) -> tuple[Array, Array]:
-        """(3,) [m] lowest and highest position of the hand."""
+        """Lowest and highest position of the hand that the guard allows, two arrays (3,) [m]."""
         return self._low, self._high
 
     @property
     def mode(self) -> Mode:
-        """Present mode."""
+        """Mode in which the guard is at present, such as IDLE or RUNNING."""
         latch = self._latch
         return self._mode if latch is None else latch[0]
 
@@ -158,7 +158,7 @@ class Guard:
     # events
 
     def connected(self) -> None:
-        """Note that the connection is open."""
+        """Enter the mode IDLE, because the connection to the arm is open."""
         self._enter(Mode.IDLE)
 
     def disconnected(self) -> None:

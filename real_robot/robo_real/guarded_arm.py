@@ -34,7 +34,7 @@ SECOND_LINE = 0.05
 
 
 class Turn:
-    """Reentrant lock as a context; raises DriverHangs if it is not free within TURN."""
+    """Reentrant lock, used in `with`; raises DriverHangs if another thread keeps it for longer than TURN."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

@@ -19,7 +19,7 @@ class HandPose:
     stamp: float
     """[s] time of the measurement by the robot's clock"""
     position: Array
-    """(3,) [m]"""
+    """Position (3,) [m] of the hand, frame base."""
     quaternion: Quaternion
     """(w, x, y, z) orientation of the hand, norm 1"""
     joints: Array

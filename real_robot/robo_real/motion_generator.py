@@ -20,7 +20,7 @@ ASLEEP = 0.5
 MOST_LATE = 3
 """number of ticks that one late tick may catch up on"""
 PERIOD = 0.02
-"""[s] default period of a driver's set points"""
+"""Default time [s] between two set points that a driver is sent."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class MotionGenerator(SetPoints):
 
     @property
     def is_moving_joints(self) -> bool:
-        """True during a joint motion."""
+        """True while the arm moves to a joint posture, rather than to a pose of the hand."""
         return isinstance(self._goal, _Joints)
 
     def move_to(self, target: ArmTarget, until: float) -> None:

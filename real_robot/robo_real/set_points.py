@@ -205,11 +205,16 @@ class JointSetPoints:
         return "workspace" if (np.abs(twist[:3]) > slow + 1e-6).any() else ""
 
     def arrived(self, state: ArmState) -> bool:
-        """Return whether the joints have arrived."""
+        """Return whether every joint is within ARRIVED of its end position."""
         return self._way >= 1.0 and float(np.abs(self._home - state.joint_position).max()) < ARRIVED
 
     def next(self, state: ArmState, duration: float) -> JointTarget:
-        """Return the next set point; duration: [s] since the one before."""
+        """Return the next set point on the way to the goal.
+
+        Args:
+            state: Newest measurement.
+            duration: [s] Time since the set point before.
+        """
         line = self._home - self._start
         twist = state.jacobian @ line
         fastest, soonest = self._bounds(np.abs(line), *(float(np.linalg.norm(part)) for part in (twist[:3], twist[3:])))

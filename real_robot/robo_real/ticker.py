@@ -52,7 +52,7 @@ class Ticker:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, unless its driver hangs."""
+        """Stop the thread and wait for its end, unless a call of the driver hangs."""
         self._done.set()
         self._motion_generator.changed.set()
         if self._thread is not threading.current_thread():

@@ -27,7 +27,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 MOST_BEHIND = 0.25
 """[s] of simulated time that the twin may catch up on; if it is further behind, that time is skipped and counted"""
 PICTURE_PERIOD = 0.04
-"""[s] between two pictures of a camera, the time for rendering included"""
+"""Period [s] of a camera's pictures, rendering included."""
 SCENE_PICTURE = 5.0
 """[s] longest wait for the first picture after a reset of the scene"""
 FIRST_PICTURE = 60.0

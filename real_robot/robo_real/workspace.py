@@ -30,7 +30,7 @@ COLUMN = 0.1
 MOST_TILT = np.deg2rad(45)
 """[rad] largest tilt of the driven hand, since actions keep the hand pointing down"""
 RATES = ("speed", "acceleration", "jerk", "turn_speed", "turn_acceleration", "turn_jerk")
-"""Limits that a new speed of the hand scales in proportion"""
+"""Limits of the hand's motion that change in the same proportion when its largest speed is changed."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Margins:
     sides: float = 0.02
     """[m] margin at the sides and the top of the box, 0 to 0.2"""
     floor: float = 0.0
-    """[m] margin below the lowest position, 0 to 0.05; 0 if the hand was driven down to the table"""
+    """Distance [m], 0 to 0.05, that the workspace keeps above the lowest driven position; 0 if the hand was driven down to
+    the table."""
     angle: float = 0.1
     """[rad] margin of tilt and turn, 0 to 0.5; at least 0.01 is added"""
     joints: float = 0.35

@@ -33,10 +33,10 @@ AGAIN = "give the same command again, once its cluster runs again: it continues"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Connection to a Ray cluster, returned by `connected`."""
+    """Connection of this process to a Ray cluster; `connected` makes it."""
 
     ray: Any
-    """The library Ray, connected."""
+    """The connected library Ray (its Python module)."""
     address: str
     """HOST:PORT of the cluster's head."""
     node: socket.socket
@@ -44,16 +44,16 @@ class Cluster:
     head: HeadMonitor
     """Monitor of the head, which polls it in a thread."""
     again: str
-    """Remedy if the node or the head is lost."""
+    """Remedy, in words for an error message, if the node or the head is lost."""
 
     @property
     def cores(self) -> float:
-        """Cores of all nodes that are alive."""
+        """Number of processor cores of all nodes that are alive."""
         return sum(self._cores_of_nodes)
 
     @property
     def largest(self) -> float:
-        """Cores of the largest node that is alive."""
+        """Number of processor cores of the largest node that is alive."""
         return max(self._cores_of_nodes, default=0.0)
 
     def require(self) -> None:
@@ -95,7 +95,10 @@ class Cluster:
 
 
 def lost_node(again: str) -> ClusterUnavailable:
-    """Return the error for a lost node on this machine; again: remedy."""
+    """Make the error for a lost node of this machine.
+
+    again: remedy in words, such as the command to repeat.
+    """
     return ClusterUnavailable(
         "Ray's node on this machine has ended.",
         got="its process (raylet) was killed, perhaps for want of memory, or crashed",
@@ -105,7 +108,13 @@ def lost_node(again: str) -> ClusterUnavailable:
 
 
 def lost_head(address: str, why: object, again: str) -> ClusterUnavailable:
-    """Return the error for a lost head; why: reason, again: remedy."""
+    """Make the error for a lost head of a cluster.
+
+    Args:
+        address: HOST:PORT of the head.
+        why: Reason in words.
+        again: Remedy in words, such as the command to repeat.
+    """
     return ClusterUnavailable(
         f"The head of the cluster, {address}, is gone.", got=why, allowed="a head for as long as the command runs", fix=again
     )

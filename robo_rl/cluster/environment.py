@@ -34,7 +34,7 @@ def ray_library() -> Any:
 
 @contextmanager
 def ray_environment(where: str) -> Iterator[None]:
-    """Set the environment variables of Ray within this context."""
+    """Set Ray's environment variables (address, token) for a cluster within this context, and restore them afterwards."""
     wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
     if _is_on_loopback(where):
         # the switch that has Ray use 127.0.0.1: it replaces that address by the machine's own wherever it reads it
@@ -58,7 +58,7 @@ def ray_environment(where: str) -> Iterator[None]:
 
 
 def reload_settings(where: str) -> None:
-    """Read again the settings that Ray reads when it is imported, in case it was imported before they were set."""
+    """Read Ray's environment variables again, in case the library was imported before they were set."""
     constants: Any = importlib.import_module("ray._private.ray_constants")
     native: Any = importlib.import_module("ray._raylet")
     constants.ENABLE_RAY_CLUSTER = not _is_on_loopback(where)

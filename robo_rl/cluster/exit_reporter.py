@@ -1,4 +1,4 @@
-"""Print the reason if Ray ends a command from within: a process that outlives it by a moment.
+"""Print the reason if Ray ends a command from within: a helper process that outlives the command by a moment.
 
 Ray ends a process at once if its node is lost during a request, and after a minute if its head is lost.
 

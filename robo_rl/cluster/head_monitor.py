@@ -20,7 +20,7 @@ node as dead (five times 3 s) and starts another worker elsewhere."""
 
 
 class HeadMonitor:
-    """Monitor that checks a cluster's head in a thread; used as a context manager."""
+    """Thread that checks in regular intervals whether a cluster's head still answers; used as a context manager."""
 
     def __init__(self, address: str) -> None:
         """Prepare the monitor of the head at `address`, HOST:PORT."""

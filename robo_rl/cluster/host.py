@@ -1,4 +1,4 @@
-"""Object in another process, whose methods take and return bytes, so that nothing is pickled.
+"""Run an object in another process: its methods take and return bytes, so that nothing is pickled.
 
 The object is created there as `Class(setup)`. A reply is the bytes that a method returned, or the prefix ERROR followed by an
 error. No other reply has this prefix, so that replies are passed on without a copy.
@@ -29,7 +29,7 @@ Make = Callable[[bytes], Any]
 
 
 class Host:
-    """Runs one object for a caller in another process.
+    """Runs one object on behalf of a caller in another process: calls its methods, packs results and errors.
 
     The object is created at the first call. An error becomes a reply (ERROR and its text) and is not raised.
     """
@@ -70,7 +70,10 @@ class Host:
 
 
 def made_of(kind: str, setup: bytes) -> tuple[str, bytes, str, str]:
-    """Return the arguments of a Host for callers in this process."""
+    """Return the arguments of `Host` for an object of class `kind` that callers in this process use.
+
+    They are the class name, the setup, the current folder and the version of robo-rl.
+    """
     return kind, setup, os.getcwd(), version("robo-rl")
 
 

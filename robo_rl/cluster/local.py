@@ -16,9 +16,9 @@ from robo_rl.system.supervised_process import SupervisedProcess
 
 
 class LocalEngine(Engine):
-    """Engine that starts a process per worker.
+    """Engine that starts a child process on this machine for each worker.
 
-    Its command gets the number of an inherited socket as last argument (host.serve).
+    The command of the process gets the number of an inherited socket as last argument (host.serve).
     """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
@@ -43,19 +43,19 @@ class LocalEngine(Engine):
 
 
 class LocalWorker(SupervisedProcess):
-    """Process of one worker."""
+    """Child process of one worker, with the connection to it."""
 
     def __init__(self, command: Sequence[str], log: Path, replies: queue.SimpleQueue[tuple[LocalWorker, bytes | None]]) -> None:
         super().__init__(command, on_message=lambda message: replies.put((self, message)), log=log)
 
     def ask(self, method: str, *contents: bytes) -> None:
-        """Send a request to its Host."""
+        """Send a call of a method to the process, without waiting for the reply."""
         for message in (f"{method} {len(contents)}".encode(), *contents):
             self.send(message)
 
 
 class InProcessEngine(Engine):
-    """Engine that answers requests in this process, in order; the reference for the other engines."""
+    """Engine without processes: workers are objects in this process, called in order. Tests compare other engines with it."""
 
     def __init__(self, make: Make) -> None:
         self._make = make
@@ -78,7 +78,7 @@ class InProcessEngine(Engine):
 
 
 class InProcessWorker(Worker):
-    """Worker whose requests InProcessEngine answers."""
+    """Worker of `InProcessEngine`, an object in this process."""
 
     def __init__(self, engine: InProcessEngine, host: Host) -> None:
         self._engine, self.host = engine, host

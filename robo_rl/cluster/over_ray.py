@@ -17,7 +17,10 @@ from robo_rl.system.supervised_process import SHOWN
 
 
 class RayEngine(Engine):
-    """Engine that starts a Ray actor (robo_rl.cluster.host.Host) per worker; the first one connects to the cluster."""
+    """Engine that starts a Ray actor, which runs a `robo_rl.cluster.host.Host`, for each worker.
+
+    The first worker connects to the cluster.
+    """
 
     def __init__(self, connected: Callable[[], AbstractContextManager[Cluster]], kind: str, *, cores: float = 1.0) -> None:
         """Store how to start workers.
@@ -80,7 +83,7 @@ class RayEngine(Engine):
 
 
 class RayWorker(Worker):
-    """Ray actor of one worker."""
+    """Worker of `RayEngine`: a Ray actor on some node of the cluster."""
 
     def __init__(self, cluster: Cluster, actor: Any, share: Callable[[bytes], Any]) -> None:
         self._cluster, self._actor, self._share = cluster, actor, share

@@ -45,18 +45,19 @@ class TaskPool(Workers):
             self.ask(index)
 
     def results(self, tasks: Iterable[bytes], *, ahead: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield (number, result) of each task as the results arrive; a task is drawn when a worker is free.
+        """Yield (number, result) of each task as the results arrive; a task is drawn from `tasks` when a worker is free.
 
         A worker gets its next task when the caller requests the next result, so that an answer depends only on what the caller
         has stored until then.
 
         Args:
-            tasks: The tasks.
+            tasks: The tasks, packed as bytes.
             ahead: Number of tasks that may be drawn beyond the oldest one without a result; results then come in the order of
                 the tasks. 0 for any order.
 
         Raises:
-            WorkerFailed: Several workers in a row were lost with one task. Errors of the workers' objects are raised, too.
+            WorkerFailed: Several workers in a row were lost with one task.
+            RoboRLError: The object of a worker raised this error.
         """
         numbered, again = enumerate(tasks), deque[tuple[int, bytes]]()
         held: dict[int, tuple[int, bytes]] = {}

@@ -13,37 +13,38 @@ from robo_rl.system.supervised_process import SHOWN
 
 
 class Worker(Protocol):
-    """Worker that an engine has started."""
+    """Interface of a worker, an object in another process, as an engine starts it."""
 
     def ask(self, method: str, *contents: bytes) -> None:
-        """Send a call of a method of its Host; never waits for the worker."""
+        """Send a call of a method of the worker's object; return at once, without waiting for the reply."""
 
     def stop(self) -> object:
         """End the worker at once; may be called twice."""
 
     def output(self) -> str:
-        """Return the last part of its output."""
+        """Return the last part of what the worker printed, for an error message."""
 
 
 class Engine(Protocol):
-    """Starts workers, and receives the replies of all of them."""
+    """Interface of what starts workers (child processes, Ray actors) and receives the replies of all of them."""
 
     def start(self, setup: bytes) -> Worker:
         """Start a worker, without waiting for it."""
 
     def next(self, timeout: float) -> tuple[Worker, bytes | None] | None:
-        """Return the next (worker, reply), with reply None if the worker is lost.
+        """Wait at most `timeout` [s] for a reply of any worker.
 
-        None if there is none within `timeout` [s].
+        Returns:
+            (worker, reply); the reply is None if the worker is lost. None if nothing came in time.
         """
 
     def close(self) -> None:
-        """Release the engine's own resources."""
+        """Release what the engine itself holds, such as the connection to a cluster."""
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Limits for the silence of a worker, after which it counts as lost, and for losses, after which an error is raised."""
+    """Time limits after which a silent worker counts as lost, and the number of losses after which an error is raised."""
 
     start: float = 300.0
     """[s] until the first reply of a worker, including the wait for room on a node."""
@@ -57,13 +58,13 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class Kind:
-    """What happens if a worker of this kind is lost: when it is replaced, and which error ends the work."""
+    """Rules for the loss of a worker: after which errors it is replaced, and which error ends the work."""
 
     error: type[RoboRLError] = WorkerFailed
     """Error that is raised if workers are lost repeatedly."""
     fix: str = "look whether it runs here, without --ray; the logs of a node are in its /tmp/ray/session_latest/logs"
     consequence: str = ""
-    """Consequence of a replacement, in words."""
+    """What the replacement of a lost worker means, in words for a warning."""
     retried: Sequence[str] = ()
     """Names of errors after which a worker is replaced, because another worker may not meet them; "" for any foreign error."""
 
@@ -72,13 +73,13 @@ USUAL = Timeouts()
 
 
 class Reply(NamedTuple):
-    """Reply of one worker."""
+    """Reply of one worker to a request, or the news that the worker was lost."""
 
     place: int
-    """Number of the worker."""
+    """Number of the worker among all `Workers`, from 0."""
     name: str
     raw: bytes | None
-    """Reply; None if the worker was lost together with its requests, and its replacement waits for a request."""
+    """The reply as bytes. None if the worker was lost together with its requests; its replacement then waits for a request."""
 
     @property
     def content(self) -> bytes:
@@ -98,7 +99,10 @@ class _Place:
 
 
 class Workers:
-    """A fixed number of workers, each at its own place; they are started at the first request."""
+    """A fixed number of workers, numbered by their place from 0; they are started at the first request.
+
+    A worker that dies or hangs is replaced by a new one at the same place.
+    """
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ TICK = 0.5  # [s] between two looks for collectors that hang
 
 @dataclass(frozen=True)
 class Pace:
-    """Limits on how far collectors may run ahead of the learner."""
+    """Limits on how far collector processes may run ahead of the learner, so that parameters do not become too old."""
 
     segment: int = 32
     """Largest number of steps that a collector sends at once, 1 or more."""
@@ -48,17 +48,20 @@ class Pace:
         require_allowed(self, {"most_stale": (self.most_stale == 0 or self.most_stale >= least, f"{least} or more, or 0")})
 
     def ahead(self, collectors: int) -> int:
-        """Return the limit [steps] for requested steps that are not yet learned from, and for the age of an open request."""
+        """Return the limit [steps] that keeps parameters from becoming too old.
+
+        It applies to the number of requested steps that are not yet learned from, and to the age of an open request.
+        """
         return (self.most_stale or 2 * self.segment * self.requests * collectors) // 2
 
 
 class CollectedSteps:
-    """Source of steps that takes the segments of collectors in the order of arrival, with parameters of bounded age.
+    """Source of steps for off-policy training: takes the segments that collectors send, in the order of arrival.
 
-    A request names the parameters for a segment. No request is sent while `Pace.ahead` requested steps are not yet learned
-    from, or while an open request is older than that: fast collectors wait for slow ones (Ho et al. 2013, "More Effective
-    Distributed ML via a Stale Synchronous Parallel Parameter Server"). Hence parameters are never older than Pace.most_stale +
-    Pace.every steps.
+    A segment is a part of an episode. A request names the parameters with which the collector shall act. No request is sent
+    while `Pace.ahead` requested steps are not yet learned from, or while an open request is older than that: fast collectors
+    wait for slow ones (Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server").
+    Hence parameters are never older than Pace.most_stale + Pace.every steps.
     """
 
     replays, stride = True, 1
@@ -104,7 +107,7 @@ class CollectedSteps:
 
     @property
     def metrics(self) -> Metrics:
-        """Age of the parameters, and length of the queue."""
+        """Metrics for the log: number of collectors, age of the parameters, steps that wait in the queue, lost collectors."""
         return {
             "collect/collectors": float(self.pool.count),
             "collect/staleness": float(self._staleness),
@@ -168,7 +171,11 @@ class CollectedSteps:
         return "warm"
 
     def go_on(self) -> bool:
-        """Read the log after the present step; return False if there is no step at all."""
+        """Read the segments in the log that come after the present step, to continue a stopped training.
+
+        Returns:
+            False if neither the training nor the log has any step.
+        """
         for before, segment in self._log.since(self.taken):
             self.pool.births = max(self.pool.births, segment.birth + 1)
             if before < self.taken:
@@ -180,7 +187,7 @@ class CollectedSteps:
 
 
 class AsynchronousTraining(OnlineTraining[CollectedSteps]):
-    """Off-policy training whose steps come from collectors; equal to a training in one process from the same steps."""
+    """Off-policy training whose steps come from collector processes; it learns as one process would from the same steps."""
 
     def __init__(
         self,

@@ -23,15 +23,18 @@ KIND = Kind(
 
 
 class Collector(ABC):
-    """Acts in its own environments with the parameters that it receives; runs inside a Host (robo_rl.cluster.host)."""
+    """Base class of collectors: objects in other processes that act in environments with the parameters that they receive.
+
+    One runs inside a `robo_rl.cluster.host.Host`.
+    """
 
     @abstractmethod
     def load_parameters(self, parameters: StateDict) -> None:
-        """Act with these parameters from now on."""
+        """Load these parameters into the policy, which acts with them from now on."""
 
     @abstractmethod
     def handle(self, request: StateDict) -> StateDict:
-        """Carry out a request, and return its result."""
+        """Carry out a request, such as to take some steps, and return its result."""
 
     def answer(self, request: bytes, parameters: bytes | None = None) -> bytes:
         """Return the packed answer to a packed request.
@@ -51,11 +54,11 @@ class CollectorAnswer(NamedTuple):
     content: StateDict | None
     """Content; None if the collector was lost together with its requests, and its replacement waits for a request."""
     raw: bytes = b""
-    """`content`, packed."""
+    """The answer's `content`, packed as bytes."""
 
 
 class CollectorPool:
-    """Collectors with the same job.
+    """A number of collector processes with the same job, to which requests are sent and from which answers come.
 
     Each has a number, its `index`, and a `birth` that no other collector of the training has.
     """
@@ -83,7 +86,7 @@ class CollectorPool:
 
     @property
     def losses(self) -> int:
-        """Number of lost collectors that were replaced so far."""
+        """Number of collectors so far that died or hung and were replaced."""
         return self._workers.losses
 
     @property
@@ -97,7 +100,7 @@ class CollectorPool:
         return min((version for asked in self._open_versions for version in asked), default=None)
 
     def publish(self, version: int, parameters: StateDict) -> None:
-        """Set the parameters for later requests; each collector gets them once."""
+        """Set the newest parameters, which are sent with later requests; each collector gets each version once."""
         self._version, self._parameters = version, packed(parameters)
 
     def open(self, index: int) -> int:

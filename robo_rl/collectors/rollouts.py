@@ -24,7 +24,7 @@ BLOCK = 16  # rows that a policy sees at once
 
 
 class VectorPolicy(TransferablePolicy, Protocol):
-    """Policy that acts in many environments at once, with one random generator per environment."""
+    """Interface of a policy that acts in many environments at once, with one random generator per environment."""
 
     def draw(self, observations: Mapping[str, Array], generators: Mapping[int, np.random.Generator]) -> Array:
         """Return sampled actions for the rows of the observations that have a generator.
@@ -42,7 +42,7 @@ class VectorPolicy(TransferablePolicy, Protocol):
 
 @runtime_checkable
 class CollectedLearner(OnPolicyLearner, Protocol):
-    """On-policy learner that learns from rollouts which other processes collect with its parameters."""
+    """Interface of an on-policy learner whose rollouts other processes collect with its parameters."""
 
     @property
     def policy(self) -> VectorPolicy:
@@ -53,7 +53,7 @@ class CollectedLearner(OnPolicyLearner, Protocol):
 
 
 class RolloutCollector(Collector):
-    """Collector that acts in n of the environments of an on-policy training."""
+    """Collector of on-policy training: acts in n of the training's environments for a whole rollout at a time."""
 
     def __init__(self, environments: Environments, policy: VectorPolicy, *, seed: int, first: int) -> None:
         self._policy, self._seed, self._first = policy, seed, first
@@ -105,10 +105,16 @@ class RolloutCollector(Collector):
 def draw_actions(
     policy: VectorPolicy, observations: Mapping[str, Array], generators: Sequence[np.random.Generator], first: int
 ) -> Array:
-    """Return sampled actions (n, ...) for the environments from number `first` on, each with its own generator.
+    """Draw actions (n, ...) for the environments from number `first` on, each with its own random generator.
 
     Every environment has a fixed row in a block of BLOCK rows, because matrix products of another shape round differently. So
     the actions do not depend on how the environments are divided among collectors, if the policy reads only vectors.
+
+    Args:
+        policy: Policy that acts.
+        observations: Name -> (n, ...).
+        generators: Generator of each of the n environments.
+        first: Number of the first environment in the training.
     """
     numbers = np.arange(first, first + len(generators))
     found = []

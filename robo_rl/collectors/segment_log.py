@@ -56,7 +56,7 @@ class SegmentLog:
                 before += len(segment)
 
     def forget(self, step: int) -> None:
-        """Start a new file, and delete files that end at step `step` or before, from which no learner resumes."""
+        """Start a new file, and delete files whose steps all lie at or before `step`, because no learner resumes from them."""
         self.close()
         for path, following in pairwise(self._files()):
             if int(following.stem) <= step:

@@ -24,7 +24,7 @@ EPISODES = 10**6  # more than one collector ever begins: the seeds of the next o
 
 
 class SegmentCollector(Collector):
-    """Collector that acts in one environment, episode after episode."""
+    """Collector of off-policy training: acts in one environment, episode after episode, and returns parts of episodes."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class SegmentCollector(Collector):
 
     @property
     def acting(self) -> Policy:
-        """Policy that acts at present: the random or the trained one."""
+        """Policy that acts at present: one of random actions at the beginning of a training, later the trained one."""
         return self._random if self._acts_at_random else self._policy
 
 
@@ -117,12 +117,13 @@ def _stack(steps: list[Transition], spec: EnvironmentSpec) -> StateDict:
         "observations": {name: np.stack([each[name] for each in seen]) for name in seen[0]},
         "actions": np.stack([step.action for step in steps]),
         "rewards": np.asarray([step.reward for step in steps], np.float64),
+        "sources": np.asarray([step.source for step in steps], np.int8),
     }
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive steps of one episode, as they were sent."""
+    """Consecutive steps of one episode, as a collector sent them, with the version of the parameters that acted."""
 
     content: StateDict
 
@@ -131,7 +132,7 @@ class Segment:
 
     @property
     def version(self) -> int:
-        """Version of the parameters that acted: number of steps from which they were learned."""
+        """Version of the parameters that acted: number of steps learned from when the learner published them."""
         return int(self.content["version"])
 
     @property
@@ -151,15 +152,15 @@ class Segment:
 
     @property
     def end(self) -> StateDict | None:
-        """Summary of the episode if it ends with this segment: return, length, success, costs, stop reason, termination.
+        """Summary of the episode if it ends with this segment, else None.
 
-        Else None.
+        It holds return, length, success, costs, stop reason and termination.
         """
         end: StateDict | None = self.content["end"]
         return end
 
     def transitions(self) -> Iterator[Transition]:
-        """Yield the steps as transitions."""
+        """Yield the steps as `Transition` objects, in order."""
         observations, actions = self.content["observations"], self.content["actions"]
         for step, reward in enumerate(self.content["rewards"]):
             end = self.end if step == len(self) - 1 else None
@@ -171,7 +172,7 @@ class Segment:
                 terminated=end is not None and end["terminated"],
                 truncated=end is not None and not end["terminated"],
                 policy_action=actions[step],
-                source=ActionSource.POLICY,
+                source=ActionSource(int(self.content["sources"][step])),
                 info={} if end is None else {"stop_reason": end["stop_reason"]},
                 columns={name: values[step] for name, values in self.content["columns"].items()},
             )

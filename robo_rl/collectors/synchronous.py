@@ -24,7 +24,7 @@ TICK = 0.5  # [s] between two checks for collectors that hang
 
 
 class SynchronousTraining(Stateful):
-    """On-policy training with any number of collectors; takes at most `steps` environment steps.
+    """On-policy training loop over any number of collector processes, for at most `steps` environment steps.
 
     A lost collector is replaced; its environments begin new episodes, and its part of the rollout is collected again.
     """

@@ -1,4 +1,4 @@
-"""Conformance suites: checks of rules that every implementation of a protocol must keep."""
+"""Conformance suites: functions that check whether an implementation of an interface keeps the rules of that interface."""
 
 from robo_rl.conformance.environments import (
     actions_at_the_limits_are_accepted,

@@ -15,7 +15,7 @@ COMMAND = 0.5
 
 
 class Corrector(Stateful):
-    """Scripted person (robo_rl.rollout.intervention.Human): commands one continuous action in two steps of each episode."""
+    """Scripted person (robo_rl.rollout.intervention.Human): takes over with a constant action in two steps of each episode."""
 
     source = ActionSource.HUMAN
 
@@ -32,9 +32,9 @@ class Corrector(Stateful):
         return np.full_like(proposed, COMMAND) if self._step in CORRECTED else None
 
     def state_dict(self) -> StateDict:
-        """Return the number of the step."""
+        """Return the number of the present step of the episode."""
         return {"step": self._step}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the number of the step."""
+        """Restore the number of the present step of the episode."""
         self._step = int(state["step"])

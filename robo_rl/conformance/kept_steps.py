@@ -1,4 +1,4 @@
-"""Steps that a training has stored to learn from, in memories of ours or of Stable-Baselines3."""
+"""Read the steps that a training has stored in its replay memories, ours or those of Stable-Baselines3, to check them."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _ROWS = 512  # that are drawn from a memory
 
 @dataclass(frozen=True)
 class Rows:
-    """B transitions of a memory, and what their observations tell about them."""
+    """B transitions read from a replay memory, with the truth about them that their observations hold."""
 
     actions: npt.NDArray[np.floating]
     """(B, A) stored actions; discrete ones as one-hot vectors."""
     executed: npt.NDArray[np.floating]
     """(B, A) executed actions, from the observations"""
     terminated: npt.NDArray[np.bool_]
-    """(B,) as stored"""
+    """(B,) True if the step is stored as the end of the task"""
     should_terminate: npt.NDArray[np.bool_]
     """(B,) True if the task terminated, from the observations"""
     diverged: npt.NDArray[np.bool_]
     """(B,) True if the simulation diverged, from the observations"""
     numbers: npt.NDArray[np.int64]
     """(B,) number of the step in its episode, from 1"""
-    is_human: npt.NDArray[np.bool_] | None
-    """(B,) True for a person's steps, as stored; None if the memory does not store it."""
+    sources: npt.NDArray[np.int8] | None
+    """(B,) values of ActionSource, as stored; None if the memory does not store them."""
 
 
 def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
-    """Return random rows of a memory, ours or one of Stable-Baselines3's kind."""
+    """Return random rows of a replay memory, ours or one of Stable-Baselines3's kind, with what their observations tell."""
     batch = memory.sample(_ROWS)
     seen = batch.next_observations
     if not isinstance(seen, Mapping):
@@ -59,12 +59,12 @@ def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
         (step[:, 0] > 0.99) & (kind > 0.5),
         step[:, 1] > 0.5,
         numbers,
-        getattr(batch, "is_human", None),
+        getattr(batch, "sources", None),
     )
 
 
 def memories(training: Training, action: ActionSpec) -> Iterator[Any]:
-    """Yield the replay memories of executed steps with these actions, wherever the training keeps them."""
+    """Search a training for replay memories of executed steps whose actions have this spec, and yield each."""
     seen, waiting = set[int](), list[tuple[Any, int]]([(training, 0)])
     while waiting:
         thing, depth = waiting.pop()

@@ -30,13 +30,13 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Episode
 
 MakeLearner = Callable[[int], Learner]
-"""Function that returns a fresh learner from a seed."""
+"""Function that makes an untrained learner from a seed."""
 MakeBatch = Callable[[int], Batch]
 """Function that returns a random batch, in the shape that the learner requests, from a seed."""
 LearnerCheck = Callable[[MakeLearner, EnvironmentSpec, MakeBatch], None]
 
 EXTRAS: tuple[Extra, ...] = (NextActions(), ReturnsToGo(), Chunks(4))
-"""Extras that learners of robo_policies need."""
+"""Further entries of a batch, such as returns to go, that learners of robo_policies need."""
 _UPDATES = 3
 
 
@@ -52,9 +52,10 @@ def batches(spec: EnvironmentSpec, rows: int, extras: Sequence[Extra] = EXTRAS) 
 
 
 def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
-    """Require that actions fit the spec, repeat if deterministic, are not overwritten later, and ignore privileged entries.
+    """Require that a policy acts as its interface says; raises ConformanceFailure at the first broken rule.
 
-    After `replan` an action must follow from its own observation.
+    Actions must fit the spec, repeat if deterministic, stay unchanged after later calls, and ignore privileged entries. After
+    `replan` an action must follow from its own observation.
     """
     require = Rule(type(policy).__name__, "actions are those of the spec")
     policy.reset()
@@ -151,7 +152,7 @@ def saved_state_continues_exactly(make: MakeLearner, spec: EnvironmentSpec, batc
 
 
 def parameters_act_elsewhere(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """Require that a policy with transferred parameters acts as the original does."""
+    """Require that a second policy that loads the parameters of the first acts as the first does."""
     learner, other = make(0), make(1)
     policy, elsewhere = learner.policy, other.policy
     if not isinstance(policy, TransferablePolicy) or not isinstance(elsewhere, TransferablePolicy):
@@ -197,7 +198,7 @@ LEARNER_CHECKS: tuple[LearnerCheck, ...] = (
 
 
 def random_batch(spec: EnvironmentSpec, rows: int, *, seed: int, extras: Sequence[Extra] = EXTRAS) -> Batch:
-    """Return a batch of `rows` steps from random episodes, in the shapes and types of a spec, with these extras."""
+    """Make a batch of `rows` steps from random episodes, in the shapes and types of a spec, with these extras."""
     generator = np.random.default_rng(seed)
     episodes = [_random_episode(spec, int(length), generator) for length in generator.integers(1, 9, size=1 + rows // 4)]
     return RecordedReplay.of(spec, episodes, seed, extras=extras).sample(rows)

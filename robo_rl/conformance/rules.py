@@ -1,4 +1,4 @@
-"""Rule of a conformance suite; a failed requirement raises ConformanceFailure with the name of the rule."""
+"""One rule of a conformance suite, as an object that is called with the outcome of a check."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from robo_rl.errors import ConformanceFailure
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule that an implementation must keep; call it with the outcome of a check."""
+    """Rule that an implementation must keep; called with False, it raises ConformanceFailure with the names of both."""
 
     subject: str
-    """Name of the implementation."""
+    """Name of the implementation under test."""
     name: str
     """Name of the rule."""
 

@@ -1,4 +1,4 @@
-"""Environment for `check_training`, with everything that careless training loops get wrong."""
+"""Environment `Swerving`, in which `check_training` runs training loops: it has everything that careless loops get wrong."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing_extensions import override
 from robo_rl.protocols.components import Policy
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Observation, ObservationSpec
-from robo_rl.types import DIVERGED, Array
+from robo_rl.types import DIVERGED, ActionSource, Array
 
-LENGTH, SUCCESS, COST, DIVERGENCE = 5, 2, 3, 4
-"""Steps of an episode, and its steps (from 1 on) of success, of a cost and of a divergence."""
+LENGTH, IMAGINED, SUCCESS, COST, DIVERGENCE = 5, 1, 2, 3, 4
+"""Steps of an episode, and its steps (from 1 on) that is imagined, of success, of a cost and of a divergence."""
 ZONE, CAMERA = "zone", "camera_front"
-"""Names of the cost and of the picture."""
+"""Names of the cost and of the picture in the observation."""
 _PICTURE = 4, 4, 3
 _KINDS = 8  # of episodes: one diverges, of the others half terminate
 
 
 @dataclass
 class Outcome:
-    """Summary of one episode as its environment saw it."""
+    """Summary of one episode as the environment itself saw it, to compare with what the training reports."""
 
     length: int = 0
     """Number of steps."""
@@ -38,14 +38,14 @@ class Outcome:
     diverged: bool = False
     """True if its last step diverged."""
     received: list[Array] = field(default_factory=list, compare=False)
-    """Actions that the environment was given, one per step."""
+    """Actions that the environment was given, one array per step."""
 
 
 class Swerving(gymnasium.Env[Any, Any]):
     """Environment with episodes of five steps that executes another action than the given one.
 
-    Its observations hold the executed action, so that stored transitions can be checked. Success comes in step 2, a cost in
-    step 3; some episodes diverge in step 4.
+    Its observations hold the executed action, so that stored transitions can be checked. Step 1 counts as imagined; success
+    comes in step 2, a cost in step 3; some episodes diverge in step 4.
     """
 
     def __init__(self, *, is_discrete: bool = False, has_camera: bool = False, terminates: bool = True) -> None:
@@ -96,6 +96,7 @@ class Swerving(gymnasium.Env[Any, Any]):
             "reward_terms": {"hint": reward},
         }
         info |= {"stop_reason": DIVERGED} if running.diverged else {}
+        info |= {"action_source": int(ActionSource.IMAGINED)} if running.length == IMAGINED else {}
         if is_last or running.diverged:
             self.finished.append(running)
         seen = np.eye(self.environment_spec.action.size)[executed] if executed.ndim == 0 else executed
@@ -139,7 +140,7 @@ def _spec(is_discrete: bool, has_camera: bool) -> EnvironmentSpec:
 
 
 class Factory:
-    """Factory of environments that keeps a list of all that it made."""
+    """Callable that makes environments and keeps a list of all that it made."""
 
     def __init__(self, environment: Callable[[], Swerving]) -> None:
         self.environment, self.made = environment, list[Swerving]()

@@ -4,7 +4,7 @@
     check_training(lambda factory, steps: MyConfig().training(factory, steps=steps, seed=0), resume="warm")
 
 The loops run in `Swerving`, an environment with everything that careless loops get wrong: it executes another action than the
-proposed one, reports success in the middle of an episode, charges a cost once, and sometimes diverges.
+proposed one, reports success in the middle of an episode, charges a cost once, imagines a step, and sometimes diverges.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from robo_rl.conformance.corrector import COMMAND, CORRECTED
 from robo_rl.conformance.kept_steps import Rows, memories, rows_of
 from robo_rl.conformance.learners import different_leaves
 from robo_rl.conformance.rules import Rule
-from robo_rl.conformance.swerving import ZONE, Factory, Outcome, Swerving
+from robo_rl.conformance.swerving import IMAGINED, ZONE, Factory, Outcome, Swerving
 from robo_rl.protocols.components import Training
-from robo_rl.types import DIVERGED, Episode, Metrics, StateDict
+from robo_rl.types import DIVERGED, ActionSource, Episode, Metrics, StateDict
 
 MakeTraining = Callable[[Factory, int], Training]
 """Function that returns a training at step 0 from a factory of environments, which it may wrap, and a number of steps."""
@@ -32,10 +32,10 @@ TrainingCheck = Callable[["Trial"], None]
 
 @dataclass
 class Log:
-    """Observer of a training that keeps what is reported, and the state of the training after one step."""
+    """Observer of a training that keeps the reported episodes, and the state of the training after one step."""
 
     keep_after: int = 0
-    """First step after which the state is kept."""
+    """Step of the training after which the state is kept."""
     episodes: list[Outcome] = field(default_factory=list)
     """Episodes as they were reported."""
     state: StateDict | None = None
@@ -55,7 +55,7 @@ class Log:
         costs: Mapping[str, float] = MappingProxyType({}),
         place: tuple[int, int] = (0, 1),
     ) -> None:
-        """Keep the report."""
+        """Store the reported episode in `episodes`."""
         spent = costs if episode is None else {name: float(np.nansum(each)) for name, each in episode.costs.items()}
         self.episodes.append(Outcome(length, episode_return, spent.get(ZONE, np.nan), bool(success), stop_reason == DIVERGED))
 
@@ -63,21 +63,21 @@ class Log:
         """Do nothing: metrics are not checked here."""
 
     def on_step(self, step: int, training: Training) -> None:
-        """Keep the state, if it is due."""
+        """Keep the state of the training after the first step from `keep_after` on."""
         if self.state is None and 0 < self.keep_after <= step:
             self.state, self.kept = copy.deepcopy(training.state_dict()), step
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A training that has run in `Swerving` environments, on which the checks work."""
+    """A training that has run to its end in `Swerving` environments; the checks read it."""
 
     make: MakeTraining
     factory: Factory
     training: Training
     log: Log
     steps: int
-    """Environment steps that the training may take."""
+    """Number of environment steps that the training may take."""
     updates: int
     """Steps of the training without an environment: updates from recorded episodes."""
     resume: Literal["exact", "warm"]
@@ -85,10 +85,10 @@ class Trial:
     final: StateDict
     """State of the training after its last step."""
     corrected: bool = False
-    """True if `make` adds a `Corrector`."""
+    """True if the training has a `Corrector`, a scripted person who takes over."""
 
     def rule(self, check: TrainingCheck) -> Rule:
-        """Return the rule of a check."""
+        """Return the rule that a check function checks, named after this training's class and the function."""
         return Rule(type(self.training).__name__, check.__name__.replace("_", " "))
 
     def kept(self) -> Iterator[tuple[str, Rows]]:
@@ -208,12 +208,22 @@ def corrections_arrive(trial: Trial) -> None:
         for outcome in made.finished:
             given = [number for number, action in enumerate(outcome.received, 1) if np.all(action == COMMAND)]
             require({*CORRECTED} <= {*given}, "commands do not reach the environment", got=given, allowed=CORRECTED)
-    told = [(memory, kept.numbers, kept.is_human) for memory, kept in trial.kept() if kept.is_human is not None]
+    kept_by = [(memory, kept.numbers, kept.sources) for memory, kept in trial.kept() if kept.sources is not None]
+    told = [(memory, numbers, sources == ActionSource.HUMAN) for memory, numbers, sources in kept_by]
     found = any(is_human.any() for _, _, is_human in told)
     require(found, "no memory holds a step of the person", got=[memory for memory, _, _ in told])
     for memory, numbers, is_human in told:
         share = float(np.mean(is_human != np.isin(numbers, CORRECTED)))
         require(share == 0.0, f"a {memory} takes steps of the person for the policy's, or the reverse", got=f"{share:.0%}")
+
+
+def imagined_steps_are_marked(trial: Trial) -> None:
+    """Require that the steps which the environment reports as imagined, and no others, are stored as imagined."""
+    require = trial.rule(imagined_steps_are_marked)
+    for memory, kept in trial.kept():
+        if kept.sources is not None:
+            share = float(np.mean((kept.sources == ActionSource.IMAGINED) != (kept.numbers == IMAGINED)))
+            require(share == 0.0, f"a {memory} takes imagined steps for real ones, or the reverse", got=f"{share:.0%}")
 
 
 def resume_keeps_its_word(trial: Trial) -> None:
@@ -244,6 +254,7 @@ TRAINING_CHECKS: tuple[TrainingCheck, ...] = (
     budget_is_kept,
     only_terminated_steps_end_the_bootstrap,
     corrections_arrive,
+    imagined_steps_are_marked,
     resume_keeps_its_word,
 )
 

@@ -37,7 +37,7 @@ _STEPS = 12
 
 @dataclass(frozen=True)
 class Subject:
-    """Environment under test."""
+    """Vector environment under test: its name and arguments, from which each check makes new instances."""
 
     name: str
     """Name of the environment, as `make_vector_environment` takes it."""
@@ -72,7 +72,15 @@ class Subject:
         return self.spec.action.random(np.random.default_rng(0), count, COUNT)
 
     def require(self, rule: str, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
-        """Raise ConformanceFailure, with `what` as its message, unless `holds`."""
+        """Raise ConformanceFailure, with `what` as its message, unless `holds` is True.
+
+        Args:
+            rule: Name of the rule.
+            holds: True if the rule is kept.
+            what: What is wrong otherwise.
+            got: Value found.
+            allowed: Value that would be right.
+        """
         Rule(f"vector {self.name}", rule)(holds, what, got=got, allowed=allowed)
 
 

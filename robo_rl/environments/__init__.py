@@ -1,1 +1,1 @@
-"""Environments: made by name, wrapped, stepped singly or as vector environments."""
+"""Environments: made by name, wrapped, and stepped singly or as vector environments."""

@@ -1,6 +1,6 @@
-"""Pictures of a scene with facts from the simulator's state, to train models of pictures.
+"""Pictures of a scene with facts from the simulator's state, to train models that read pictures.
 
-Shapes: N pictures, S slots, C captions, I instructions.
+Shapes: N pictures, S slots (objects whose position is known), C captions, I instructions.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.types import Array
 
 Pictures = npt.NDArray[np.uint8]
-"""(N, H, W, 3) uint8 RGB."""
+"""N pictures (N, H, W, 3) uint8 RGB."""
 LEAST_CONTRAST = 5.0
 """Smallest standard deviation of the bytes of a picture. A camera that was not updated delivers flat pictures, which would give
 plausible but wrong results."""
 
 HAND = "gripper"
-"""Slot of the moving part of an arm."""
+"""Name of the slot for the moving part of an arm."""
 
 
 @dataclass(frozen=True)
 class CaptionedPictures:
-    """Pictures of one scene from one camera, with facts from the simulator's state.
+    """N pictures of one scene from one camera, with positions, true captions and progress from the simulator's state.
 
     Raises InvalidSetting for a nearly flat picture.
     """
@@ -77,7 +77,7 @@ class CaptionedPictures:
         return len(self.pictures)
 
     def part(self, rows: slice) -> CaptionedPictures:
-        """Return the pictures of the slice `rows`, which must start and end between two episodes."""
+        """Return the pictures of the slice `rows`, which must begin and end at the boundary of two episodes."""
         arrays = ("pictures", "positions", "places", "seen", "truth", "progress", "complete")
         chosen = {name: getattr(self, name)[rows] for name in arrays}
         start = rows.start or 0

@@ -25,11 +25,11 @@ PENALTY = "penalty_"
 BUDGET = "budget_"
 """Prefix of the observations of remaining budgets."""
 REQUIRED, OPTIONAL = {"reward", "limit"}, ("settings", "unit", "meaning")
-"""Keys of a cost's model."""
+"""Required keys, and optional ones, of an entry of `ConstrainedWrapper.models`."""
 
 
 class ConstrainedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment with costs, limits, penalties and observed budgets chosen by the user."""
+    """Wrapper that adds costs, limits, penalties and observed budgets as `ConstrainedWrapper` says."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ def _weight(name: str, value: Any) -> float:
 
 @dataclass(frozen=True)
 class ConstrainedWrapper(EnvironmentWrapper):
-    """Add costs to an environment, limit them, subtract them from its reward, or show the policy the budgets that are left.
+    """Settings of the wrapper `constrained`: add costs, limit them, subtract them from the reward, observe budgets.
 
     Nothing is changed by default.
     """
@@ -167,12 +167,14 @@ class ConstrainedWrapper(EnvironmentWrapper):
     limits: dict[str, float | str] = field(default_factory=dict)
     """Cost -> largest sum over an episode, such as 25 or "3 N s"."""
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """New cost -> {reward: NAME or program:FILE, settings: {...}, limit: L}: the cost of a step is the value of the reward
-    model, or 0 if the value is negative."""
+    """Name of a new cost -> {reward: NAME or program:FILE, settings: {...}, limit: L}. The cost of a step is the value of the
+    reward model, or 0 if the value is negative."""
     measures: dict[str, float | str] = field(default_factory=dict)
-    """Measure of the environment, such as CARLA's collisions -> limit: the cost of a step is the growth of the measure."""
+    """Name of a measure of the environment, such as CARLA's collisions -> limit. The growth of the measure in a step is a
+    cost."""
     ends: dict[str, float | str] = field(default_factory=dict)
-    """Stop reason, such as "failure" (lava) or "safety" -> limit: a step that ends the episode for this reason costs 1."""
+    """Stop reason, such as "failure" (lava) or "safety" -> limit of its cost. A step that ends the episode for this reason
+    costs 1."""
     penalties: dict[str, float] = field(default_factory=dict)
     """Cost -> weight, 0 or more: the weighted cost is subtracted from the reward, as the reward term "penalty_NAME"."""
     budgets: tuple[str, ...] = ()

@@ -26,13 +26,13 @@ from robo_rl.types import METADATA, Episode, Metrics, StateDict
 
 @dataclass(frozen=True)
 class CurriculumRule(SamplerRule):
-    """Settings of a curriculum: tasks of the training episodes, and the sampler that draws them."""
+    """Settings of a curriculum: which tasks the training episodes have, and which sampler draws them."""
 
     levels: int = 0
     """Number of training levels, each of which is one reset seed; 0 for a new seed in every episode."""
     hints: tuple[float, ...] = ()
-    """Shares of a teacher's episode that are done when a training episode starts, falling, from below 1 to 0 (the whole
-    task)."""
+    """Shares of a teacher's episode that are already done when a training episode starts. They fall from below 1 to 0, the
+    whole task."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +43,7 @@ class CurriculumRule(SamplerRule):
 
 
 class CurriculumTasks:
-    """Tasks of a curriculum and their sampler, shared by all environments of a training."""
+    """Tasks of a curriculum and the sampler that draws them, shared by all environments of a training."""
 
     def __init__(
         self, rule: CurriculumRule, variants: int, teacher: Sequence[Episode], recorded: EnvironmentSpec | None
@@ -92,7 +92,7 @@ class CurriculumTasks:
 
 
 class CurriculumEnv(LastingWrapper):
-    """Environment whose episodes are tasks of a curriculum. Its saved state is the state of the sampler."""
+    """Wrapper that begins each episode with the next task of a curriculum; the sampler's state is saved with a training."""
 
     def __init__(self, environments: Sequence[gymnasium.Env[Any, Any]], tasks: CurriculumTasks) -> None:
         """Wrap the variants of a task; raises SpecMismatch if their observations or actions differ.

@@ -25,7 +25,7 @@ Observed = dict[str, npt.NDArray[Any]]
 
 
 class EncodedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment that observes the features of its pictures as the entry `picture_features` (F,)."""
+    """Wrapper that adds the features of the pictures to the observation as the entry `picture_features` (F,)."""
 
     def __init__(
         self, environment: gymnasium.Env[Any, Any], encoder: FrozenEncoder, *, keep_pictures: bool = True, blank: bool = False
@@ -79,7 +79,7 @@ class EncodedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class EncodedWrapper(EnvironmentWrapper):
-    """Observe the features of pictures by a frozen encoder."""
+    """Settings of the wrapper `encoded`: a frozen encoder turns pictures into features, which the policy observes."""
 
     changes = ("observation",)
 
@@ -90,7 +90,7 @@ class EncodedWrapper(EnvironmentWrapper):
     keep_pictures: bool = True
     """False to remove the pictures from the observations."""
     blank: bool = False
-    """True to encode black pictures, as a control without sight."""
+    """True to encode black pictures instead, to measure what a policy does without sight."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> EncodedEnv:

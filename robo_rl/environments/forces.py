@@ -1,4 +1,4 @@
-"""Forces on bodies of a MuJoCo model, applied by an adversary that acts beside the policy of the robot."""
+"""Forces on bodies of a MuJoCo model, applied by an adversary that acts against the robot's policy."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Forces:
         """Of the adversary: shares of the limit."""
 
     def push(self, action: npt.NDArray[Any]) -> None:
-        """Set the forces until the next call; all other external forces are removed.
+        """Apply these forces from now on, until the next call; all other external forces are removed.
 
-        action: (B x axes,) shares of the limit in [-1, 1].
+        action: (B x axes,) shares of the limit in [-1, 1], body by body.
         """
         forces = self._environment.get_wrapper_attr("data").xfrc_applied
         forces[:] = 0.0
@@ -70,7 +70,7 @@ class Forces:
 
 
 class OpposedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment of an adversary: actions are forces, the reward is negated, and a frozen policy drives the robot."""
+    """Environment in which an adversary learns: actions are forces, the reward is negated, a frozen policy drives the robot."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], policy: Policy, forces: Forces) -> None:
         """Wrap an environment; raises SpecMismatch if the policy was made for another environment."""

@@ -1,4 +1,4 @@
-"""Environments without a spec: a spec is derived from the spaces, and a warning says that units are unknown."""
+"""Environments of others that have no spec: it is derived from the spaces, and a warning says that units are unknown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UnitsUnknown(UserWarning):
 
 
 class ForeignEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment with a spec derived from its spaces: a flat dict of arrays, and actions in [-1, 1]^A or choices."""
+    """Wrapper that derives a spec from the spaces: observations become a flat dict of arrays, actions [-1, 1]^A or choices."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], name: str) -> None:
         """Wrap an environment; raises InvalidSetting for spaces from which no spec can be derived."""

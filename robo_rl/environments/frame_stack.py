@@ -1,4 +1,4 @@
-"""Frame stacks: the newest observations are concatenated, so that a policy sees motion (Mnih et al. 2015).
+"""Frame stacks: a policy observes the newest observations, concatenated, so that it sees motion (Mnih et al. 2015).
 
 Pictures are concatenated along their channels, vectors along their elements, the newest last; an episode starts with copies of
 its first observation. The spec has the number of observations (`ArraySpec.history`), so that a replay memory stores each one
@@ -74,7 +74,7 @@ def stacked_episode(spec: EnvironmentSpec, episode: Episode) -> Episode:
 
 
 class Stacks:
-    """Frame stacks of one environment or of N environments; each stack holds the newest observations of one entry.
+    """Memory of the newest observations of one environment or of N environments, from which frame stacks are made.
 
     The numbers of observations come from `ArraySpec.history`.
     """
@@ -116,7 +116,7 @@ class Stacks:
 
 
 class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment whose observations hold frame stacks."""
+    """Wrapper that replaces entries of an observation by frame stacks: the newest observations, concatenated."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], count: int, stacks: str = "pictures") -> None:
         """Wrap an environment; raises InvalidSetting or UnknownName as `stacked_spec` does."""
@@ -162,7 +162,7 @@ class _Expert:
 
 
 class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Vector environment whose observations hold frame stacks, in any autoreset mode of Gymnasium."""
+    """Wrapper of a vector environment whose observations hold frame stacks, in any autoreset mode of Gymnasium."""
 
     def __init__(self, environments: VectorEnv[Any, Any, Any], count: int, stacks: str = "pictures") -> None:
         """Wrap a vector environment; raises InvalidSetting or UnknownName as `stacked_spec` does."""
@@ -202,7 +202,7 @@ class FrameStackVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 class RestorableStackVector(FrameStackVector, Stateful):
-    """FrameStackVector whose state, including the stacks, is saved and restored with a training."""
+    """`FrameStackVector` whose state, including the stacks, is saved and restored with a training."""
 
     @override
     def state_dict(self) -> StateDict:
@@ -218,12 +218,12 @@ class RestorableStackVector(FrameStackVector, Stateful):
 
 @dataclass(frozen=True)
 class FrameStackWrapper(EnvironmentWrapper):
-    """Show the newest observations, concatenated."""
+    """Settings of the wrapper `frame_stack`: observe the newest observations, concatenated, so that motion is visible."""
 
     changes, is_batched = ("observation",), True
 
     count: int
-    """Number of observations, including the newest; 1 or more."""
+    """Number of observations in a stack, including the newest; 1 or more."""
     stacks: Literal["pictures", "vectors", "all"] = "pictures"
     """Entries that are stacked; all others hold the newest observation only."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -21,17 +22,17 @@ Factory = Callable[..., gymnasium.Env[Any, Any]]
 _VERSIONED = re.compile(r"(?:[\w.]+:)?(?:[\w.-]+/)?[\w.-]+-v\d+")
 """Id of Gymnasium with a version, optionally preceded by the module that registers it and a colon."""
 REGISTRY = "gym:"
-"""Prefix of an id of Gymnasium's registry; may be omitted."""
+"""Prefix that marks an id of Gymnasium's registry, such as gym:CartPole-v1; it may be omitted."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
 def is_code(name: str) -> bool:
-    """Return True if the name is one of code or of Gymnasium's registry; nothing is imported."""
+    """Return True if the name is "module:Class" or an id of Gymnasium's registry; nothing is imported to find out."""
     return is_given(name) or ":" in name or name in gymnasium.registry
 
 
 def made_by_code(name: str, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return a new environment from a class, function or id of Gymnasium's registry.
+    """Make an environment from the name of a class or function, or an id of Gymnasium's registry.
 
     Raises:
         InvalidSetting: The code makes no `gymnasium.Env`.
@@ -77,7 +78,7 @@ def name_of(source: Factory | gymnasium.Env[Any, Any]) -> tuple[str, dict[str, A
 
 
 def portable_id(name: str) -> str:
-    """Return an id of Gymnasium's registry with the module that registers it, which other processes must import.
+    """Add to an id of Gymnasium's registry the module that registers it, which another process must import: "module:Id-v0".
 
     Other names, names of ours and ids of Gymnasium's own environments are returned unchanged.
     """
@@ -129,11 +130,25 @@ def _made(name: str, factory: Factory, arguments: Mapping[str, Any]) -> Any:
         given = ", ".join(
             f"{key}={value!r}" for key, value in arguments.items() if factory is not gymnasium.make or key != "id"
         )
+        fix = f"look at {printable(place.filename)}, line {place.lineno}, and at its arguments ({given or 'none'})"
+        if place.filename == __file__:  # the call itself failed
+            fix = f"it was given {given or 'no arguments'}; --environment.arguments.KEY VALUE gives one"
         raise EnvironmentFailed(
             f"{name} cannot be made.",
             got=f"{type(error).__name__}: {printable(str(error))}",
-            fix=f"look at {printable(place.filename)}, line {place.lineno}, and at its arguments ({given or 'none'})",
+            allowed=_parameters(factory) or None,
+            fix=fix,
         ) from error
+
+
+def _parameters(factory: Factory) -> str:
+    """Return the arguments that a class or function takes, such as "mass, size=1.0"; "" if it does not say."""
+    if factory is gymnasium.make:  # its own are not those of the environment
+        return ""
+    try:
+        return ", ".join(map(str, inspect.signature(factory).parameters.values()))
+    except (TypeError, ValueError):  # written in C
+        return ""
 
 
 def _unregistered(name: str, error: Exception) -> str:

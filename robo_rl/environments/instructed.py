@@ -21,7 +21,7 @@ Observed = dict[str, npt.NDArray[Any]]
 
 
 class InstructedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment that observes the features of its episode's instruction as the entry `instruction_features` (F,)."""
+    """Wrapper that adds the features of the episode's instruction to the observation as `instruction_features` (F,)."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], encoder: TextEncoder) -> None:
         super().__init__(environment)
@@ -63,7 +63,7 @@ class InstructedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class InstructedWrapper(EnvironmentWrapper):
-    """Observe the features of the instruction by a frozen text encoder."""
+    """Settings of the wrapper `instructed`: the policy observes its instruction, encoded by a frozen text encoder."""
 
     changes = ("observation",)
 

@@ -15,7 +15,7 @@ from robo_rl.types import Metrics, StateDict
 
 
 class LastingWrapper(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
-    """Wrapper whose state outlives the episodes; the environments of a vector environment share one state."""
+    """Wrapper with a state that outlives episodes, such as a curriculum; all parts of a vector environment share it."""
 
     @property
     @abstractmethod
@@ -24,7 +24,10 @@ class LastingWrapper(gymnasium.Wrapper[Any, Any, Any, Any], Stateful):
 
 
 def environment_metrics(environment: Any) -> Metrics:
-    """Return metrics for the log: counts of the environment, summed over a vector environment, and of lasting wrappers."""
+    """Return metrics of an environment for the training log.
+
+    They are the counts that it keeps itself, summed over a vector environment, and those of wrappers with a lasting state.
+    """
     found = metrics_of(environment)
     for each in _lasting(environment):
         found = found | each.lasting_metrics
@@ -32,7 +35,7 @@ def environment_metrics(environment: Any) -> Metrics:
 
 
 def lasting_state(environment: Any) -> StateDict:
-    """Return class name -> state of each lasting wrapper."""
+    """Return the states of the environment's lasting wrappers (curricula and others) by class name, to save them."""
     return {type(each).__name__: each.state_dict() for each in _lasting(environment)}
 
 

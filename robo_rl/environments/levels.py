@@ -1,4 +1,4 @@
-"""Levels: reset seeds from three disjoint pools, for training, for choices (validation) and for the final score (test)."""
+"""Levels: numbered reset seeds of three disjoint sets, for training, for choices (validation), for the final score (test)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from robo_rl.errors import InvalidSetting, UnknownName
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 FIRST_LEVEL: dict[Split, int] = {"train": 2**29, "validation": 2**29 + 2**28, "test": 1_000_000}
-"""Pool -> seed of its first level; the test levels are the seeds of every evaluation."""
+"""Set of levels -> reset seed of its first level; the test levels are the seeds of every evaluation."""
 MOST_LEVELS = 2**20
 KEPT_APART = 200
-"""Number of test levels whose layouts no training level may have."""
+"""Number of test levels whose layouts must not occur among the training levels."""
 
 
 def level_seed(split: Split, level: int) -> int:
-    """Return the reset seed of level `level` of a pool, counted from 0; raises InvalidSetting if there is no such level."""
+    """Return the reset seed of level number `level` of a set, counted from 0.
+
+    Raises InvalidSetting if there is no such level.
+    """
     if split not in FIRST_LEVEL or not 0 <= level < MOST_LEVELS:
         got = f"level {level} of {split!r}"
         raise InvalidSetting("There is no such level.", got=got, allowed=f"0 to {MOST_LEVELS - 1} of {', '.join(SPLITS)}")
@@ -59,7 +62,7 @@ def _layout(environment: gymnasium.Env[Any, Any], seed: int) -> Any:
 
 
 def as_split(name: str) -> Split:
-    """Return the name as a Split; raises UnknownName."""
+    """Return a text as a name of a split, such as "train" or "test"; raises UnknownName for another text."""
     for split in SPLITS:
         if split == name:
             return split
@@ -67,7 +70,7 @@ def as_split(name: str) -> Split:
 
 
 def split_of(seed: int) -> Split | None:
-    """Return the pool of a reset seed, or None if it belongs to no pool."""
+    """Return the set of levels (train, validation, test) to which a reset seed belongs, or None."""
     return next((split for split, first in FIRST_LEVEL.items() if first <= seed < first + MOST_LEVELS), None)
 
 

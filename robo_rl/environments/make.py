@@ -20,7 +20,7 @@ OWN = (
     "one of your own is package.module:Class, or my_module:MyEnv-v0 if the module registers that id "
     "(docs/simulators/own-environments.md)"
 )
-"""Remedy for an unknown name."""
+"""Remedy in error messages for an unknown name of an environment."""
 
 
 def environment_names(families: Iterable[str] | None = None) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""Mirror image of an environment: a motion to the left becomes one to the right.
+"""Mirror image of an environment: what was to the left is to the right.
 
 After the morphological symmetry of GR-RL (ByteDance Seed 2025, arXiv:2512.01801), which doubles the recorded episodes.
 """
@@ -23,7 +23,7 @@ _WORD = re.compile(r"\b(left|right)\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Reflection:
-    """Mirror image of a vector: signs * values + offsets, in physical units."""
+    """Reflection of a vector, signs * values + offsets in physical units, which exchanges left and right."""
 
     signs: tuple[int, ...]
     """1 or -1 for each element."""
@@ -37,14 +37,14 @@ class Reflection:
 
 @dataclass(frozen=True)
 class Mirror:
-    """Mirror image of observations, actions and words. The image of the image is the original."""
+    """Exchanges left and right in observations, actions and words of one environment; twice gives the original."""
 
     spec: EnvironmentSpec
-    """Spec of the environment."""
+    """Spec of the environment whose observations and actions are mirrored."""
     action: Reflection
     """Mirror image of actions in physical units."""
     observations: Mapping[str, Reflection] = field(default_factory=dict)
-    """Entry -> mirror image, for every entry but pictures; pictures are flipped left to right."""
+    """Entry of the observation -> its reflection, for every entry but pictures, which are flipped left to right."""
 
     def __post_init__(self) -> None:
         arrays = self.spec.observation.items()
@@ -104,7 +104,10 @@ def mirrored_words(text: str) -> str:
 
 
 def mirror_of(environment: Any, name: str) -> Mirror:
-    """Return the mirror of an environment; raises InvalidSetting if it has none."""
+    """Return the `Mirror` of a symmetric environment: the object that mirrors its observations and actions.
+
+    Raises InvalidSetting if the environment has no attribute `mirror`.
+    """
     try:
         found: Mirror = environment.get_wrapper_attr("mirror")
     except AttributeError:

@@ -33,7 +33,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment of an arm with observations and actions relative to its hand."""
+    """Wrapper of an arm's environment: observations and actions are relative to the pose of the hand."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
         """Wrap an environment; raises InvalidSetting unless it observes the pose of a hand in the frame of the base."""

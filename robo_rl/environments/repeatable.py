@@ -15,11 +15,11 @@ from robo_rl.protocols.components import Stateful
 from robo_rl.types import Array, StateDict
 
 SeedOf = Callable[[int, int], int]
-"""Function (seed of the environment, number of the episode) -> reset seed of the episode."""
+"""Function from (number of the environment, number of the episode) to the reset seed of the episode."""
 
 
 class RememberedEpisode(LocatedErrors):
-    """Environment that gives each episode its own seed, and remembers seed and actions of the running episode."""
+    """Wrapper that gives each episode its own seed, and remembers seed and actions of the running episode."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], seed_of: SeedOf) -> None:
         self._seed_of, self._first, self._number = seed_of, 0, 0
@@ -60,7 +60,7 @@ class RememberedEpisode(LocatedErrors):
 
 
 class RepeatableEnvironments(SequentialEnvironments, Stateful):
-    """Vector environment that is saved as the seeds and actions of its running episodes."""
+    """Vector environment that is saved as the seeds and actions of its running episodes, and restored by repeating them."""
 
     def __init__(self, environments: SequentialEnvironments, seed_of: SeedOf) -> None:
         made = [RememberedEpisode(each.env, seed_of) for each in environments.envs]  # type: ignore[attr-defined]
@@ -103,9 +103,9 @@ class RepeatableEnvironments(SequentialEnvironments, Stateful):
 
 
 def repeatable(environments: VectorEnv[Any, Any, Any], seed_of: SeedOf) -> VectorEnv[Any, Any, Any]:
-    """Return a vector environment that can be saved, if its environments repeat themselves with the same actions.
+    """Return a vector environment that can be saved as seeds and actions, if the same actions repeat its episodes exactly.
 
-    Else it unchanged.
+    Otherwise the environment is returned unchanged.
     """
     can = isinstance(environments, SequentialEnvironments) and not isinstance(environments, Stateful)
     if not can or not all(getattr(each.unwrapped, "replays", True) for each in environments.envs):  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""States of recorded episodes, restored from seed and actions, which every simulator here repeats bit for bit.
+"""Bring an environment into a state of a recorded episode, by playing its seed and actions again.
 
-This includes time limits and random generators; a simulator need not save its state.
+Every simulator here repeats an episode bit for bit, with time limits and random generators. So none need save its state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A reward model that scores each step of one environment at once, for costs and labels."""
+"""Score each step of one environment by a reward model at once, for costs and labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation
 
 
 class ScoredSteps:
-    """Values of a reward model for the steps of one environment."""
+    """A reward model applied to the steps of one environment, step by step."""
 
     def __init__(self, purpose: str, reward: str, settings: Mapping[str, Any], spec: EnvironmentSpec) -> None:
         """Load the reward model.
@@ -38,7 +38,7 @@ class ScoredSteps:
         self._running: DelayedRewards = model.online(spec, weight=1.0, discount=None).running(1)
 
     def begin(self, observation: Observation, info: Mapping[str, Any]) -> None:
-        """Begin an episode."""
+        """Begin an episode with its first observation and the info of the reset."""
         self._running.restart()
         self._running.begin(0, _copy(observation), info.get("instruction", self._instruction))
 

@@ -36,12 +36,12 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """One array of an observation, and how it is read from the original observation."""
+    """One array of a derived observation: where it stands in the original observation, its space and its axes."""
 
     path: Path
-    """Keys of the array in nested dicts."""
+    """Keys that lead to the array through nested dicts of the original observation."""
     space: Space
-    """Gymnasium space of the array."""
+    """Gymnasium's space of the array."""
     array: ArraySpec
     order: tuple[int, ...] | None = None
     """Order of the axes that makes a picture (H, W, channels); None for a vector."""
@@ -157,19 +157,19 @@ def _whole(space: Space, value: Any) -> Any:
 
 
 class ActionCoding(Protocol):
-    """Action spec that learners see, and the conversion between its actions and those of the environment's space."""
+    """Interface of codings: the action spec that learners see, and the conversion to and from the environment's actions."""
 
     spec: ActionSpec
 
     def decode(self, action: npt.NDArray[Any]) -> Any:
-        """Return the action of the space for an action of the spec: in [-1, 1]^A, or a number of a choice."""
+        """Convert an action of the spec, in [-1, 1]^A or the number of a choice, into an action of the environment's space."""
 
     def encode(self, action: Any) -> npt.NDArray[Any]:
-        """Return the action of the spec for an action of the space, the inverse of `decode`; raises InvalidAction."""
+        """Convert an action of the environment's space into one of the spec, the inverse of `decode`; raises InvalidAction."""
 
 
 class BoxActions:
-    """Coding of a Box of floats with limits as A numbers in [-1, 1]."""
+    """Coding of actions: a Gymnasium Box of floats with limits, as A numbers in [-1, 1]."""
 
     def __init__(self, space: Box) -> None:
         self._space, count = space, math.prod(space.shape)
@@ -178,23 +178,27 @@ class BoxActions:
         self.spec = ActionSpec(names, low, high, (UNKNOWN,) * count, "unknown")
 
     def decode(self, action: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the action scaled to the limits of the Box, in its shape and type."""
+        """Return the value of the Gymnasium space, in physical units, for an action (A,) in [-1, 1]."""
         physical = self.spec.to_physical(action).reshape(self._space.shape).astype(self._space.dtype)
         found: npt.NDArray[Any] = np.clip(physical, self._space.low, self._space.high)  # of float64, rounded to float32
         return found
 
     def encode(self, action: Any) -> npt.NDArray[np.float32]:
-        """Return the numbers in [-1, 1] for an action of the Box; the action is clipped to its limits."""
+        """Return the action (A,) in [-1, 1] for a value of the Gymnasium space; raises InvalidAction for another shape."""
         value = np.asarray(action, np.float64)
         if value.shape != self._space.shape:
             got, allowed = list(value.shape), f"{list(self._space.shape)}, the shape of {self._space}"
-            raise InvalidAction("The action has the wrong shape.", got=got, allowed=allowed)
+            fix = "look at what the policy returns; one number is np.array([number])"
+            raise InvalidAction("The action has the wrong shape.", got=got, allowed=allowed, fix=fix)
         found: npt.NDArray[np.float32] = np.clip(self.spec.to_normalized(value.ravel()), -1.0, 1.0)
         return found
 
 
 class ChoiceActions:
-    """Coding of a Discrete, MultiDiscrete or MultiBinary space as one discrete action: a number for each combination."""
+    """Coding of actions: a Discrete, MultiDiscrete or MultiBinary space, as one discrete action.
+
+    Each combination of choices has a number.
+    """
 
     def __init__(self, space: Discrete | MultiDiscrete | MultiBinary) -> None:
         if isinstance(space, Discrete):
@@ -209,11 +213,14 @@ class ChoiceActions:
         self.spec = ActionSpec(names, mode="discrete")
 
     def decode(self, action: npt.NDArray[Any]) -> Any:
-        """Return the element of the space with this number."""
+        """Return the value of the Gymnasium space that belongs to a choice, counted from 0."""
         return self._choices[int(self.spec.validate(action))]
 
     def encode(self, action: Any) -> npt.NDArray[np.int64]:
-        """Return the number of an element of the space; raises InvalidAction for other values."""
+        """Return the number of the choice, counted from 0, for a value of the Gymnasium space.
+
+        Raises InvalidAction if there is none.
+        """
         found = [index for index, choice in enumerate(self._choices) if np.array_equal(choice, action)]
         if not found:
             raise InvalidAction("Unknown discrete action.", got=action, allowed=", ".join(self.spec.names))

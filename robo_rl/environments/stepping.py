@@ -19,10 +19,10 @@ from robo_rl.spec.environment import ActionSpec, Observation
 from robo_rl.types import MEASURED_AT, MEASURES, METADATA, ActionSource, Array
 
 ROUNDING = 1e-5
-"""Amount by which an executed action may leave [-1, 1], because limits in float32 were scaled there and back."""
+"""Largest amount by which an executed action may leave [-1, 1]: limits in float32 were scaled there and back."""
 VERDICTS = ("guard", "shadow_guard")
-"""Keys in `info` for a guard's reasons: for changing the executed action, and for an action that was only judged (shadow
-run)."""
+"""Keys in `info` under which a guard (which limits a robot's motion) gives its reasons. The first is for a changed action, the
+second for an action that was only judged."""
 Step = tuple[Observation, float, bool, bool, Mapping[str, Any]]
 
 
@@ -52,7 +52,7 @@ def reset(environment: gymnasium.Env[Any, Any], name: str, **options: Any) -> tu
 
 
 def step(environment: gymnasium.Env[Any, Any], name: str, action: Any) -> Step:
-    """Step an environment; the reward is returned as a float, which may be NaN. Raises EnvironmentFailed."""
+    """Step an environment and return its five values; the reward is a float, which may be NaN. Raises EnvironmentFailed."""
     try:
         found = environment.step(action)
     except RoboRLError:
@@ -95,10 +95,13 @@ def _number(name: str, reward: Any) -> float:
 
 def _raised(name: str, what: str, error: Exception) -> EnvironmentFailed:
     place = traceback.extract_tb(error.__traceback__)[-1]
+    fix = f"look at {printable(place.filename)}, line {place.lineno}, in {place.name}"
+    if isinstance(error, TypeError) and "unexpected keyword argument" in str(error) and what == "reset":
+        fix = f"write the reset of {name} as reset(self, *, seed=None, options=None)"  # the place is that of our call
     return EnvironmentFailed(
         f"{name} raised an error in {what}().",
         got=f"{type(error).__name__}: {printable(str(error))}",
-        fix=f"look at {printable(place.filename)}, line {place.lineno}, in {place.name}",
+        fix=fix,
     )
 
 

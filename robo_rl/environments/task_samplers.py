@@ -21,22 +21,22 @@ from robo_rl.types import Metrics, StateDict
 
 @dataclass(frozen=True)
 class SamplerRule:
-    """Settings that all samplers share."""
+    """Settings that all samplers of training tasks share: which sampler, and how it estimates success."""
 
     sampler: str = ""
     """Name of the sampler: uniform; for tasks ordered by difficulty also frontier."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Further settings of the sampler."""
+    """Further settings of the sampler, by name."""
     uniform_share: float = 0.2
     """Share of episodes whose task is drawn uniformly, so that estimates for all tasks stay fresh; 0 to 1."""
     rate: float = 0.3
     """Weight of the newest episode in the running success rate of a task, 0 to 1."""
     easy: float = 0.6
-    """frontier: success rate from which the next harder task is trained, 0 to 1."""
+    """Only for frontier: success rate from which the next harder task is trained, 0 to 1."""
     hard: float = 0.1
-    """frontier: success rate below which the next easier task is trained, 0 to 1."""
+    """Only for frontier: success rate below which the next easier task is trained, 0 to 1."""
     least_episodes: int = 8
-    """frontier: episodes of a task before the next decision; 1 or more."""
+    """Only for frontier: episodes of a task before the next decision; 1 or more."""
 
     def __post_init__(self) -> None:
         shares = ("uniform_share", "rate", "easy", "hard")
@@ -45,7 +45,7 @@ class SamplerRule:
 
 
 class TaskSampler(Stateful, ABC):
-    """Draws the task of each episode of a curriculum from `count` tasks, and keeps their success rates."""
+    """Base class of samplers: draw the task of each training episode from `count` tasks, and keep their success rates."""
 
     is_ordered = False
     """True if the tasks must be ordered by difficulty."""
@@ -73,7 +73,10 @@ class TaskSampler(Stateful, ABC):
         """Return the number of a task by the rule of this sampler."""
 
     def report(self, task: int, *, success: bool, score: float) -> None:
-        """Count an ended episode of a task; score: such as its return."""
+        """Update the estimates of a task with an episode that ended.
+
+        success: whether it succeeded. score: a number for samplers that need more, such as the return.
+        """
         rate = self.rule.rate
         if not self.seen[task]:
             self._mean[task] = score
@@ -116,7 +119,10 @@ class UniformSampler(TaskSampler):
 
 
 class FrontierSampler(TaskSampler):
-    """Sampler that trains one task, moves to a harder task at a high success rate, and back to an easier at a low one."""
+    """Sampler that trains one task at a time, of tasks ordered by difficulty.
+
+    At a high success rate it moves to the next harder task, at a low one back to the next easier.
+    """
 
     is_ordered = True
 

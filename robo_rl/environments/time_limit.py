@@ -38,7 +38,7 @@ class TimeLimitEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class TimeLimitWrapper(EnvironmentWrapper):
-    """Truncate episodes after some steps; an earlier limit of the environment is kept."""
+    """Settings of the wrapper `time_limit`: truncate episodes after some steps; an earlier limit of the environment stays."""
 
     changes = ("max_steps",)
 

@@ -27,7 +27,7 @@ def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
 
 
 class LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment whose errors name their origin; all attributes are passed through."""
+    """Wrapper that turns failures inside an environment into errors with the environment's name; attributes pass through."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
         super().__init__(environment)
@@ -55,7 +55,7 @@ class LocatedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class SequentialEnvironments(SyncVectorEnv):
-    """Vector environment that steps single environments one by one, with the spec and the errors of batched simulations."""
+    """Vector environment that steps single environments one by one, with spec and errors as batched simulations have."""
 
     def __init__(
         self,

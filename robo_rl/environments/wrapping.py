@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import gymnasium
 
 Part = Literal["name", "observation", "action", "instruction", "max_steps", "success_rule", "costs"]
-"""Name of a field of an EnvironmentSpec."""
+"""Part of an environment's spec that a wrapper may change: the name of a field of `EnvironmentSpec`."""
 Entry = Mapping[str, Any]
-"""Entry of a list of wrappers: {name: NAME, SETTING: VALUE, ...}."""
+"""Entry of a list of wrappers: {name: NAME, SETTING: VALUE, ...}, in which NAME is an entry point."""
 
 
 class EnvironmentWrapper(ABC):
-    """Settings of a wrapper, a frozen dataclass, which also declares what the wrapper changes."""
+    """Base class of settings of a wrapper; subclasses are frozen dataclasses and declare what the wrapper changes."""
 
     changes: ClassVar[tuple[Part, ...]] = ()
     """Parts of the spec that the wrapper may change; rewards and `info` are not part of a spec."""
@@ -35,7 +35,7 @@ class EnvironmentWrapper(ABC):
 
     @property
     def asks(self) -> frozenset[Feature]:
-        """Features that the training loop must support for this wrapper."""
+        """Features, such as pictures, that the training loop must support to use this wrapper."""
         return frozenset()
 
     @abstractmethod

@@ -25,7 +25,10 @@ KINDS = "a policy of a run, a model of Stable-Baselines3, an object with act(obs
 
 
 class OthersPolicy:
-    """Foreign policy, adapted to the protocol Policy; it may read and return what its own environment uses."""
+    """Policy of another library or a function, adapted to the interface Policy.
+
+    It gets the observations that its environment returns, and returns the actions that the environment takes.
+    """
 
     def __init__(self, source: Any, spec: EnvironmentSpec, own: ForeignEnv | None) -> None:
         """Adapt a policy; raises InvalidSetting for an object that is none.

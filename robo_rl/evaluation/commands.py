@@ -16,7 +16,7 @@ REASONS = VERDICTS[0]
 
 @dataclass(frozen=True)
 class Commands:
-    """Counts of the commands in the episodes of an evaluation."""
+    """Numbers of commands that were executed as proposed, or changed, in the episodes of an evaluation."""
 
     total: int
     """Number of commands, one per step."""
@@ -27,7 +27,7 @@ class Commands:
 
     @property
     def warning(self) -> str:
-        """Warning if no command was executed as proposed; otherwise ""."""
+        """Warning in words if not one command was executed as proposed; otherwise ""."""
         if self.as_proposed or not self.total:
             return ""
         return "no command was executed as the policy proposed it: these figures are of what changed them, not of the policy"

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.environments.levels import FIRST_LEVEL
-from robo_rl.errors import InvalidSetting, MissingExtra, RunError, UnknownName
+from robo_rl.errors import InvalidSetting, MissingExtra, RunError, UnknownName, printable
 from robo_rl.evaluation.commands import Commands, commands_of
 from robo_rl.evaluation.measures import Measure, cost_measures, measured_in, measures_of
 from robo_rl.evaluation.statistics import (
@@ -41,8 +41,21 @@ FIRST_SEED = FIRST_LEVEL["test"]
 
 
 @dataclass(frozen=True)
+class Incomplete:
+    """Early end of an evaluation: the episode in which it ended, and those after it, are not counted."""
+
+    planned: int
+    """Number of episodes that were to be played."""
+    reason: str
+    """Error that ended the evaluation, in one line."""
+
+
+@dataclass(frozen=True)
 class Evaluation:
-    """Outcome of one policy on a list of seeds. Each tuple has one element per episode, except `notes` and `measures`."""
+    """Outcome of evaluating one policy on a list of seeds.
+
+    Each tuple has one element per episode, except `notes` and `measures`.
+    """
 
     environment: str
     """Name of the environment."""
@@ -59,7 +72,7 @@ class Evaluation:
     stop_reasons: tuple[str, ...]
     """Stop reason of each episode, as `Episode.stop_reason`."""
     deterministic: bool
-    """Value that was passed to `Policy.act`."""
+    """True if the most likely actions were executed, False for random ones of the policy (as passed to `Policy.act`)."""
     duration: float
     """Duration of all episodes [s], without films."""
     training_seed: int | None = None
@@ -74,6 +87,8 @@ class Evaluation:
     """Name of a measure -> value in each episode; NaN for an episode without a value."""
     commands: Commands | None = None
     """Counts of commands that were executed as proposed; None if nothing can change commands."""
+    incomplete: Incomplete | None = None
+    """Early end of the evaluation; None if all episodes were played."""
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -148,15 +163,22 @@ class Evaluation:
 
     @property
     def caveat(self) -> str:
-        """Sentence on the sources of variation that the intervals do not cover."""
+        """Sentence for the reader on the sources of variation that the confidence intervals do not cover."""
         source = (
             "one policy, training seed unknown" if self.training_seed is None else f"one training seed ({self.training_seed})"
         )
         return f"{source}: the interval covers evaluation episodes, not training"
 
     @property
+    def early_end(self) -> str:
+        """Sentence on the early end of the evaluation; "" if all episodes were played."""
+        if self.incomplete is None:
+            return ""
+        return f"ended early, after {len(self)} of {self.incomplete.planned} episodes: {self.incomplete.reason}"
+
+    @property
     def metrics(self) -> Metrics:
-        """Scalars for the log by TensorBoard tag."""
+        """Figures of the evaluation for the log, by TensorBoard tag."""
         metrics = {
             "eval/mean_reward": self.mean_return.estimate,
             "eval/iqm_reward": self.iqm_return.estimate,
@@ -186,6 +208,7 @@ class Evaluation:
         values.pop("summary", None)
         values["videos"] = {int(seed): file for seed, file in data.get("videos", {}).items()}
         values["commands"] = Commands(**data["commands"]) if data.get("commands") else None
+        values["incomplete"] = Incomplete(**data["incomplete"]) if data.get("incomplete") else None
         values["measures"] = tuple(Measure(**measure) for measure in data.get("measures", ()))
         measured = data.get("measured", {})
         values["measured"] = {name: tuple(np.nan if v is None else v for v in each) for name, each in measured.items()}
@@ -216,6 +239,7 @@ class Evaluation:
         lines += [f"  length   {np.mean(self.lengths):.1f} steps; ended by {ends}"]
         if self.success_rate is not None:
             lines += [f"  rule     {self.success_rule or 'not stated'}; {SUCCESS_CONVENTION}"]
+        lines += [f"  WARNING  {self.early_end}"] if self.early_end else []
         lines += [f"  DIVERGED {self.diverged} episode(s): the simulation failed in them"] if self.diverged else []
         lines += [f"  commands {self.commands}"] if self.commands is not None else []
         lines += [f"  WARNING  {self.commands.warning}"] if self.commands is not None and self.commands.warning else []
@@ -241,7 +265,7 @@ def evaluation_seeds(episodes: int) -> range:
     return range(FIRST_SEED, FIRST_SEED + episodes)
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913 (keyword settings)
     policy: Policy,
     environment: gymnasium.Env[Any, Any],
     episodes: int = 50,
@@ -250,6 +274,7 @@ def evaluate(
     deterministic: bool = True,
     training_seed: int | None = None,
     on_episode: Callable[[Episode], None] | None = None,
+    on_incomplete: Callable[[Evaluation], object] | None = None,
     video: VideoRequest | None = None,
 ) -> Evaluation:
     """Play one episode per seed and return the outcome.
@@ -264,6 +289,8 @@ def evaluate(
         deterministic: Passed to `Policy.act`.
         training_seed: Training seed of the policy, if known.
         on_episode: Called with each recorded episode.
+        on_incomplete: Called with the outcome of the episodes that ended, if there are any, when an error or Ctrl-C ends the
+            evaluation early; the error is raised afterwards.
         video: Films to write; None for none.
 
     Raises:
@@ -272,20 +299,36 @@ def evaluate(
     """
     spec = specification(environment)
     policy.environment_spec.require_interface(spec, what=f"The policy was made for another environment than this {spec.name}")
-    started = time.monotonic()
-    played = []
-    for seed in evaluation_seeds(episodes) if seeds is None else seeds:
-        episode = rollout(environment, policy, seed=seed, deterministic=deterministic)
-        if on_episode is not None:
-            on_episode(episode)
-        played.append(replace(episode, observations={}))  # pictures of many episodes would fill the memory
-    if not played:
+    planned = [*(evaluation_seeds(episodes) if seeds is None else seeds)]
+    if not planned:
         raise InvalidSetting("An evaluation needs at least one episode.", got=0, fix="pass episodes=50")
+    started = time.monotonic()
+    played: list[Episode] = []
+    how: dict[str, Any] = {"deterministic": deterministic, "training_seed": training_seed}
+    try:
+        for seed in planned:
+            episode = rollout(environment, policy, seed=seed, deterministic=deterministic)
+            played.append(replace(episode, observations={}))  # pictures of many episodes would fill the memory
+            if on_episode is not None:
+                on_episode(episode)
+    except BaseException as error:
+        if played and on_incomplete is not None:
+            early = Incomplete(len(planned), _reason_of(error))
+            on_incomplete(_outcome(environment, played, duration=time.monotonic() - started, incomplete=early, **how))
+        raise
     duration = time.monotonic() - started
+    videos, notes = _film(environment, played, video)
+    return _outcome(environment, played, duration=duration, videos=videos, notes=notes, **how)
+
+
+def _outcome(
+    environment: gymnasium.Env[Any, Any], played: list[Episode], *, notes: tuple[str, ...] = (), **facts: Any
+) -> Evaluation:
+    """Return the evaluation of episodes that were played; facts: further fields of it."""
+    spec = specification(environment)
     measures = (*measures_of(environment), *cost_measures(spec.costs, played))
     commands = commands_of(played)
     can_be_changed = bool(commands.changed) or environment.has_wrapper_attr("hold")  # which a robot has
-    videos, notes = _film(environment, played, video)
     if any((episode.sources == ActionSource.IMAGINED).any() for episode in played):
         notes = (*notes, "imagined in a learned world: not a figure of the real environment")
     return Evaluation(
@@ -297,15 +340,19 @@ def evaluate(
         lengths=tuple(len(episode) for episode in played),
         successes=tuple(episode.success for episode in played),
         stop_reasons=tuple(episode.stop_reason for episode in played),
-        deterministic=deterministic,
-        duration=duration,
-        training_seed=training_seed,
-        videos=videos,
         notes=notes,
         measures=measures,
         measured=measured_in(played, measures),
         commands=commands if can_be_changed else None,
+        **facts,
     )
+
+
+def _reason_of(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    lines = [line for line in str(error).splitlines() if not line.startswith(("  allowed:", "  do:"))]
+    return printable(" ".join(f"{type(error).__name__}: {' '.join(lines)}".split()))
 
 
 def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[dict[str, Comparison], list[int]]:

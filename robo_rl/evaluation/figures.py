@@ -15,17 +15,18 @@ RESAMPLES = 500
 """Number of bootstrap resamples: enough for bounds at 2.5 %."""
 Floats = npt.NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
-"""Returns one number for each of R resamples from the counts (R, episodes) of the episodes in them; NaN: undefined."""
+"""Function that returns one number for each of R bootstrap resamples. Its argument (R, episodes) holds how often each episode
+is in each resample. NaN: undefined."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number, with its interval."""
+    """One measured number with its confidence interval, and the number of data behind it."""
 
     interval: Interval
     n: int
     of: str
-    """unit of n, such as "episodes" """
+    """What the number of data `n` counts, such as "episodes"."""
 
     @property
     def is_measured(self) -> bool:
@@ -51,13 +52,24 @@ class Figure:
         }
 
 
+def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
+    """Return a figure's estimate and its interval as text."""
+    if not figure.is_measured:
+        return "–", "not measured"
+    number = "{:.1%}".format if rate else "{:.3g}".format
+    interval = figure.interval
+    if not np.isfinite(interval.low):
+        return number(interval.estimate), "all alike"
+    return number(interval.estimate), f"{number(interval.low)} to {number(interval.high)}"
+
+
 def unknown(of: str) -> Figure:
-    """Return the figure of a number without data."""
+    """Return a figure without estimate, because there is no data; of: what `n` would count."""
     return Figure(Interval(np.nan, np.nan, np.nan), 0, of)
 
 
 def resampled(episodes: int, seed: int = 0) -> Floats:
-    """Return the counts of each episode in bootstrap resamples, (RESAMPLES, episodes)."""
+    """Draw bootstrap resamples of some episodes; return how often each episode is in each resample, (RESAMPLES, episodes)."""
     drawn = np.random.default_rng(seed).multinomial(episodes, np.full(episodes, 1 / episodes), size=RESAMPLES)
     return drawn.astype(np.float64)
 
@@ -83,9 +95,9 @@ def mean_of(values: npt.ArrayLike, of: str) -> Figure:
 
 
 def ratio_of(first: npt.ArrayLike, second: npt.ArrayLike, of: str) -> Figure:
-    """Return the mean of some values (n,) divided by that of others of the same episodes.
+    """Return the mean of `first` (n,) divided by the mean of `second` (n,), over the same n episodes.
 
-    Unknown unless the latter is above 0.
+    The figure is unknown unless the mean of `second` is above 0.
     """
     pairs = np.stack([np.asarray(side, np.float64) for side in (first, second)])
     pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
@@ -109,18 +121,18 @@ class PooledSteps(NamedTuple):
     """Steps of all episodes in a row for which score and truth are known."""
 
     scores: Floats
-    """(N,)"""
+    """(N,) scores by a reward or world model"""
     truth: Floats
-    """(N,)"""
+    """(N,) true progress"""
     episode: npt.NDArray[np.int64]
-    """(N,) index of the episode"""
+    """(N,) number of the episode of each step"""
     episodes: int
     usual: float
     """usual change of the truth in a step: the median of all nonzero changes; NaN if there are none"""
 
 
 def pooled(scores: Sequence[Floats], truth: Sequence[Floats]) -> PooledSteps:
-    """Return the steps in which the episodes' scores (T,) and truth (T,) are finite; of too many steps, every n-th."""
+    """Join the steps of all episodes in which both score (T,) and truth (T,) are finite; of too many steps keep every n-th."""
     pairs = [(a, b, np.flatnonzero(np.isfinite(a) & np.isfinite(b))) for a, b in zip(scores, truth, strict=True)]
     pairs = [pair for pair in pairs if len(pair[2])]
     if not pairs:
@@ -153,7 +165,10 @@ def episode_correlation(scores: Floats, truth: Floats) -> Figure:
 
 
 def rank_correlations(first: Floats, second: Floats, counts: Floats) -> Floats:
-    """Return Spearman's correlations (R,) of two series (n,) whose members occur `counts` (R, n) times."""
+    """Return Spearman's rank correlation in each of R resamples, (R,), of two series (n,).
+
+    counts: (R, n) how often each member of the series is in a resample.
+    """
     middle = (counts.sum(1, keepdims=True) + 1) / 2
     ranks = [_ranks(side, counts) - middle for side in (first, second)]
     products = [np.einsum("rn,rn,rn->r", counts, ranks[a], ranks[b]) for a, b in ((0, 1), (0, 0), (1, 1))]

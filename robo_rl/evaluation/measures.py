@@ -21,7 +21,7 @@ from robo_rl.types import MEASURES, Episode
 
 @dataclass(frozen=True)
 class Measure:
-    """Description of a number that each episode has."""
+    """Description of a number that each episode has, such as collisions: name, unit, meaning, limit."""
 
     name: str
     """Name in flat snake_case."""

@@ -1,4 +1,4 @@
-"""Robustness of a policy: evaluations over grids of perturbations, resumable, and the worst of all cells.
+"""Robustness of a policy: evaluations over grids of perturbations, resumable, and the worst perturbation.
 
 A cell is a set of perturbations, name -> value; perturbations with their nominal values are left out. A grid has R rows and C
 columns.
@@ -20,14 +20,14 @@ from robo_rl.system.durable_files import write_durably
 
 Cell = Mapping[str, float]
 KEYS = ("estimate", "low", "high")
-"""Names of the fields of an interval in JSON."""
+"""Names of the fields of an `Interval` in JSON."""
 SINGLE = ""
 """Name of the row axis of a grid with one axis."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Perturbation of an environment, such as a mass, and the values at which a policy is evaluated."""
+    """One axis of a grid: a perturbation of the environment, such as a mass, and the values at which a policy is evaluated."""
 
     name: str
     values: tuple[float, ...]
@@ -35,7 +35,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells of two axes, rows and columns; a grid with one axis has a single row."""
+    """Grid of perturbations with one axis for rows and one for columns; with a single axis it has one row."""
 
     rows: Axis
     columns: Axis
@@ -49,7 +49,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Plan:
-    """Grids of perturbations to evaluate."""
+    """Which perturbations a policy shall be evaluated under: grids, and perhaps a trained adversary."""
 
     name: str
     grids: tuple[Grid, ...]
@@ -107,12 +107,12 @@ def _grid(plan: str, grid: Any, nominal: Cell) -> Grid:
 
 
 def name_of(cell: Cell) -> str:
-    """Return a name for a cell, such as "mass=0.5,friction=2"; "nominal" for no perturbation."""
+    """Return a name for a set of perturbations, such as "mass=0.5,friction=2"; "nominal" for no perturbation."""
     return ",".join(f"{name}={value:g}" for name, value in sorted(cell.items())) or "nominal"
 
 
 class Robustness:
-    """Evaluations of all cells of a plan."""
+    """Evaluations of one policy under all perturbations of a plan, with the worst of them."""
 
     adversary: Interval | None = None
     """Mean return of the policy against a trained adversary; None if the plan has no adversary."""
@@ -129,18 +129,21 @@ class Robustness:
         return self.evaluations[name_of({})]
 
     def figure(self, cell: Cell) -> Interval:
-        """Return the success rate of a cell, or its mean return without a success criterion, with the interval."""
+        """Return the success rate under the perturbations `cell`, with its interval.
+
+        Without success criterion the mean return.
+        """
         found = self.evaluations[name_of(cell)]
         return found.mean_return if found.success_rate is None else found.success_rate
 
     def matrix(self, grid: Grid) -> list[list[Interval]]:
-        """Return the figures (R, C) of the cells of a grid."""
+        """Return success rate or mean return with its interval for each cell of a grid, (R, C)."""
         nominal = self.plan.nominal
         return [[self.figure(grid.cell(row, column, nominal)) for column in grid.columns.values] for row in grid.rows.values]
 
     @property
     def worst(self) -> dict[str, float]:
-        """Cell with the lowest success rate or mean return."""
+        """Perturbations under which success rate (or mean return) is lowest."""
         return min(self.plan.cells, key=lambda cell: self.figure(cell).estimate)
 
     def shown(self, figure: Interval) -> str:
@@ -185,15 +188,15 @@ class Robustness:
 
 
 def measure(plan: Plan, folder: Path, judge: Callable[[Cell], Evaluation], said: Callable[[str], None] = print) -> Robustness:
-    """Evaluate all cells of a plan and return the robustness.
+    """Evaluate a policy under all perturbations of a plan.
 
     Each evaluation is written to `folder` at once, and read from there the next time.
 
     Args:
         plan: Plan of perturbations.
         folder: Folder for the evaluations.
-        judge: Evaluates one cell.
-        said: Called with a line of text for each cell.
+        judge: Evaluates the policy under one set of perturbations.
+        said: Called with a line of text for each set, to show progress.
     """
     folder.mkdir(parents=True, exist_ok=True)
     evaluations: dict[str, Evaluation] = {}

@@ -28,7 +28,7 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval.
+    """An estimate with the lower and upper bound of its confidence interval.
 
     The bounds are NaN if the data do not determine them: for one value, or if all resamples give the same statistic.
     """
@@ -55,7 +55,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Paired comparison of two sides on the same evaluation seeds; differences are second minus first."""
+    """Result of comparing two sides on the same evaluation seeds; differences are second minus first."""
 
     first_mean: float
     second_mean: float

@@ -1,4 +1,4 @@
-"""Verdicts whether to train with something, by rules that are reported with their thresholds."""
+"""Verdicts whether to train with a reward or world model, by rules that are reported with their thresholds."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Grade = Literal["good", "middling", "bad", "not known", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Outcome of one rule of a verdict, with the words that explain it."""
+    """Outcome of one rule of a verdict on a reward or world model, with the words that explain it."""
 
     rule: str
-    """the rule, with its thresholds"""
+    """the rule in words, with its thresholds"""
     outcome: Grade
     text: str
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to train with a reward or a world, and why."""
+    """Conclusion whether one should train with a reward or world model, with the findings that lead to it."""
 
     color: Literal["good", "middling", "bad", ""]
     headline: str
@@ -31,7 +31,7 @@ class Verdict:
 
     @property
     def reasons(self) -> list[str]:
-        """The findings against it, worst first, or for it if there are none; then remarks."""
+        """Explanations: findings against training with it, worst first, or for it if none is against; then remarks."""
         texts = {
             outcome: [each.text for each in self.findings if each.outcome == outcome]
             for outcome in ("bad", "not known", "middling", "note")
@@ -41,7 +41,7 @@ class Verdict:
 
 
 def graded(figure: Figure, good: float, useless: float) -> Grade:
-    """Return the grade of a figure, given a good and a useless value, by its interval.
+    """Grade a measured figure by its interval, given a good and a useless value.
 
     - "good": the estimate is at or above `good`, the lower bound above `useless`
     - "bad": the lower bound is at or below `useless`, the upper bound below `good`

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import av
 
 Frame = npt.NDArray[np.uint8]
-"""(H, W, 3) RGB"""
+"""One picture of a film, (H, W, 3) uint8 RGB."""
 
 UNTIMED_RATE = 8.0
 """[1/s] steps per second in a film of an environment without a control period, such as a grid world."""
@@ -37,12 +37,12 @@ RENDER_MODES = ("rgb_array_list", "rgb_array")
 
 @dataclass(frozen=True)
 class VideoRequest:
-    """Which episodes to film, and where to write the films."""
+    """Request for films of an evaluation: which episodes to film, and where to write the films."""
 
     folder: Path
     """Folder of the films."""
     name: str = "evaluation"
-    """Beginning of each file name."""
+    """First part of each film's file name."""
     episodes: int = 4
     """Largest number of films; half of them show failures if there are both successes and failures."""
     quality: int = 26

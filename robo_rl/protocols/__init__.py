@@ -1,1 +1,1 @@
-"""Protocols of policies, learners, environments, robots and rewards."""
+"""Interfaces (typing.Protocol) of policies, learners, environments, robots and rewards."""

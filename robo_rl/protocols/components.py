@@ -1,4 +1,4 @@
-"""Protocols of policies, learners, environments and robots: small and structural, no inheritance needed."""
+"""Interfaces of policies, learners, environments and robots (typing.Protocol): a class needs the methods, no inheritance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Object whose state can be saved and restored, so that it continues exactly."""
+    """Interface of objects whose state can be saved and restored, so that they continue exactly."""
 
     def state_dict(self) -> StateDict:
         """Return everything that later behaviour depends on, including random generators."""
@@ -26,7 +26,7 @@ class Stateful(Protocol):
 
 
 class Stateless(Stateful):
-    """Base of classes that mostly have no state to save; a subclass with state overrides both methods."""
+    """Base class for objects that usually have no state to save; a subclass with state overrides both methods."""
 
     @override
     def state_dict(self) -> StateDict:
@@ -39,7 +39,7 @@ class Stateless(Stateful):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Chooses actions in environments of one spec."""
+    """Interface of a policy, which chooses actions in environments of one spec."""
 
     @property
     def environment_spec(self) -> EnvironmentSpec:
@@ -63,7 +63,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class BatchedPolicy(Policy, Protocol):
-    """Policy without memory that can act in many environments at once."""
+    """Interface of a policy without memory that can act in many environments at once."""
 
     def act_all(self, observations: Mapping[str, Array]) -> Array:
         """Return one sampled action per environment, (N, A) or (N,), as `act` would sample it.
@@ -74,7 +74,7 @@ class BatchedPolicy(Policy, Protocol):
 
 @runtime_checkable
 class TransferablePolicy(Policy, Protocol):
-    """Policy whose parameters can be copied to another process, which then acts with it while the learner goes on."""
+    """Interface of a policy whose parameters can be copied to another process, which then acts while the learner goes on."""
 
     def parameters(self) -> StateDict:
         """Return copies of everything that actions depend on, except for random generators."""
@@ -85,7 +85,7 @@ class TransferablePolicy(Policy, Protocol):
 
 @runtime_checkable
 class Learner(Stateful, Protocol):
-    """Improves a policy from batches of transitions; it never gets an environment."""
+    """Interface of a learner, which improves a policy from batches of transitions; it never gets an environment."""
 
     @property
     def policy(self) -> Policy:
@@ -97,14 +97,14 @@ class Learner(Stateful, Protocol):
 
 @runtime_checkable
 class ObservingLearner(Learner, Protocol):
-    """Learner that must see every step of its own episodes, such as to sum up costs of whole episodes."""
+    """Interface of a learner that must see every step of its own episodes, such as to sum up costs of whole episodes."""
 
     def observe(self, transition: Transition) -> None:
         """Receive the next step; called for every step in the order in which they were taken."""
 
 
 class TrainingObserver(Protocol):
-    """Callbacks of a training loop, which write logs, evaluate and save checkpoints."""
+    """Interface of the callbacks of a training loop, with which it writes logs, evaluates and saves checkpoints."""
 
     def on_episode(
         self,
@@ -118,7 +118,7 @@ class TrainingObserver(Protocol):
         costs: Mapping[str, float] = MappingProxyType({}),
         place: tuple[int, int] = (0, 1),
     ) -> None:
-        """Report an episode that ended at environment step `step`.
+        """Receive an episode that ended at environment step `step`, to log it.
 
         Args:
             step: Environment steps so far.
@@ -132,15 +132,15 @@ class TrainingObserver(Protocol):
         """
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """Report metrics of the learner."""
+        """Receive the learner's metrics after environment step `step`, to log them."""
 
     def on_step(self, step: int, training: Training) -> None:
-        """Report that step `step` is complete. The state of `training` is consistent: it may be saved now."""
+        """Receive the news that step `step` is complete; the state of `training` is consistent now, so that it may be saved."""
 
 
 @runtime_checkable
 class Training(Stateful, Protocol):
-    """A training: a learner, its data and its progress."""
+    """Interface of a training loop with all that it holds: a learner, its data and its progress."""
 
     @property
     def policy(self) -> Policy:
@@ -156,7 +156,10 @@ class Training(Stateful, Protocol):
 
     @property
     def stopwatch(self) -> Stopwatch:
-        """Clock of the training's activities. The observer charges its own time to "log", "evaluation" and "checkpoint"."""
+        """Clock that adds up the time of each activity.
+
+        The observer charges its own to "log", "evaluation" and "checkpoint".
+        """
 
     def run(self, observer: TrainingObserver) -> None:
         """Train from the present step to the last step."""
@@ -164,7 +167,7 @@ class Training(Stateful, Protocol):
 
 @runtime_checkable
 class SavesItself(Protocol):
-    """Training with a part in another process, so that it has to write its checkpoints itself."""
+    """Interface of a training that writes its checkpoints itself, because a part of it runs in another process."""
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
         """Request a checkpoint of step `step`; raises OSError if the checkpoint before it could not be written.
@@ -175,7 +178,7 @@ class SavesItself(Protocol):
 
 @runtime_checkable
 class VectorFactory(Protocol):
-    """Makes environments of one task, singly or as one vector environment."""
+    """Interface of what makes environments of one task, singly or as one vector environment."""
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         """Return a fresh single environment."""
@@ -186,7 +189,10 @@ class VectorFactory(Protocol):
 
 @runtime_checkable
 class EnvironmentFamily(Protocol):
-    """Group of environments from one source, such as a simulator; an entry point of `robo_rl.environments` names it."""
+    """Interface of a group of environments from one source, such as a simulator, named by an entry point.
+
+    The entry points are those of `robo_rl.environments`.
+    """
 
     def names(self) -> Iterable[str]:
         """Return the names of the environments without making any; raises MissingExtra if the simulator is not installed."""
@@ -196,10 +202,13 @@ class EnvironmentFamily(Protocol):
 
 
 class FrozenEncoder(Protocol):
-    """Image encoder that is not trained; an entry point of `robo_rl.encoders` makes it from a folder and a device."""
+    """Interface of an image encoder that is not trained.
+
+    An entry point of `robo_rl.encoders` makes it from a folder and device.
+    """
 
     digest: str
-    """Hex digits that differ between encoders with different weights."""
+    """Hex digits that identify the weights: encoders with different weights have different ones."""
 
     def size(self, spec: EnvironmentSpec) -> int:
         """Return the number F of features in an environment of this spec.
@@ -212,10 +221,10 @@ class FrozenEncoder(Protocol):
 
 
 class TextEncoder(Protocol):
-    """Sentence encoder that is not trained; an entry point of `robo_rl.text_encoders` makes it."""
+    """Interface of a sentence encoder that is not trained; an entry point of `robo_rl.text_encoders` makes it."""
 
     digest: str
-    """Hex digits that differ between encoders with different weights."""
+    """Hex digits that identify the weights: encoders with different weights have different ones."""
     size: int
     """Number F of features."""
 
@@ -224,7 +233,7 @@ class TextEncoder(Protocol):
 
 
 class Supervisor(Protocol):
-    """Decides whether a proposed action is executed or replaced: a person, a guard or a scripted expert."""
+    """Interface of what may replace a policy's action before its execution: a person, a guard or a scripted expert."""
 
     def reset(self) -> None:
         """Prepare for a new episode."""
@@ -234,7 +243,7 @@ class Supervisor(Protocol):
 
 
 class TrainingSupervisor(Supervisor, Stateful, Protocol):
-    """Supervisor of training episodes, whose state is saved with the training for an exact resume."""
+    """Interface of a supervisor of training episodes whose state is saved with the training for an exact resume."""
 
     @property
     def metrics(self) -> Metrics:
@@ -244,11 +253,11 @@ class TrainingSupervisor(Supervisor, Stateful, Protocol):
         """Prepare for the replay of a recorded episode: `count` is called for each of its steps instead of `override`."""
 
     def count(self, source: ActionSource) -> None:
-        """Count a step by the source of its action."""
+        """Count a step of a replayed episode by who chose its action."""
 
 
 class EpisodeRecorder(Protocol):
-    """Records training episodes step by step, so that a killed process loses at most the running episode."""
+    """Interface of a recorder of training episodes, step by step; a killed process then loses at most the running episode."""
 
     def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
         """Begin to record training episode `number`, counted from 0, with its first observation."""
@@ -272,7 +281,7 @@ class EpisodeRecorder(Protocol):
 
 
 class Robot(Protocol):
-    """A real robot, or a simulated one behind the same protocol."""
+    """Interface of a real robot, or of a simulated one that is used in the same way."""
 
     spec: EnvironmentSpec
 
@@ -283,7 +292,7 @@ class Robot(Protocol):
         """Return the newest measurement."""
 
     def apply(self, action: Array) -> Executed:
-        """Command an action (A,) in [-1, 1] that was chosen from the newest `observe`.
+        """Command an action (A,) in [-1, 1] that was chosen from the newest measurement of `observe`.
 
         Returns:
             The executed action, and the reasons for any difference from the commanded one.
@@ -294,7 +303,7 @@ class Robot(Protocol):
         """
 
     def pause(self) -> None:
-        """Hold still until the next action; this is no fault."""
+        """Hold still until the next action, as a normal pause and not because of a fault."""
 
     def stop(self) -> None:
         """Stop all motion. May be called at any time, from any thread, repeatedly; never raises."""

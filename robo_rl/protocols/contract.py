@@ -1,4 +1,4 @@
-"""Features of recipes, training loops with the features that they support, and the needs of learners.
+"""What a recipe asks for (`Feature`), the training loops that support it (`Loop`), and what a learner needs (`Needs`).
 
 `robo_rl.training.compatibility` compares a recipe with them.
 """
@@ -12,7 +12,10 @@ from typing import Literal
 
 
 class Feature(Enum):
-    """Feature of a recipe: (column of the table, its meaning, the setting that requests it)."""
+    """Feature that a recipe can request from a training loop, such as several environments or a reward model.
+
+    Each value is (column of the table, its meaning, the setting that requests it).
+    """
 
     PERSON = "person", "a person who corrects", "human.kind"
     REWARD = "reward", "delayed rewards of a model", "reward.name"
@@ -37,29 +40,30 @@ class Feature(Enum):
 
     @property
     def noun(self) -> str:
-        """Description in words."""
+        """Description of the feature in words, for messages."""
         return self.value[1]
 
     @property
     def setting(self) -> str:
-        """Setting of a recipe that requests the feature."""
+        """Name of the recipe's setting that requests the feature."""
         return self.value[2]
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A kind of training loop, and the features of a recipe that it supports."""
+    """A kind of training loop, described by the features of a recipe with which it can train."""
 
     name: str
-    """Name in lists and tables."""
+    """Name of the loop in lists and tables."""
     supports: frozenset[Feature] = frozenset()
     """Features of a recipe that the loop can train with."""
     requires: frozenset[Feature] = frozenset()
     """Features without which the loop is not used."""
     resume: Literal["exact", "exact*", "warm"] = "exact"
-    """Kind of resume from a checkpoint in a deterministic environment: "exact", "warm", or "exact*".  "exact*" is exact if the
-    environments can be saved and there is no curriculum, otherwise warm. Several environments that are simulated one by one are
-    saved by their seeds and actions; rewards of a model then make the resume warm."""
+    """Kind of resume from a checkpoint in a deterministic environment. "exact": later steps are as without interruption;
+    "warm": they may differ. "exact*": exact if the environments can be saved and there is no curriculum, otherwise warm.
+    Several environments that are simulated one by one are saved by their seeds and actions; rewards of a model then make the
+    resume warm."""
     is_learners: bool = False
     """True if the settings of the learner bring the loop (robo_rl.protocols.learners.SelfTrainedConfig)."""
 
@@ -71,7 +75,7 @@ _WITH_STEPS = frozenset({_F.OBJECTIVE, _F.PERSON, _F.REWARD, _F.SHARED, _F.IMAGI
 _AFTER_DATA = frozenset({_F.ONLINE_PHASE, _F.DEMONSTRATIONS})
 
 ONLINE = Loop("steps", _ACTING | {_F.SHARED, _F.IMAGINED, _F.CURRICULUM})
-"""One environment step, then updates (robo_rl.training.off_policy.OnlineTraining)."""
+"""Training loop with one environment: one step, then updates (robo_rl.training.off_policy.OnlineTraining)."""
 ONLINE_IN_MANY = Loop(
     "steps of many",
     frozenset(
@@ -88,32 +92,34 @@ ONLINE_IN_MANY = Loop(
     frozenset({_F.ENVIRONMENTS}),
     resume="exact*",
 )
-"""One step in each of several environments of one process, then updates (robo_rl.training.vector_steps)."""
+"""Training loop with several environments in one process: one step of each, then updates (robo_rl.training.vector_steps)."""
 ACTOR_LEARNER = Loop("two processes", _ACTING | {_F.SHARED, _F.LEARNER_PROCESS}, frozenset({_F.LEARNER_PROCESS}), resume="warm")
-"""Acting and learning in two processes (robo_rl.training.actor_learner)."""
+"""Training loop in two processes, one that acts and one that learns (robo_rl.training.actor_learner)."""
 COLLECTED_STEPS = Loop(
     "collected steps", frozenset({_F.COLLECTORS, _F.DEMONSTRATIONS, _F.OBJECTIVE}), frozenset({_F.COLLECTORS}), resume="warm"
 )
-"""Steps from several acting processes that do not wait for the learner (robo_rl.collectors.asynchronous)."""
+"""Training loop whose steps come from several acting processes, which do not wait for the learner
+(robo_rl.collectors.asynchronous)."""
 ROLLOUTS = Loop("rollouts", frozenset({_F.OBJECTIVE, _F.REWARD, _F.SHARED, _F.CURRICULUM}), resume="exact*", is_learners=True)
-"""Rollouts of several environments in one process (robo_rl.training.on_policy)."""
+"""Training loop of on-policy learners: rollouts of several environments in one process (robo_rl.training.on_policy)."""
 COLLECTED_ROLLOUTS = Loop("collected rollouts", _ROLLED, frozenset({_F.COLLECTORS}), resume="exact*", is_learners=True)
-"""Rollouts from several acting processes (robo_rl.collectors.synchronous)."""
+"""Training loop of on-policy learners: rollouts from several acting processes (robo_rl.collectors.synchronous)."""
 OFFLINE = Loop("data", frozenset({_F.DEMONSTRATIONS, _F.SHARED}), frozenset({_F.DEMONSTRATIONS}))
-"""Recorded episodes only (robo_rl.training.off_policy.OfflineTraining)."""
+"""Training loop without an environment: recorded episodes only (robo_rl.training.off_policy.OfflineTraining)."""
 OFFLINE_THEN_ONLINE = Loop("data, then steps", _AFTER_DATA | _WITH_STEPS, _AFTER_DATA)
-"""Recorded episodes first, then steps of the environment (robo_rl.training.offline_to_online)."""
+"""Training loop that learns from recorded episodes first, then from steps in the environment
+(robo_rl.training.offline_to_online)."""
 OFFLINE_THEN_CORRECTED = Loop("data, then corrections", OFFLINE_THEN_ONLINE.supports, _AFTER_DATA | {_F.PERSON})
-"""As OFFLINE_THEN_ONLINE, for a learner that learns online only from a person's corrections."""
+"""Training loop as OFFLINE_THEN_ONLINE, for a learner that in its second part learns only from a person's corrections."""
 OWN = Loop("own", frozenset({_F.OBJECTIVE, _F.REWARD, _F.DEMONSTRATIONS, _F.SHARED}), resume="warm", is_learners=True)
-"""The loop that a learner brings itself (robo_rl.protocols.learners.SelfTrainedConfig)."""
+"""Training loop that a learner brings itself (robo_rl.protocols.learners.SelfTrainedConfig)."""
 EPISODES = Loop("own episodes", OWN.supports | {_F.CURRICULUM}, resume="warm", is_learners=True)
-"""The loop of learners that learn from whole episodes (robo_policies.learners.episodic)."""
+"""Training loop of learners that learn from whole episodes (robo_policies.learners.episodic)."""
 
 STEPS = (ONLINE, ONLINE_IN_MANY, ACTOR_LEARNER, COLLECTED_STEPS)
-"""Loops for learners that sample from a replay memory while an environment is stepped."""
+"""Training loops for learners that sample from a replay memory while an environment is stepped."""
 DATA = (OFFLINE, OFFLINE_THEN_ONLINE)
-"""Loops for learners that begin with recorded episodes."""
+"""Training loops for learners that begin with recorded episodes."""
 
 ANY_SPACE = frozenset({Feature.CONTINUOUS, Feature.DISCRETE, Feature.PICTURES})
 CONTINUOUS_ONLY = frozenset({Feature.CONTINUOUS})
@@ -121,7 +127,7 @@ CONTINUOUS_ONLY = frozenset({Feature.CONTINUOUS})
 
 @dataclass(frozen=True)
 class Needs:
-    """Requirements of a learner with its settings: the training loops that can train it, and the actions that it supports."""
+    """What a learner with its settings needs: training loops that can train it, and actions that it supports."""
 
     loops: tuple[Loop, ...]
     """Training loops that can train the learner, the usual one first."""

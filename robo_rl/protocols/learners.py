@@ -1,4 +1,4 @@
-"""Protocols of entry points of `robo_rl.learners`: settings that build a learner, or a whole training."""
+"""Interfaces of entry points of `robo_rl.learners`: settings that build a learner, or a whole training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from robo_rl.types import Episode, StateDict
 
 
 class LearnerConfig(Protocol):
-    """Settings of a learner: a frozen dataclass that builds the learner. An entry point of `robo_rl.learners` names it."""
+    """Interface of a learner's settings, a frozen dataclass that builds the learner; an entry point names the class.
+
+    The entry points are those of `robo_rl.learners`.
+    """
 
     @property
     def needs(self) -> Needs:
@@ -27,11 +30,11 @@ class LearnerConfig(Protocol):
         """Settings of the training loop: replay memory, batches, updates per step."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> Learner:
-        """Return a fresh learner for environments of this spec; spec and seed determine it completely."""
+        """Build an untrained learner for environments of this spec; spec and seed determine it completely."""
 
 
 class SelfTrainedConfig(Protocol):
-    """Settings of a learner that brings its own training loop, such as PPO's or Stable-Baselines3's.
+    """Interface of settings of a learner that brings its own training loop, such as PPO's or Stable-Baselines3's.
 
     There is no `sampling`. The settings may declare `needs` with loops of their own (`Loop.is_learners`); otherwise the loop is
     `contract.OWN`. If the environment factory is also a VectorFactory, as that of a recipe is, the loop may make a vector
@@ -47,7 +50,7 @@ class SelfTrainedConfig(Protocol):
         demonstrations: Sequence[Episode] = (),
         reward: OnlineRewards | None = None,
     ) -> Training:
-        """Return a training at step 0.
+        """Make the training loop with an untrained learner, at step 0.
 
         Args:
             environment_factory: Makes the environments; the loop calls it as often as it needs one.

@@ -8,7 +8,7 @@ from robo_rl.protocols.components import Policy
 
 
 class Planner(Policy, Protocol):
-    """Policy that plans several actions from one observation, such as a chunk of actions.
+    """Interface of a policy that plans several actions from one observation, such as a chunk of actions.
 
     A policy that wraps another policy forwards `replan` to it with the function `replan`.
     """

@@ -1,4 +1,4 @@
-"""Protocols of reward models: labelling of recorded episodes, and rewards during a training.
+"""Interfaces of reward models: labelling of recorded episodes, and rewards during a training.
 
     RewardModel      labels recorded episodes
     OnlineRewards    reward of a training: spec that the policy sees, labels of demonstrations, scoring of running environments
@@ -20,7 +20,10 @@ from robo_rl.types import Array, Batch, Episode, Metrics, RewardLabels, StateDic
 
 
 class RewardModel(ABC):
-    """Labels recorded episodes with rewards. The fields of the class are its settings, which a recipe or file may set."""
+    """Base class of reward models, which label the steps of recorded episodes with rewards.
+
+    The fields of a subclass are its settings, which a recipe or file may set.
+    """
 
     learns_in_a_run: ClassVar[bool] = False
     """True if the reward is learned during a training and therefore cannot label a recorded dataset."""
@@ -30,7 +33,7 @@ class RewardModel(ABC):
     @property
     @abstractmethod
     def identity(self) -> tuple[str, str]:
-        """`model` and `weights_hash` of the labels: name, and hash of everything that the labels depend on."""
+        """Name of the model, and a hash of everything that its labels depend on; stored with the labels."""
 
     @abstractmethod
     def label(self, episode: Episode) -> RewardLabels:
@@ -44,7 +47,7 @@ class RewardModel(ABC):
         """Raise InvalidSetting if recorded episodes of this spec cannot be labelled."""
 
     def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> OnlineRewards:
-        """Return the rewards of this model for a training in an environment of this spec.
+        """Return an object that gives this model's rewards to a training in an environment of this spec.
 
         Args:
             spec: Spec of the environment.
@@ -63,7 +66,7 @@ class RewardModel(ABC):
 
 
 class OnlineRewards(Protocol):
-    """Rewards of a model from which a policy learns while it acts."""
+    """Interface of a reward model in a training: a policy learns from its rewards while it acts."""
 
     @property
     def identity(self) -> Mapping[str, str | float]:
@@ -73,7 +76,7 @@ class OnlineRewards(Protocol):
         """
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Return the spec of the policy and the replay memory: `spec` without the entries that only the reward reads."""
+        """Return the spec that policy and replay memory see: `spec` without the entries that only the reward model reads."""
 
     def running(self, environments: int) -> DelayedRewards:
         """Return an object that scores the steps of `environments` running environments."""
@@ -86,7 +89,7 @@ class OnlineRewards(Protocol):
 
 
 class DelayedRewards(ABC):
-    """Rewards of a model for the steps of N running environments.
+    """Base class of objects that score the steps of N running environments by a reward model, some time after the steps.
 
     The model scores many steps at once; some may have no label.
     """
@@ -112,7 +115,7 @@ class DelayedRewards(ABC):
 
     @abstractmethod
     def restart(self) -> None:
-        """Forget all waiting steps, because every environment is about to begin an episode."""
+        """Forget all steps that wait to be scored, because every environment is about to begin an episode."""
 
     @abstractmethod
     def begin(self, index: int, observation: Observation, instruction: str | None) -> None:
@@ -158,7 +161,7 @@ class DelayedRewards(ABC):
 
 
 class Relabelling(Protocol):
-    """Rewards of one environment that change while they are learned, so that each batch gets the present rewards.
+    """Interface of rewards that change while they are learned, so that each sampled batch gets the present rewards.
 
     In place of rewards `DelayedRewards.score` returns, and the replay memory stores, indices of steps in a buffer of this
     object. Only a training loop that relabels its batches can learn from them; other loops refuse
@@ -169,7 +172,7 @@ class Relabelling(Protocol):
         """Allocate room for the newest `steps` steps; called once, before everything else."""
 
     def update(self) -> Metrics:
-        """Learn from the returns of whole episodes; return metrics for the log, empty if none are due."""
+        """Update the learnt rewards from the returns of whole episodes; return metrics for the log, empty if none are due."""
 
     def relabel(self, batch: Batch) -> Batch:
         """Return the batch of single steps with rewards in place of the buffer indices."""

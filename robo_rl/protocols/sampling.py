@@ -1,4 +1,4 @@
-"""Settings of a learner for its replay memory and batches, and protocols of memories."""
+"""Settings of a learner for its replay memory and batches, and interfaces of memories."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from robo_rl.types import Batch, Transition, VectorTransition
 
 @dataclass(frozen=True)
 class Replay:
-    """Settings of the replay memory and of the batches drawn from it: the group `replay` of a learner's settings."""
+    """Settings group `replay` of learners: the replay memory, and the batches drawn from it."""
 
     group: ClassVar[str] = "replay"
-    """Name of this group of settings in errors."""
+    """Name of this group of settings in error messages."""
 
     capacity: int = 1_000_000
-    """Rows of the replay memory of own steps; an episode of T steps takes T + 1."""
+    """Largest number of rows of the memory of the policy's own steps; an episode of T steps takes T + 1 rows."""
     folder: str | None = None
-    """Folder on a disk in which the replay memory is mapped; None keeps it in RAM."""
+    """Folder on a disk for the replay memory, which is then memory-mapped; None keeps it in RAM."""
     learning_starts: int = 5_000
     """Environment steps with random actions before the first update; Stable-Baselines3 has 100, its tuned settings 10,000."""
     update_every: int = 1
     """Environment steps, summed over all environments, from one update to the next."""
     n_step: int = 1
-    """Rewards that are summed before the bootstrap value."""
+    """Number of rewards that are summed before the bootstrap value (n-step returns)."""
     offline_fraction: float = 0.0
     """Share of each batch that comes from recorded episodes, 0 to 1. Above 0 recorded episodes are required; at 1 no
     environment is used."""
@@ -46,7 +46,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Worlds:
-    """World that is learned beside the policy, and branches in it: the group `worlds` of settings.
+    """Settings group `worlds`: a learnt model of the environment (world), whose imagined steps a learner also learns from.
 
     Janner et al. 2019, "When to Trust Your Model: Model-Based Policy Optimization" (MBPO), arXiv:1906.08253.
     """
@@ -56,31 +56,38 @@ class Worlds:
     share: float = 0.0
     """Share of every batch that is imagined; 0 for no world. The paper has 0.95 at 20 and more updates a step."""
     horizon: int = 5
-    """Steps of a branch; each begins in a state of the replay memory. The paper has 1 at first, later up to 25."""
+    """Steps of a branch, a short imagined episode; each begins in a state of the replay memory. The paper has 1 at first, later
+    up to 25."""
     every: int = 250
-    """Environment steps from one fit of the world, and new branches, to the next; the first comes with the first update."""
+    """Steps of the training from one fit of the world, and new branches, to the next; the first comes with the first update.
+    To recorded steps alone it is fitted once."""
     branches: int = 1000
-    """Branches after each fit. The paper has 100,000."""
+    """Number of imagined branches after each fit. The paper has 100,000."""
     kept: int = 4
-    """Fits whose branches are kept."""
+    """Number of newest fits whose branches are kept in memory."""
     members: int = 5
-    """Networks of the ensemble."""
+    """Number of networks in the ensemble that is the world model."""
     elites: int = 3
-    """Members that predict."""
+    """Number of members with the lowest held-out error, which alone predict."""
     hidden: tuple[int, ...] = (200, 200)
     """Units of the hidden layers; the paper has four layers."""
     updates: int = 1000
     """Most updates of one fit; it stops earlier if held-out steps are predicted no better."""
     steps: int = 100_000
     """Most steps of the memories that a fit learns from, drawn at random."""
+    penalty: float = 0.0
+    """Deviations of reward that a disagreement of the members by one deviation costs an imagined step (MOPO's lambda)."""
     shuffles_actions: bool = False
-    """A control: the world learns from steps that have the actions of others, so that it knows nothing about actions."""
+    """Give each step the action of another before the fit, so that the world knows nothing about actions: a control
+    condition."""
 
     def __post_init__(self) -> None:
         least = {"horizon": 1, "every": 1, "branches": 1, "kept": 1, "members": 1, "updates": 1, "steps": 100}
         allowed = {name: (getattr(self, name) >= low, f"{low} or more") for name, low in least.items()}
         allowed["share"] = (0.0 <= self.share < 1.0, "0 to 1, and below 1: real steps are learned from, too")
         allowed["elites"] = (1 <= self.elites <= self.members, f"1 to members = {self.members}")
+        doubts = self.penalty > 0 and self.elites > 1
+        allowed["penalty"] = (doubts or self.penalty == 0, "0, or above 0 with 2 elites or more")
         require_allowed(self, allowed, group=self.group)
 
 
@@ -102,7 +109,7 @@ class Sampling(Replay):
     keeps_corrections: bool = False
     """True if steps that a person chose are also stored in the memory of the recorded episodes, as demonstrations."""
     worlds: Worlds = NO_WORLD
-    """World that is learned beside the policy; by default none."""
+    """Learnt model of the environment that adds imagined steps to batches; by default none."""
     extras: tuple[Extra, ...] = ()
     """Further data in `Batch.extras` (robo_rl.extras), such as NextActions() or Chunks(4). For windows of whole steps see
     RecordedReplay.sample_windows."""
@@ -138,21 +145,21 @@ class Sampling(Replay):
 
 
 class Sampler(Protocol):
-    """Source of random batches."""
+    """Interface of sources of random batches."""
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Return `batch_size` transitions drawn at random, with replacement."""
 
 
 class Memory(Sampler, Stateful, Protocol):
-    """Sampler with a known number of transitions, whose state can be saved."""
+    """Interface of replay memories: random batches, a known number of transitions, and a state that can be saved."""
 
     def __len__(self) -> int:
         """Number of transitions that can be sampled."""
 
 
 class StepMemory(Protocol):
-    """Stores episodes of N environments step by step. `place` is the number of the environment, from 0."""
+    """Interface of memories that store episodes of N environments step by step. `place` numbers the environment from 0."""
 
     def is_running(self, place: int = 0) -> bool:
         """Return True from `begin` to the end of the episode of environment `place`."""

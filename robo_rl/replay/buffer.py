@@ -14,13 +14,13 @@ from robo_rl.protocols.components import Stateful
 from robo_rl.replay.rows import RowReader, columns_of, history_of, key_of, layout_of, saved_rows, with_views
 from robo_rl.replay.storage import GIGABYTE, InMemory, Storage, size_of
 from robo_rl.spec.environment import EnvironmentSpec, Observation
-from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition, VectorTransition
+from robo_rl.types import Array, Batch, Episode, StateDict, Transition, VectorTransition
 
 IN_MEMORY = InMemory()
 
 
 class ReplayBuffer(Stateful):
-    """Replay memory of the steps of N environments, sampled uniformly over all of them with its own random generator.
+    """Replay memory of the steps of N environments, sampled uniformly over all steps with its own random generator.
 
     Memory is used only as it is written, up to `bytes_at_capacity`.
     """
@@ -66,9 +66,9 @@ class ReplayBuffer(Stateful):
         return size_of(layout_of(spec, extras), capacity)
 
     def statement(self, steps: int) -> str:
-        """Return a text for the user: the storage [GB] of `steps` steps, and that of the full memory (`capacity` rows).
+        """Return a text for the user on the storage [GB] of `steps` steps, and of the full memory (`capacity` rows).
 
-        A memory in files reserves all rows at once, so that its text has the size of the full memory only.
+        For a memory in files it has the size of the full memory only, because all rows are reserved at once.
         """
         taken, size, row = (
             self.bytes_at_capacity(self._spec, rows, self._extras) for rows in (min(steps, self._capacity), self._capacity, 1)
@@ -122,7 +122,7 @@ class ReplayBuffer(Stateful):
         self._rows["action"][row] = transition.action
         self._rows["reward"][row] = transition.reward
         self._rows["terminates"][row] = transition.terminated
-        self._rows["is_human"][row] = transition.source == ActionSource.HUMAN
+        self._rows["source"][row] = transition.source
         if self._extras:
             for name, value in step_columns(self._spec, self._extras, transition).items():
                 self._rows[name][row] = value
@@ -231,7 +231,7 @@ class ReplayBuffer(Stateful):
             elif name in self._spec.observation:
                 stored[key_of(name)][following] = values[kept]
         stored["action"][rows], stored["reward"][rows] = steps.actions[kept], steps.rewards[kept]
-        stored["terminates"][rows], stored["is_human"][rows] = steps.terminated[kept], steps.sources[kept] == ActionSource.HUMAN
+        stored["terminates"][rows], stored["source"][rows] = steps.terminated[kept], steps.sources[kept]
         self._cursors[kept] = following
 
     def _next(self, row: int) -> int:

@@ -1,4 +1,4 @@
-"""Imagined episodes, derived from a played one, for replay memories of single steps."""
+"""Imagined episodes, made from an episode that was played, in replay memories of single steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGINED = "imagined_episodes"
 
 
 class ImaginedBuffer(ReplayBuffer):
-    """Memory of steps that a world imagined (robo_rl.worlds): none of them was executed anywhere."""
+    """Replay memory of steps that a world model imagined (robo_rl.worlds): none of them was executed anywhere."""
 
 
 def remember_imagined(

@@ -20,7 +20,7 @@ from robo_rl.types import ActionSource, Batch, StateDict, Transition, VectorTran
 
 
 class CorrectedReplay(Stateful):
-    """Recorded episodes and the later steps that a person chose, sampled as one memory."""
+    """Replay memory of recorded episodes and of later steps that a person chose, sampled as one."""
 
     def __init__(self, recorded: Memory, corrections: ReplayBuffer, seed: int) -> None:
         self.recorded, self.corrections = recorded, corrections
@@ -55,22 +55,22 @@ class CorrectedReplay(Stateful):
 
 @dataclass(frozen=True)
 class BothMemories:
-    """Stores steps in a replay memory, and those that a person chose also in a second one.
+    """Replay memory that stores all steps in one memory, and those that a person chose also in a second one.
 
     With several environments only the steps of environment 0 are corrected, because the person supervises that one.
     """
 
     online: ReplayBuffer
-    """Memory of all steps."""
+    """Replay memory in which all steps are stored."""
     corrections: ReplayBuffer
-    """Memory of the steps that a person chose."""
+    """Second memory, in which the steps that a person chose are stored, too."""
 
     def is_running(self, place: int = 0) -> bool:
         """Return True from `begin` to the end of the episode of environment `place`."""
         return self.online.is_running(place)
 
     def begin(self, observation: Observation, place: int = 0) -> None:
-        """Begin an episode of environment `place`."""
+        """Begin an episode of environment `place` in the memory."""
         if place == 0:
             self.corrections.cut()
         self.online.begin(observation, place)
@@ -82,7 +82,7 @@ class BothMemories:
             self._correct(transition)
 
     def add_all(self, steps: VectorTransition) -> None:
-        """Store a step of each environment."""
+        """Store a step of each environment; a person's step in environment 0 also in `corrections`."""
         self.online.add_all(steps)
         if steps.diverged[0]:
             self.corrections.cut()
@@ -106,7 +106,7 @@ class BothMemories:
 
 @dataclass(frozen=True)
 class SymmetricReplay(Stateful):
-    """Memory that mixes online and offline transitions in every batch (Ball et al. 2023, arXiv:2302.02948, section 4.1).
+    """Replay memory that mixes online and offline transitions in every batch (Ball et al. 2023, arXiv:2302.02948, section 4.1).
 
     The two kinds alternate evenly: any contiguous slice of a batch has the same mix to within one transition, so that a large
     batch may be cut into several. Of B transitions floor(fraction * B) are offline.
@@ -150,7 +150,10 @@ class SymmetricReplay(Stateful):
 
 @dataclass(frozen=True)
 class WithImagined:
-    """Real transitions, of which a share is replaced by imagined ones once there are any, spread evenly."""
+    """Source of batches in which a share of the real transitions is replaced by imagined ones, once there are any.
+
+    The imagined ones are spread evenly over a batch.
+    """
 
     real: Sampler
     imagined: Memory

@@ -1,4 +1,4 @@
-"""Replay memory of recorded episodes: rows (robo_rl.replay.rows) that never change, in RAM or in files that outlive the run."""
+"""Replay memory of recorded episodes, whose rows (robo_rl.replay.rows) never change, in RAM or in files on disk."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _changed(then: str, now: str) -> InvalidSetting:
 
 @runtime_checkable
 class ReplayableEpisodes(Protocol):
-    """Recorded episodes that are already stored as rows on disk, so that they need not be loaded into RAM."""
+    """Interface of recorded episodes that are already stored as rows on disk, so that they need not be loaded into RAM."""
 
     def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
         """Return a replay memory of the episodes.

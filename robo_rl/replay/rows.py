@@ -29,9 +29,9 @@ from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Layout, W
 
 
 def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
-    """Return name -> columns of each float entry in the matrix `vectors`.
+    """Return for each float entry of the observation its columns in the matrix `vectors`, by name.
 
-    Of an entry with a history only the newest part is stored.
+    Of an entry with a history (a frame stack) only the newest part is stored.
     """
     columns, start = {}, 0
     for name, array in spec.single.observation.items():
@@ -51,7 +51,7 @@ def layout_of(spec: EnvironmentSpec, extras: Sequence[Extra] = ()) -> Layout:
         **actions,
         "terminates": ((), np.bool_),
         "starts": ((), np.bool_),
-        "is_human": ((), np.bool_),
+        "source": ((), np.int8),
         **begins,
         **{key_of(name): (array.shape, array.dtype) for name, array in single.items() if name not in columns},
     }
@@ -63,7 +63,7 @@ def layout_of(spec: EnvironmentSpec, extras: Sequence[Extra] = ()) -> Layout:
 
 
 def history_of(spec: EnvironmentSpec) -> int:
-    """Return the length of the longest history among the entries; 1 if no entry has a history."""
+    """Return the number of observations in the longest frame stack among the entries; 1 if there is none."""
     return max((array.history for array in spec.observation.arrays), default=1)
 
 
@@ -78,7 +78,12 @@ def _require_new(name: str, extra: Extra, names: Iterable[str]) -> None:
 
 
 def saved_rows(layout: Layout, state: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays of a saved memory that are in the layout; raises InvalidSetting if one is missing."""
+    """Return the arrays of a saved memory that are in the layout; raises InvalidSetting if one is missing.
+
+    Memories of version 0.1 have `is_human` in the place of `source`.
+    """
+    if "is_human" in state and "source" not in state:
+        state = {**state, "source": np.where(state["is_human"], ActionSource.HUMAN, ActionSource.POLICY).astype(np.int8)}
     if missing := sorted(layout.keys() - state.keys()):
         raise InvalidSetting(
             "The saved replay memory lacks data that the learner needs.",
@@ -90,7 +95,7 @@ def saved_rows(layout: Layout, state: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def with_views(spec: EnvironmentSpec, stored: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the stored arrays, with "reward" and "action" as views into them."""
+    """Return the stored arrays by name, with "reward" and "action" added as views into their matrix."""
     reward, vectors = _reward_column(spec), stored["vectors"]
     views = {} if spec.action.is_discrete else {"action": vectors[:, reward - spec.action.size : reward]}
     return {**stored, **views, "reward": vectors[:, reward]}
@@ -107,7 +112,10 @@ def key_of(name: str) -> str:
 
 
 def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
-    """Return the T + 1 rows of a recorded episode of T steps, or no rows if T is 0; pictures are not copied."""
+    """Convert a recorded episode of T steps into the T + 1 rows that a memory stores; no rows if T is 0.
+
+    Pictures are not copied.
+    """
     steps, columns, layout = len(episode), columns_of(spec), layout_of(spec)
     count = steps + 1 if steps else 0
     observed = {name: values[:count] for name, values in spec.observation.newest(episode.observations).items()}
@@ -124,7 +132,7 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
     rows["starts"][:steps] = True
     if "begins" in rows:
         rows["begins"][:1] = True
-    rows["is_human"][:steps] = episode.sources == ActionSource.HUMAN
+    rows["source"][:steps] = episode.sources
     if steps:
         rows["terminates"][steps - 1] = episode.terminated
     return stored | pictures
@@ -150,7 +158,7 @@ def restricted_rows(spec: EnvironmentSpec, read: EnvironmentSpec, rows: Mapping[
 
 
 def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], labels: Labels) -> dict[str, Array]:
-    """Return the rows with the labels (rows,) as rewards.
+    """Return the rows with labels (rows,) in place of their rewards.
 
     The matrix `vectors` is copied into RAM; other arrays stay mapped from their files. A row without a label starts no step, so
     that no transition and no sum of rewards contains a missing reward.
@@ -168,7 +176,7 @@ def spread(size: int, fraction: float) -> npt.NDArray[np.bool_]:
 
 
 class RowReader:
-    """Reads batches from rows. Every update of a learner uses it, so that it is written for speed.
+    """Reads batches of transitions from the stored rows of a replay memory; written for speed, as every update uses it.
 
     It uses `take` instead of an index: two to three times faster for batches of a few hundred rows. `take` wraps around,
     because row 0 follows the last row of a ring.
@@ -204,9 +212,9 @@ class RowReader:
         return self.batch(first, 1, 1.0, None)
 
     def batch(self, first: RowNumbers, n_step: int, discount: float, generator: np.random.Generator | None) -> Batch:
-        """Return the transitions that start in the rows `first` (B,), with sums of up to `n_step` rewards, and their extras.
+        """Return the transitions that start in the rows `first` (B,), with sums of up to `n_step` rewards.
 
-        generator: of their extras; None leaves these out.
+        generator: random generator for extras that draw; None leaves all extras out of the batch.
         """
         vectors, last = self._take("vectors", first), first
         rewards, discounts = vectors[:, self._reward], np.full(len(first), discount, np.float32)
@@ -222,7 +230,7 @@ class RowReader:
             discounts=discounts,
             next_observations=self._observations(following, next_vectors),
             weights=np.ones(len(first), np.float32),
-            is_human=self._take("is_human", first),
+            sources=self._take("source", first),
             extras={}
             if generator is None or not self._extras
             else self._sample_extras(first, following, next_vectors, generator),
@@ -240,9 +248,9 @@ class RowReader:
         return found
 
     def complete(self, steps: RowNumbers) -> None:
-        """Fill the columns of extras for an episode that has ended.
+        """Fill those columns of extras for an episode whose values are known only at its end.
 
-        steps: (T,) rows of its steps.
+        steps: (T,) rows of the episode's steps.
         """
         for extra in self._extras:
             for name, values in extra.complete(self, steps).items():

@@ -24,7 +24,7 @@ GIGABYTE = 1e9  # bytes
 
 
 class Storage(Protocol):
-    """Allocates the arrays of a replay memory."""
+    """Interface of what allocates the arrays of a replay memory."""
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
         """Return name -> array of zeros (capacity, ...); raises InvalidSetting, before any allocation, if they do not fit."""
@@ -32,7 +32,7 @@ class Storage(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """Storage in RAM."""
+    """Storage of a replay memory in RAM."""
 
     def __str__(self) -> str:
         return "RAM"
@@ -46,9 +46,10 @@ class InMemory:
 
 @dataclass(frozen=True)
 class Mapped:
-    """Storage in unnamed mapped files: a killed process leaves no file behind, and no other process can open them.
+    """Storage of a replay memory in unnamed mapped files on a disk.
 
-    The disk blocks are reserved at once, so that a disk that fills up later cannot break a mapping.
+    A killed process leaves no file behind, and no other process can open them. The disk blocks are reserved at once, so that a
+    disk that fills up later cannot break a mapping.
     """
 
     folder: Path
@@ -87,12 +88,12 @@ def storage_in(folder: str | None) -> Storage:
 
 
 def size_of(layout: Layout, rows: int) -> int:
-    """Return the size of `rows` rows in bytes."""
+    """Return the bytes that `rows` rows with this layout take."""
     return rows * sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in layout.values())
 
 
 def available_memory() -> int:
-    """Return the bytes that this process may still allocate: free RAM and reclaimable caches, within a container's limit."""
+    """Return the bytes of RAM that this process may still allocate: free and reclaimable, within a container's limit."""
     return min(_free_ram(), _free_of_container())
 
 

@@ -61,10 +61,11 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
 
 
 def template(name: str, package: str = __name__) -> jinja2.Template:
-    """Return the page template `name`.html.jinja of a package, with the common style."""
+    """Return the page template `name`.html.jinja of a package, with the common style; it may include parts of this one."""
     environment = jinja2.Environment(
         autoescape=True,  # every text of a run is foreign: a recipe may say <script>
         undefined=jinja2.StrictUndefined,
+        loader=jinja2.FunctionLoader(lambda part: files(__name__).joinpath(part).read_text()),
         trim_blocks=True,
         lstrip_blocks=True,
     )

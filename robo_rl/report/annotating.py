@@ -1,4 +1,4 @@
-"""Check that the model behind a reward answered throughout the training."""
+"""Warnings for a report if the model behind a reward did not answer throughout the training."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ GREY = 8
 
 @dataclass(frozen=True)
 class Series:
-    """One line; its values are not NaN."""
+    """One line of a chart: points (x, y) with a name and color; its values are not NaN."""
 
     label: str
     color: int
     points: Sequence[tuple[float, float]]
     band: Sequence[tuple[float, float, float]] = ()
-    """(x, low, high) of a confidence interval"""
+    """(x, low, high) of a confidence interval around the line"""
     faint: bool = False
     """True for a thin background line without markers."""
     marked: bool = True
@@ -35,17 +35,17 @@ class Series:
 
 @dataclass(frozen=True)
 class Across:
-    """Horizontal axis, starting at 0."""
+    """Horizontal axis of a chart, starting at 0: what its numbers count."""
 
     title: str = "training steps"
     place: str = "step"
-    """name of one value on it"""
+    """What one number on the axis counts, such as "step"."""
     whole: bool = False
-    """True if ticks are at whole numbers only, as for trials"""
+    """True if ticks are at whole numbers only, as for a number of trials."""
 
 
 class Axes:
-    """Converts values to coordinates in the drawing."""
+    """Converts the values of a chart to coordinates in the drawing."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class Axes:
         self.y_ticks = ticks(self.y_low, self.y_high)
 
     def x(self, value: float) -> float:
-        """Return the coordinate from the left."""
+        """Return the coordinate from the left, in units of the drawing, for a value on the horizontal axis."""
         return round(LEFT + value / self.x_high * (WIDTH - LEFT - RIGHT), 1)
 
     def y(self, value: float) -> float:
-        """Return the coordinate from the top."""
+        """Return the coordinate from the top, in units of the drawing, for a value on the vertical axis."""
         share = (value - self.y_low) / (self.y_high - self.y_low)
         return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
 
@@ -168,7 +168,10 @@ def short(value: float) -> str:
 
 
 def thinned(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most MOST_POINTS of the finite points, including the last."""
+    """Return at most MOST_POINTS points of a curve, evenly chosen, always with the last.
+
+    Not finite and huge values are left out.
+    """
     kept = [point for point in points if abs(point[1]) < LARGEST]
     stride = max(1, math.ceil(len(kept) / MOST_POINTS))
     return kept[::-1][::stride][::-1]

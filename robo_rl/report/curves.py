@@ -20,7 +20,7 @@ MEAN = 5
 
 
 class Curves:
-    """Curves of several runs; each recipe has a color, or each seed if there is only one recipe."""
+    """Draws the learning curves of several runs; each recipe has a color, or each seed if there is only one recipe."""
 
     def __init__(self, runs: Sequence[RecordedRun]) -> None:
         self.runs = runs
@@ -41,7 +41,7 @@ class Curves:
 
     @cached_property
     def legend(self) -> list[tuple[str, int]]:
-        """(name, color) of each line."""
+        """(name, color number) of each line, for the legend."""
         if len(self._groups) == 1:
             return [(run.label, color) for run, color in zip(self.runs, self.colors, strict=True)]
         names = [group[0].name for group in self.groups]

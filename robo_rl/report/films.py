@@ -23,17 +23,17 @@ STRIP_WIDTH = 240  # [pixels] of one of them
 
 @dataclass(frozen=True)
 class Film:
-    """A film as shown on the page."""
+    """A film of an episode as the report shows it: the mp4, or a row of pictures in its place."""
 
     caption: str
     outcome: str
-    """"success", "failure" or ""."""
+    """Outcome of the episode: "success", "failure" or "" if unknown."""
     poster: str
-    """Data URL of a picture."""
+    """Picture shown before the film plays, as a data URL."""
     source: str | None
     """Data URL of the mp4; None if it is too large for the page."""
     strip: list[str]
-    """Data URLs of pictures that replace the film."""
+    """Pictures that replace a film for which there is no room, as data URLs."""
 
 
 def embed_films(runs: Sequence[RecordedRun]) -> list[Film]:
@@ -76,9 +76,17 @@ def _film(label: str, evaluation: Evaluation, seed: int, path: Path, *, embed: b
         index = evaluation.seeds.index(seed)
         details += [f"{evaluation.lengths[index]} steps", f"return {evaluation.returns[index]:.3g}"]
         details += [f"ended by {evaluation.stop_reasons[index]}"]
+    return embed_film(path, " · ".join(details), outcome, embed=embed)
+
+
+def embed_film(path: Path, caption: str, outcome: str = "", *, embed: bool = True) -> Film:
+    """Return a film for a page; embed: False for a row of pictures in its place.
+
+    Raises OSError if it cannot be read, MissingExtra without the package for films.
+    """
     poster, *strip = read_frames(path, [POSTER, *([] if embed else np.linspace(0.0, 1.0, STRIP))])
     return Film(
-        caption=" · ".join(details),
+        caption=caption,
         outcome=outcome,
         poster=_jpeg(poster),
         source=f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}" if embed else None,

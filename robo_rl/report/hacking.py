@@ -23,16 +23,19 @@ SMALLEST_FALL = 0.05
 
 @dataclass(frozen=True)
 class HackingProbe:
-    """Trends of the reward model's return and of the environment's value over the last half of training."""
+    """Result of the test for reward hacking: trends of the reward model's return and of the environment's own value.
+
+    Both are those over the last half of training.
+    """
 
     truth: str
     """Log tag of the environment's value, one of `TRUTHS`."""
     correlation: float | None
     """Correlation of the two over the log lines; None if one of them is constant."""
     model_change: float
-    """Change of the model's return on a fitted line, from the start of the half to its end."""
+    """Change of the reward model's return on a fitted line, from the middle of the training to its end."""
     truth_change: float
-    """The same for the environment's value."""
+    """Change of the environment's value on a fitted line, from the middle of the training to its end."""
 
     @property
     def is_suspicious(self) -> bool:
@@ -57,7 +60,7 @@ class HackingProbe:
 
 
 def probe(metrics: Sequence[Mapping[str, Any]]) -> HackingProbe | None:
-    """Return the test of a run's log; None without rewards from a model, or with too few log lines.
+    """Test a run's log for reward hacking; None without rewards from a model, or with too few log lines.
 
     metrics: lines of the log, each a mapping tag -> value.
     """

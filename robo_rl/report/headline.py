@@ -27,7 +27,7 @@ VERDICTS = (
 
 @dataclass(frozen=True)
 class Headline:
-    """Result of all runs of one recipe: one number with its meaning, a verdict and a caveat."""
+    """Result of all runs of one recipe in short: a number with its meaning, a verdict and a caveat."""
 
     task: str
     recipe: str

@@ -19,7 +19,7 @@ LETTER = 7.5  # width of one, about
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting: a number from low to high, or one of some choices."""
+    """Axis of the chart for one setting: a range of numbers from low to high, or some choices."""
 
     title: str
     low: float = 0.0
@@ -36,7 +36,7 @@ class Axis:
 
     @property
     def ends(self) -> list[tuple[float, str]]:
-        """Positions and texts of the labels."""
+        """Positions (0 to 1) and texts of the labels at the ends of the axis, or of all choices."""
         if self.choices:
             return [(self.share(choice), json.dumps(choice)) for choice in self.choices]
         return [(0.0, short(self.low)), (1.0, short(self.high))]

@@ -133,7 +133,7 @@ class RunFiles:
         self._parsed: dict[str, tuple[tuple[int, ...], Any, str]] = {}
 
     def recorded(self, *, is_over: bool = True) -> RecordedRun:
-        """Return the present contents of the folder; is_over: warn of missing parts.
+        """Read the present contents of the folder; is_over: warn of missing parts, because the run has ended.
 
         Raises RunNotFound, or RunError or InvalidSetting for a bad recipe.
         """
@@ -180,7 +180,7 @@ def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
 
 
 def labelled(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
-    """Return the runs with unique labels."""
+    """Give each run a label that is unique among the runs, and return them."""
     names = {run.group: run.name for run in runs}
     one_name = len(set(names.values())) == 1
     labels = [f"seed {run.seed}" if one_name else f"{run.name}, seed {run.seed}" for run in runs]

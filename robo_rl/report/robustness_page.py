@@ -18,7 +18,7 @@ ROW, TOP = 34.0, 8.0
 
 
 def write_robustness(found: Robustness, out: Path, *, policy: str) -> Path:
-    """Write the page to `out` and return `out`; policy: its name, such as that of its run."""
+    """Write the page to `out` and return `out`; policy: name of the policy for the title, such as that of its run."""
     number = ".0%" if found.is_rate else ".4g"
     figures = [found.figure(cell).estimate for cell in found.plan.cells]
     low, high = (0.0, 1.0) if found.is_rate else (min(figures), max(figures))
@@ -45,7 +45,7 @@ def write_robustness(found: Robustness, out: Path, *, policy: str) -> Path:
 
 
 def heat_map(found: Robustness, grid: Grid, limits: tuple[float, float]) -> Markup:
-    """Return a grid as SVG, darker for better; limits: smallest and largest value of the scale."""
+    """Draw a grid of perturbations as an SVG heat map, darker for better; limits: smallest and largest value of the scale."""
     rows, columns = grid.rows.values, grid.columns.values
     width = (WIDTH - LEFT) / len(columns)
     parts = []

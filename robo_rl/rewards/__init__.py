@@ -1,4 +1,4 @@
-"""Reward models: they label recorded episodes (`robo_rl.protocols.rewards.RewardModel`).
+"""Reward models, which label the steps of recorded episodes with rewards (`robo_rl.protocols.rewards.RewardModel`).
 
-Labels are stored beside the rewards.
+Labels are stored beside the recorded rewards.
 """

@@ -22,12 +22,12 @@ def hash_of(*parts: bytes) -> str:
 
 
 class NamedSettings:
-    """Base of components whose results depend only on their settings: a dataclass of plain values."""
+    """Base class of components whose results depend only on their settings: a dataclass of plain values."""
 
     name: ClassVar[str]
-    """Name of the entry point."""
+    """Name of the entry point, which recipes use."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name of the component, and a hash of its settings: equal for components that answer equally."""
+        """Name of the component, and a hash of its settings: equal for components whose results are equal."""
         return self.name, settings_hash(self)

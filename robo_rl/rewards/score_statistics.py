@@ -20,14 +20,14 @@ from robo_rl.types import Array
 
 @dataclass(frozen=True)
 class Bin:
-    """Cases with similar scores, and the share of them that succeeded."""
+    """Cases with similar scores: their mean score, their success rate and their number."""
 
     score: float
-    """mean score of the cases"""
+    """mean score of the cases in the bin"""
     rate: Interval
     """success rate of the cases with Wilson's interval"""
     n: int
-    """number of cases"""
+    """number of cases in the bin"""
 
 
 def reliability(probabilities: Array, successes: npt.NDArray[np.bool_], bins: int = 10) -> list[Bin]:

@@ -20,7 +20,7 @@ from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 @dataclass(frozen=True)
 class Oracle(NamedSettings, RewardModel):
-    """The recorded rewards, as a perfect model would give them."""
+    """Reward model that returns the recorded rewards, as a perfect model would."""
 
     name: ClassVar[str] = "oracle"
 
@@ -31,14 +31,14 @@ class Oracle(NamedSettings, RewardModel):
 
 @dataclass(frozen=True)
 class NoisyOracle(NamedSettings, RewardModel):
-    """The recorded rewards with errors and gaps, as a mediocre model would give them."""
+    """Reward model that returns the recorded rewards with errors and gaps, as a mediocre model would."""
 
     name: ClassVar[str] = "noisy-oracle"
 
     deviation: float = 0.1
     """Standard deviation of the Gaussian error of a step, in units of the reward; 0 or more."""
     missing: float = 0.0
-    """Share of steps without a label, 0 to 1."""
+    """Share of steps that get no label, 0 to 1."""
     seed: int = 0
     """Seed of errors and gaps."""
 
@@ -47,7 +47,7 @@ class NoisyOracle(NamedSettings, RewardModel):
         require_allowed(self, allowed | {"seed": (self.seed >= 0, "0 or more")})
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return the rewards with errors; missing labels are not valid."""
+        """Return the recorded rewards with random errors; labels drawn as missing are not valid."""
         content = hashlib.sha256(episode.actions.tobytes() + episode.timestamps.tobytes()).digest()
         generator = np.random.default_rng([self.seed, *content])
         values = episode.rewards + generator.normal(0.0, self.deviation, len(episode))
@@ -56,7 +56,7 @@ class NoisyOracle(NamedSettings, RewardModel):
 
 @dataclass(frozen=True)
 class Constant(NamedSettings, RewardModel):
-    """The same reward in every step, as a model that sees nothing would give it."""
+    """Reward model that returns the same reward in every step, as a model that sees nothing would."""
 
     name: ClassVar[str] = "constant"
 

@@ -24,11 +24,12 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import AS_PROPOSED, MEASURED_AT, MEASURES, METADATA, ActionSource, Array, Episode, StateDict, Transition
 
 SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
-"""The convention of Meta-World (Yu et al. 2019); for success within one step see `EnvironmentSpec.success_rule`."""
+"""Convention for the success of an episode, that of Meta-World (Yu et al. 2019). For success within one step see
+`EnvironmentSpec.success_rule`."""
 
 
 class Rollout:
-    """One episode that is being played, step by step."""
+    """An episode that is being played, step by step: a policy proposes actions, a supervisor may override them."""
 
     def __init__(
         self,
@@ -308,7 +309,7 @@ class Rollout:
 
 
 class RecordedRollout:
-    """Replay of a recorded episode, step by step, in place of a rollout."""
+    """A recorded episode that is replayed step by step, with the interface of `Rollout`."""
 
     def __init__(self, episode: Episode, begin: int = 0, supervisor: TrainingSupervisor | None = None) -> None:
         """Prepare the replay.
@@ -332,12 +333,12 @@ class RecordedRollout:
 
     @property
     def observation(self) -> Observation:
-        """Newest observation."""
+        """Newest observation: after the last replayed step, or of the reset."""
         return {name: value[self._position] for name, value in self._episode.observations.items()}
 
     @property
     def instruction(self) -> str | None:
-        """Task of this episode in words; None if it has none."""
+        """Task of the episode in words; None if it has none."""
         return self._episode.instruction
 
     def step(self) -> Transition:
@@ -353,7 +354,7 @@ class RecordedRollout:
         return self._episode
 
     def newest(self, count: int) -> list[Transition]:
-        """Return the last `count` replayed steps."""
+        """Return the last `count` replayed steps, in order."""
         return [self._episode.transition(step) for step in range(self._position - count, self._position)]
 
     def state_dict(self) -> StateDict:
@@ -416,11 +417,17 @@ def _copy(observation: Observation) -> dict[str, Array]:
 
 
 def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str | None) -> str:
-    """Return the stop reason of an episode.
+    """Return the stop reason of an episode: the environment's own, or else one that follows from how it ended.
+
+    Args:
+        terminated: True if the task ended.
+        truncated: True if the episode was cut.
+        success: True or False if the environment reports success, None otherwise.
+        reason: Reason that the environment gives; None if it gives none.
 
     Returns:
-        `reason`, the environment's own, unless it is None. Otherwise "goal" or "failure" for a terminated episode with known
-            success, "time_limit" for a truncated one, and "unknown" for the rest.
+        `reason` unless it is None. Otherwise "goal" or "failure" for a terminated episode with known success, "time_limit" for
+        a truncated one, and "unknown" for the rest.
     """
     if reason is not None:
         return reason
@@ -430,7 +437,7 @@ def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str 
 
 
 def stacked_terms(steps: Sequence[Mapping[str, float]]) -> dict[str, Array]:
-    """Return name -> (T,) float32 from the terms of T steps; a term that a step lacks is NaN."""
+    """Return the reward terms of T steps as arrays: name -> (T,) float32, NaN where a step lacks the term."""
     names = dict.fromkeys(name for terms in steps for name in terms)
     return {name: np.asarray([terms.get(name, np.nan) for terms in steps], np.float32) for name in names}
 

@@ -1,4 +1,4 @@
-"""Person in the loop: a person takes over within an episode and hands back; executed actions and their sources are recorded.
+"""Person in the loop: a person takes over within an episode and hands back; who chose each action is recorded.
 
 HG-DAgger (Kelly et al. 2019, arXiv:1810.02890) calls this a human-gated policy: only the person decides when to intervene.
 """
@@ -16,7 +16,7 @@ RECENT = 100  # episodes in human/intervention_rate, as in rollout/success_rate
 
 
 class Human(Stateful, Protocol):
-    """Person who supervises a policy with a keyboard, gamepad or other device, or a simulation of such a person."""
+    """Interface of a person who supervises a policy with a keyboard, gamepad or other device, or of a simulated person."""
 
     @property
     def source(self) -> ActionSource:
@@ -33,7 +33,7 @@ class Human(Stateful, Protocol):
 
 
 class PersonInTheLoop:
-    """Supervisor of a training: executes the commands of a person, and counts interventions and the person's time."""
+    """Supervisor of training episodes that executes a person's commands, and counts interventions and the person's time."""
 
     def __init__(self, human: Human, control_period: float | None) -> None:
         """Prepare for the first episode.
@@ -65,24 +65,24 @@ class PersonInTheLoop:
         }
 
     def reset(self) -> None:
-        """Prepare for a new episode."""
+        """Prepare for a new episode, in which the policy acts until the person takes over."""
         self.human.reset()
         self.begin()
 
     def begin(self) -> None:
-        """Count a new episode."""
+        """Prepare for the replay of a recorded episode, and count it as a new episode."""
         self._is_acting = False
         self._recent.append([0, 0])
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Return the person's action and its source, or the proposed action and POLICY."""
+        """Return the person's action and its source; while the person does not act, the proposed action and POLICY."""
         commanded = self.human.command(observation, proposed)
         source = ActionSource.POLICY if commanded is None else self.human.source
         self.count(source)
         return proposed if commanded is None else commanded, source
 
     def count(self, source: ActionSource) -> None:
-        """Count a step by the source of its action."""
+        """Count a step of a replayed episode by who chose its action."""
         acts = source is ActionSource.HUMAN
         self._recent[-1][0] += 1
         self._recent[-1][1] += acts

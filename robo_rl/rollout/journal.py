@@ -1,4 +1,4 @@
-"""Journal of the running episode on disk, so that a killed process loses at most the step that was being written.
+"""Journal: the running episode on disk, step by step, so that a killed process loses at most the step being written.
 
 Each record of the log (robo_rl.system.framed_log) is a line of JSON, followed by the bytes of its arrays.
 """
@@ -25,7 +25,7 @@ from robo_rl.types import MEASURED_AT, Array, Episode, Transition
 
 SUFFIX = ".journal"
 OBSERVATIONS, COLUMNS = "observations/", "columns/"
-"""Prefixes of observations, and of the columns of a learner's extras."""
+"""Prefixes of the names of arrays in a record: for observations, and for the extra columns that a learner needs."""
 CRASH = "crash"
 
 
@@ -43,12 +43,12 @@ class Record(NamedTuple):
         return self.having(OBSERVATIONS)
 
     def having(self, prefix: str) -> dict[str, Array]:
-        """Return the arrays whose names start with `prefix`, under the rest of their names."""
+        """Return the arrays whose names start with `prefix`, under their names without it."""
         return {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
 
 
 class Journal:
-    """Writer of a journal while an episode runs; the file is removed once the episode is stored."""
+    """Writer of the running episode's journal; the file is removed once the episode is stored."""
 
     def __init__(self, folder: Path, identity: str, spec: EnvironmentSpec) -> None:
         """Open the journal of the episode `identity` in `folder`.
@@ -172,7 +172,7 @@ def _guarded(steps: list[Record]) -> dict[str, Any]:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Yield the complete records of a journal, up to the first torn one."""
+    """Yield the complete records of a journal file, in order; the iteration ends at the first unfinished or damaged record."""
     return map(_parse, read_records(path))
 
 

@@ -1,4 +1,4 @@
-"""Simulated supervisor: a scripted expert takes over when the policy deviates from it, and hands back.
+"""Simulated person: a scripted expert takes over when the policy deviates from it, and hands back.
 
 A step deviates ("is astray") if the cosine between the policy's action and the expert's is below 0.3. On the arm's pick and peg
 tasks a random policy is astray in seven steps of ten, another expert in none or one of five.
@@ -22,10 +22,10 @@ AGREEMENT = 0.3  # cosine between two actions from which they count as the same 
 
 @dataclass(frozen=True)
 class Habits:
-    """Settings of a simulated person."""
+    """Settings of a simulated person: when it takes over and hands back, its noise, delay, attention and mistakes."""
 
     patience: int = 8
-    """Steps astray, counted since the policy began to act, after which the person takes over; 1 or more."""
+    """Number of deviating steps, counted since the policy began to act, after which the person takes over; 1 or more."""
     trust: int = 3
     """Consecutive proposals of the policy with which the person must agree before handing back; 1 or more."""
     noise: float = 0.0
@@ -51,7 +51,7 @@ KINDS: Mapping[str, Habits] = {
     "lazy": Habits(patience=12, trust=2, attention=0.3),
     "wrong": Habits(mistakes=1.0),
 }
-"""Name of a kind of person, as in a recipe -> settings."""
+"""Name of a kind of simulated person, as in a recipe -> settings."""
 
 
 def habits_of(kind: str) -> Habits:
@@ -62,7 +62,10 @@ def habits_of(kind: str) -> Habits:
 
 
 class SimulatedHuman(Stateful):
-    """Person simulated by a scripted expert. A seed determines the whole behaviour, and a saved state continues exactly."""
+    """Person simulated by a scripted expert, who takes over when the policy deviates from it.
+
+    A seed determines the whole behaviour, and a saved state continues exactly.
+    """
 
     source = ActionSource.HUMAN
 

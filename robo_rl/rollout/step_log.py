@@ -19,7 +19,7 @@ from robo_rl.types import ActionSource, Transition
 
 
 class Key(NamedTuple):
-    """Key of an episode in the log, which is also the name of its journal."""
+    """Numbers of an episode's first step and of the episode, which identify it in the log and name its journal."""
 
     step: int
     """Number of the training step with which the episode begins, from 0."""
@@ -39,7 +39,7 @@ class Key(NamedTuple):
 
 
 class StepLog:
-    """Writer of the log; continues after the last complete step that an earlier process wrote."""
+    """Writer of the log of all steps; continues after the last complete step that an earlier process wrote."""
 
     def __init__(self, folder: Path, spec: EnvironmentSpec, step: int = 0) -> None:
         """Open the log.
@@ -88,14 +88,14 @@ class StepLog:
 
 @dataclass(frozen=True)
 class EpisodeStart:
-    """Start of an episode in the log. If the episode before it has no end, that episode was cut."""
+    """Start of an episode as read from the log. If the episode before it has no end, that episode was cut."""
 
     observation: Observation
     instruction: str | None
 
 
 class StepReader:
-    """Reader of the log, which returns record after record as they are written."""
+    """Reader of the log of all steps, which returns one record after another as they are written."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
         """Start after step number `step`; episodes before it may have been removed by `forget`."""

@@ -31,7 +31,7 @@ class EndedEpisode:
     """Summary of an episode that ended in one of N environments."""
 
     place: int
-    """Number of the environment, from 0."""
+    """Number of the environment in which the episode ended, from 0."""
     episode_return: float
     """Undiscounted sum of rewards."""
     length: int
@@ -45,7 +45,7 @@ class EndedEpisode:
 
 
 class RunningEpisodes(Stateful):
-    """Running sums of rewards, costs and steps, and success so far, of the present episode in each of N environments."""
+    """Sums of rewards, costs and steps, and success so far, of the running episode in each of N environments."""
 
     def __init__(self, environments: int, costs: Sequence[str] = ()) -> None:
         """Start with sums of zero.
@@ -85,7 +85,7 @@ class RunningEpisodes(Stateful):
                 self._successes |= source["_success"] & source["success"].astype(np.bool_)
 
     def end(self, place: int, terminated: bool, infos: Mapping[str, Any]) -> EndedEpisode:
-        """Return the summary of the episode that ended in environment `place`, and set its sums to zero.
+        """Return the summary of the episode that ended in environment `place`, and set the sums of this environment to zero.
 
         Args:
             place: Number of the environment.
@@ -118,7 +118,7 @@ class RunningEpisodes(Stateful):
 
 
 class VectorRollout(Stateful):
-    """Running episodes of N environments that step together.
+    """Episodes of N environments that step together, and an optional supervisor of environment 0.
 
     A supervisor, such as a person who corrects the policy, sees and overrides only environment 0. After a resume the episodes
     continue if the environments can be saved, directly or by repeating their actions (robo_rl.environments.repeatable).
@@ -231,7 +231,7 @@ class VectorRollout(Stateful):
 
     @property
     def is_under_way(self) -> bool:
-        """True from `begin` until `abandon`."""
+        """True while episodes are running: from `begin` until `abandon`."""
         return bool(self.observations)
 
     def abandon(self) -> None:

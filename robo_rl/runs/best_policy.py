@@ -1,4 +1,4 @@
-"""Best policy of a run by the evaluations during its training, kept in the folder RUN/best.
+"""Keep the best policy of a run, by the evaluations during its training, in the folder RUN/best.
 
 Each kept policy is better than those before it. An older one is deleted only if no checkpoint precedes its successor: a run
 that is resumed from any of its checkpoints then still has the best policy until that step.
@@ -20,7 +20,7 @@ BEST = "best"
 
 
 def score(evaluation: Evaluation) -> tuple[float, float]:
-    """Return success rate and mean return, by which evaluations are ordered; -inf for an unknown success."""
+    """Return (success rate, mean return), by which evaluations are ordered; -inf for an unknown success."""
     rate = evaluation.success_rate
     return (-math.inf if rate is None else rate.estimate, evaluation.mean_return.estimate)
 

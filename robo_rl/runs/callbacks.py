@@ -13,27 +13,33 @@ from robo_rl.types import Metrics
 
 
 class Callback:
-    """Base of callbacks; override the methods that you need, the others do nothing.
+    """Base class of callbacks of a training; override the methods that you need, the others do nothing.
 
     They are called in the thread of the training, between two steps. An error in a callback ends the training like any other
     error; `resume` continues from the newest checkpoint.
     """
 
     def on_start(self, run: Run, step: int) -> None:
-        """Called before the first step; step: 0, or the step of the checkpoint from which the run continues."""
+        """Receive the start of the training, before the first step.
+
+        step: 0, or the step of the checkpoint from which the run continues.
+        """
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """Called with the values of each new line of the log, every `log_every` steps and after each evaluation."""
+        """Receive the values of each new line of the log, every `log_every` steps and after each evaluation."""
 
     def on_evaluation(self, step: int, evaluation: Evaluation) -> None:
-        """Called with each evaluation, during the training and at its end."""
+        """Receive each evaluation, during the training and at its end."""
 
     def on_end(self, run: Run, error: BaseException | None) -> None:
-        """Called at the end; error: None if the run was evaluated and reported, else its reason, such as KeyboardInterrupt."""
+        """Receive the end of the training.
+
+        error: None if the run was evaluated and reported, else what ended it, such as KeyboardInterrupt.
+        """
 
 
 class Callbacks:
-    """Several callbacks, called one after the other."""
+    """Several callbacks in one object, called one after the other."""
 
     def __init__(self, callbacks: Sequence[Callback | str] = ()) -> None:
         """Collect callbacks: objects, or names of classes, "package.module:Class"; raises InvalidSetting, UnknownName."""
@@ -42,7 +48,7 @@ class Callbacks:
 
     @contextmanager
     def hearing(self, run: Run, step: int) -> Iterator[None]:
-        """Call `on_start` before the block and `on_end` after it, also if it fails."""
+        """Call `on_start` of all callbacks before the block and `on_end` after it, also if the block fails."""
         for each in self._callbacks:
             each.on_start(run, step)
         try:
@@ -55,12 +61,12 @@ class Callbacks:
             each.on_end(run, None)
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """Pass a line of the log on; each callback gets a copy."""
+        """Pass a line of the log to each callback; each gets a copy."""
         for each in self._callbacks:
             each.on_metrics(step, dict(metrics))
 
     def on_evaluation(self, step: int, evaluation: Evaluation) -> None:
-        """Pass an evaluation on."""
+        """Pass an evaluation to each callback."""
         for each in self._callbacks:
             each.on_evaluation(step, evaluation)
 

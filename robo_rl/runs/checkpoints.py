@@ -42,7 +42,7 @@ _DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, Arithmet
 
 
 class Checkpoint(NamedTuple):
-    """State of every part of a training at one step."""
+    """States of all parts of a training at one step, by name, as a checkpoint holds them."""
 
     step: int
     parts: dict[str, StateDict]
@@ -104,7 +104,7 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
 
 
 def packed(state: StateDict) -> bytes:
-    """Return a state as the bytes of one safetensors file, with all values that are not arrays as JSON.
+    """Serialise a state as the bytes of one safetensors file, with all values that are not arrays as JSON.
 
     The inverse of `unpacked`.
     """
@@ -114,7 +114,7 @@ def packed(state: StateDict) -> bytes:
 
 
 def unpacked(content: bytes) -> StateDict:
-    """Return the state from the bytes of `packed`; its arrays are writable."""
+    """Return the state that `packed` serialised; its arrays are writable."""
     arrays = _arrays_of(np.frombuffer(bytearray(content), np.uint8))
     state: StateDict = _join(json.loads(arrays[_JSON].tobytes()), arrays)
     return state

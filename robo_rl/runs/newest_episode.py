@@ -34,11 +34,11 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class NewestEpisode:
-    """An episode without its observations, for a film of it."""
+    """What a film of an episode needs: seed and executed actions, or pictures, without the observations."""
 
     kind: Kind
     step: int
-    """Training step at the end of the episode."""
+    """Training step at which the episode ended."""
     seed: int | None
     actions: Array
     """(T, A) executed actions."""
@@ -50,13 +50,13 @@ class NewestEpisode:
     replays: bool
     """True if the environment can repeat the episode from seed and actions."""
     stride: int = 1
-    """Steps between two pictures."""
+    """Number of steps between two kept pictures."""
     pictures: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     """Camera -> JPEG pictures, one for each `stride` steps."""
 
     @classmethod
     def of(cls, episode: Episode, *, kind: Kind, step: int, replays: bool) -> NewestEpisode:
-        """Return the parts of an episode that a film needs.
+        """Keep of a recorded episode what a film needs.
 
         Args:
             episode: The recorded episode.

@@ -1,4 +1,4 @@
-"""Record of a training while it runs: metrics, evaluations, checkpoints, progress display."""
+"""Observer that records a training while it runs: metrics, evaluations, checkpoints, progress display."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run 
 
 @dataclass(frozen=True)
 class Cadence:
-    """Intervals of logs, evaluations and checkpoints in environment steps, or updates without an environment; 0 for never."""
+    """How often a training logs, evaluates and saves, in environment steps (updates without an environment); 0 for never."""
 
     log: int
     evaluate: int
@@ -39,13 +39,13 @@ class Cadence:
 
 
 class Display(Protocol):
-    """Shows the progress of a training."""
+    """Interface of what shows the progress of a training to a person."""
 
     def update(self, step: int, metrics: Metrics) -> None:
         """Show that the training reached `step`; `metrics` has the newest value of every tag."""
 
     def say(self, message: str) -> None:
-        """Show a permanent line of text."""
+        """Show a line of text that stays."""
 
 
 class RunRecord:
@@ -108,7 +108,7 @@ class RunRecord:
         self._failed_saves = 0
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue a saved record."""
+        """Continue the record of an interrupted training from its saved state."""
         self._started -= state["elapsed"]
         self._newest = dict(state["newest"])
         self._unlogged = dict(state["unlogged"])

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -60,7 +60,7 @@ _PACKAGES = (
 
 
 class Curve(NamedTuple):
-    """Values of one metric over a training."""
+    """Values of one logged metric over a training."""
 
     steps: npt.NDArray[np.int64]
     """(N,) environment steps, or updates of a learner from recorded data"""
@@ -69,7 +69,7 @@ class Curve(NamedTuple):
 
 
 class Run:
-    """Folder of one training. To write to it, use the run as a context manager, which holds an exclusive lock."""
+    """Folder of one training, and its contents. To write to it, use the run as a context manager, which holds a lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -115,11 +115,11 @@ class Run:
 
     @property
     def description(self) -> dict[str, Any]:
-        """Content of run.json."""
+        """Content of run.json: versions, machine, results and other facts about the run."""
         return read_object(self.path / "run.json")
 
     def describe(self, **facts: Any) -> None:
-        """Add values to run.json."""
+        """Add facts to run.json, by name."""
         write_text(self.path / "run.json", json.dumps(self.description | facts, indent=1))
 
     def __enter__(self) -> Self:
@@ -161,7 +161,7 @@ class Run:
         return _lines_of(self.path / "metrics.jsonl")
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the messages about the training, in order, each with `step`, `time` [s since 1970] and `message`."""
+        """Return the messages about the training in order; each has `step`, `time` [s since 1970] and `message`."""
         return _lines_of(self.path / MESSAGES)
 
     def curve(self, tag: str) -> Curve:
@@ -232,10 +232,12 @@ class Run:
         attempts: int = 1,
         split: str = "",
         step: Step = None,
+        on_incomplete: Callable[[Evaluation], object] | None = None,
     ) -> Evaluation:
         """Evaluate a policy of the run, as `robo-rl evaluate` does.
 
-        Evaluations of other steps, and in other environments, are stored in the run.
+        Evaluations of other steps, and in other environments, are stored in the run; so are the episodes that ended before an
+        error or Ctrl-C, which is raised afterwards.
 
         Args:
             episodes: Number of episodes.
@@ -251,6 +253,7 @@ class Run:
                 succeeds.
             split: Levels of the training, the validation or the test, instead of `seed` (docs/training/curricula.md).
             step: Step of the policy, "best", or None for the newest.
+            on_incomplete: Called with the outcome of the episodes that ended, if the evaluation ends early.
         """
         found: Evaluation = operation("evaluate")(
             self,
@@ -265,6 +268,7 @@ class Run:
             attempts=attempts,
             split=split,
             step=step,
+            on_incomplete=on_incomplete,
         )
         return found
 
@@ -302,7 +306,7 @@ class Run:
         )
 
     def numbered(self, step: int | str) -> int:
-        """Return the number of a step, which may be "best"; raises InvalidSetting."""
+        """Return the number of a kept step for a number or "best"; raises InvalidSetting for a step that is not kept."""
         if isinstance(step, int) and not isinstance(step, bool):
             return step
         if step != BEST:
@@ -341,7 +345,7 @@ class Run:
 
 
 def is_run(path: Path) -> bool:
-    """Return True if a folder is a run; a folder of several trainings has a recipe, but no spec."""
+    """Return True if a folder is the folder of one training; a folder of several trainings has a recipe, but no spec."""
     return (path / "recipe.yaml").is_file() and (path / "spec.json").is_file()
 
 
@@ -364,6 +368,8 @@ def find_run(name: str, root: Path) -> Run:
     place = f"runs are looked for in {root.absolute()}/; --runs names another folder"
     if several := next((folder.parent for folder in sorted(root.glob("*/runs")) if _trainings(folder.parent)), None):
         place = f"{place}: {several}/runs has those of several trainings"
+    if name.endswith(".zip"):
+        place = f"a model of Stable-Baselines3 is zoo:{name}; from Python load it, and robo_rl.evaluate(model, environment)"
     raise UnknownName("run", name, [*runs, *(["latest"] if runs else [])], fix=place)
 
 
@@ -381,8 +387,12 @@ def _not_a_run(folder: Path) -> RunNotFound:
     """Return the error for a folder that is not a run, with a remedy for a folder of several trainings."""
     trainings = _trainings(folder)
     if not trainings:
+        is_dataset = (folder / "dataset.json").is_file()
         return RunNotFound(
-            f"{folder} is not a run folder.", got=folder, allowed="a folder that holds recipe.yaml and spec.json"
+            f"{folder} is not a run folder.",
+            got="a dataset" if is_dataset else folder,
+            allowed="a folder that holds recipe.yaml and spec.json",
+            fix=f"robo-rl data info {folder} describes it" if is_dataset else "name a folder in runs/, or latest",
         )
     return RunNotFound(
         f"{folder} holds {len(trainings)} trainings and is not a run itself.",
@@ -420,7 +430,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def circumstances() -> dict[str, Any]:
-    """Return versions, commit, machine and command line of this process, as JSON values."""
+    """Describe under which circumstances this process runs, as JSON values: versions, commit, machine, command line."""
     return {
         "started": datetime.now().astimezone().isoformat(timespec="microseconds"),
         "command": " ".join([_program(sys.argv[0]), *sys.argv[1:]]),

@@ -23,13 +23,13 @@ FRESH = 60.0
 
 State = Literal["running", "finished", "interrupted", "failed"]
 Verdict = Literal["running", "finished", "interrupted", "failed", "crashed", "silent", "unfinished"]
-"""State as seen from outside: "crashed" if the process is gone, "silent" if that cannot be known, "unfinished" without a
-status."""
+"""State of a training as seen from outside: "crashed" if the process is gone, "silent" if that cannot be known, "unfinished"
+without a status."""
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Content of status.json, which a training writes so that others see whether it runs, and where it is."""
+    """Content of status.json, from which others see whether a training runs, what it does and at which step."""
 
     state: State = "running"
     activity: str = "starting"
@@ -39,11 +39,11 @@ class RunStatus:
     updated: float = 0.0
     """Time of writing [s since 1970], by the clock of the training machine."""
     host: str = ""
-    """Name of the training machine."""
+    """Name of the machine on which the training runs."""
     lock: int = 0
     """Inode of the lock file, which differs in a copy of the folder."""
     error: str = ""
-    """Error that ended the training."""
+    """Text of the error that ended the training; empty if none did."""
 
     @classmethod
     def read(cls, run: Path) -> Self | None:
@@ -70,13 +70,13 @@ class RunStatus:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the text of an error for a status."""
+    """Return the text of an error, shortened, for `RunStatus.error`."""
     text = str(error) if isinstance(error, RoboRLError) else f"{type(error).__name__}: {error}"
     return text[:LONGEST_ERROR]
 
 
 def verdict(run: Path, status: RunStatus | None, *, silent: float) -> Verdict:
-    """Return the state of a run as seen from outside.
+    """Judge from outside whether a training runs, ended or crashed.
 
     A process that holds the lock is alive, also on another machine if the file system supports locks. A copy of the folder is
     judged only by its last change.

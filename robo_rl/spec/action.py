@@ -19,7 +19,7 @@ ActionMode = Literal[
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Spec of an action.
+    """Spec of an environment's action: names, units and limits of its elements, control period.
 
     Policies return values in [-1, 1]^A; `to_physical` and `to_normalized` convert them to physical units and back.
     """
@@ -27,9 +27,9 @@ class ActionSpec:
     names: tuple[str, ...]
     """One name per element; for mode "discrete" one name per choice."""
     low: tuple[float, ...] = ()
-    """Physical value at -1, in the element's unit."""
+    """Physical value of each element at the action -1, in the element's unit."""
     high: tuple[float, ...] = ()
-    """Physical value at +1, in the element's unit."""
+    """Physical value of each element at the action +1, in the element's unit."""
     units: tuple[str, ...] = ()
     """SI unit of each element, such as "m" or "rad/s"."""
     mode: ActionMode = "joint_position"
@@ -102,7 +102,7 @@ class ActionSpec:
         return generator.uniform(-1.0, 1.0, shape).astype(np.float32)
 
     def validate(self, action: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Return the action as an array of shape (A,) or ().
+        """Check an action and return it as an array of shape (A,) or ().
 
         Raises InvalidAction on a wrong shape, NaN, infinity or unknown choice.
         """
@@ -126,7 +126,7 @@ class ActionSpec:
         return value
 
     def validate_batch(self, actions: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
-        """Return the actions of `count` environments as an array (count, A) or (count,).
+        """Check the actions of `count` environments and return them as an array (count, A) or (count,).
 
         Raises InvalidAction, which names the wrong rows, on a wrong shape, NaN, infinity or an unknown choice.
         """
@@ -190,7 +190,12 @@ class ActionSpec:
         """
         value = np.asarray(physical, np.float64)
         if value.shape != self.shape or not np.isfinite(value).all():
-            raise InvalidAction("The physical action is not finite or has the wrong shape.", got=value, allowed=self.shape)
+            raise InvalidAction(
+                "The physical action is not finite or has the wrong shape.",
+                got=value,
+                allowed=f"finite numbers of shape {list(self.shape)} for {self.names}",
+                fix="look at the policy that returned it: its weights or its input may not be finite",
+            )
         if self.is_discrete:
             return value.astype(np.float32)
         low, width = self._bounds

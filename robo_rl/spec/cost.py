@@ -18,7 +18,10 @@ PLAIN = "cost"
 
 @dataclass(frozen=True)
 class CostSpec:
-    """A constraint cost, 0 or more at each step, and the limit of its undiscounted sum over an episode."""
+    """Description of a constraint cost: its name, unit, meaning, and the limit of its undiscounted sum over an episode.
+
+    A cost is 0 or more at each step.
+    """
 
     name: str
     """Name in flat snake_case."""

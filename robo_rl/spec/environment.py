@@ -35,23 +35,24 @@ __all__ = [
 ]
 """The whole contract, from wherever its parts are."""
 INTERFACE = ("observation", "observation order", "action")
-"""Parts of a spec on which a policy depends."""
+"""Parts of a spec that must agree for a policy to act in an environment."""
 UNWRITTEN: dict[str, Any] = {"meaning": "", "channels": "rgb", "history": 1, "costs": []}
-"""Fields with these values are left out of the JSON form, so that fingerprints from before the fields existed stay valid."""
+"""Fields that are left out of the JSON form if they have these values: fingerprints from before the fields existed stay
+valid."""
 KEEP_RATE = "a policy, its action chunks and its history keep the rate it was trained at"
-"""End of the error about another control rate."""
+"""Last words of the error about another control rate."""
 
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """Contract between an environment and the policies, episodes and checkpoints that belong to it."""
+    """What policies, episodes and checkpoints depend on in an environment: observations, action, time limit, costs."""
 
     name: str
     """Name of the environment, such as "robo/ArmPick-v0"."""
     observation: ObservationSpec
     action: ActionSpec
     version: int = 0
-    """Version of the environment."""
+    """Version of the environment; environments of different versions are different."""
     instruction: str | None = None
     """Task in words; an environment may report another one for an episode in `info["instruction"]`."""
     max_steps: int | None = None
@@ -76,7 +77,7 @@ class EnvironmentSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hex digits that identify the spec. Words (instruction, meanings) and limits of costs do not count."""
+        """Sixteen hex digits that identify the spec: equal for equal specs. Words and limits of costs do not count."""
         text = json.dumps(_contract(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -85,7 +86,9 @@ class EnvironmentSpec:
         return _differences("", _contract(self, is_whole=True), _contract(other, is_whole=True))
 
     def require(self, other: EnvironmentSpec, *, what: str, fix: str | None = None) -> None:
-        """Raise SpecMismatch, with a line for each difference, unless `other` has the same contract.
+        """Raise SpecMismatch, with a line for each difference, unless `other` equals this spec.
+
+        Words and limits of costs may differ.
 
         Args:
             other: Spec to compare with.
@@ -107,7 +110,10 @@ class EnvironmentSpec:
 
     @property
     def single(self) -> EnvironmentSpec:
-        """Spec with history 1: the last axis of each entry that has a history is divided by it (see `ArraySpec.history`)."""
+        """This spec without frame stacks: the last axis of each entry with a history is divided by it.
+
+        See `ArraySpec.history`.
+        """
         return replace(self, observation=ObservationSpec(tuple(array.with_history(1) for array in self.observation.arrays)))
 
     def require_interface(self, other: EnvironmentSpec, *, what: str, exactly: bool = False) -> None:

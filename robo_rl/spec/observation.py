@@ -24,7 +24,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Spec of one named array of an observation."""
+    """Spec of one named array of an observation: shape, type, unit, frame, limits, role."""
 
     name: str
     """Name in flat snake_case: Stable-Baselines3 refuses nested dicts and dots, HDF5 and LeRobot reserve "/"."""
@@ -75,7 +75,7 @@ class ArraySpec:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements of the array."""
         return math.prod(self.shape)
 
     def with_history(self, count: int) -> ArraySpec:
@@ -97,7 +97,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class ObservationSpec(Mapping[str, ArraySpec]):
-    """Ordered specs of the named arrays of an observation. In flat vectors the arrays are concatenated in this order."""
+    """Specs of the named arrays of an observation, in order. In flat vectors the arrays are concatenated in this order."""
 
     arrays: tuple[ArraySpec, ...]
 
@@ -130,6 +130,11 @@ class ObservationSpec(Mapping[str, ArraySpec]):
         """Number of elements of all arrays together."""
         return sum(array.size for array in self.arrays)
 
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Name of each column that `stack` returns, such as "joint_position[3]"."""
+        return tuple(f"{array.name}[{place}]" for array in self.arrays for place in range(array.size))
+
     def subset(self, *roles: Role) -> ObservationSpec:
         """Return the arrays that have one of the roles, in their order."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role in roles))
@@ -145,7 +150,7 @@ class ObservationSpec(Mapping[str, ArraySpec]):
         return ObservationSpec(tuple(array for array in self.arrays if array.role != "privileged"))
 
     def newest(self, observations: Observation) -> Observation:
-        """Return observations (..., *shape) with the newest part only of each entry that has a history."""
+        """Return observations (..., *shape) in which each frame stack is reduced to its newest part."""
         last = {array.name: array.shape[-1] // array.history for array in self.arrays if array.history > 1}
         if not last:
             return observations

@@ -1,1 +1,1 @@
-"""Services of the machine: threads, files, processes, logs, databases, HTTP."""
+"""Services of the operating system for the other packages: threads, files, processes, logs, databases, HTTP."""

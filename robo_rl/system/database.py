@@ -1,4 +1,4 @@
-"""SQLite file with atomic and durable changes, readable also from read-only folders."""
+"""SQLite files with atomic and durable changes, readable also in read-only folders."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from robo_rl.errors import DatabaseCorrupt, DatasetBusy, DatasetError, RoboRLErr
 
 SUFFIX = ".sqlite"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Name of a set with its own file in a dataset."""
+"""Pattern for the name of a set, such as labels, that has its own file in a dataset."""
 WAIT = 10.0
-"""[s] to wait for another process that holds the file."""
+"""[s] Longest wait for another process that holds the file."""
 AT_STAKE = 1.0
 """[s] of changes that a power failure may undo while a file is held open."""
 LONGEST = 120.0
@@ -116,7 +116,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection for reading only."""
+        """Yield a connection to the file for reading only."""
         with ExitStack() as stack:
             try:
                 connection = stack.enter_context(self._live())

@@ -14,7 +14,7 @@ from robo_rl.errors import RoboRLError
 from robo_rl.system.plain_files import require_plain
 
 BRIEF = 0.05
-"""[s] after which a lock that `is_locked` only tested is free again."""
+"""[s] Longest time for which `exclusive_lock` tries again if a lock is held, because `is_locked` may only be testing it."""
 
 
 def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
@@ -100,7 +100,7 @@ def drafted(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
+    """Wait until renames in a folder are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -20,7 +20,7 @@ _LARGEST = 1 << 30  # bytes of a record: beyond it the length itself is damaged
 
 
 class FramedLog:
-    """Writer of the file; removes an incomplete record at the end when it is opened."""
+    """Writer of a file of checksummed records; removes an incomplete record at the end when the file is opened."""
 
     def __init__(self, path: Path) -> None:
         """Open or create a file; raises OSError."""

@@ -19,7 +19,7 @@ from robo_rl.errors import RenderingUnavailable, printable
 BACKENDS = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
 """Headless back ends in order of preference -> required shared library."""
 OTHERS = ("glfw", "glx", "", "enable", "enabled", "on", "true", "1", "disable", "disabled", "off", "false", "0")
-"""Further values of MUJOCO_GL accepted on Linux; the last five disable rendering."""
+"""Further values of MUJOCO_GL that are accepted on Linux; the last five of them disable rendering."""
 OFF = OTHERS[-5:]
 REQUESTED = os.environ.get("MUJOCO_GL")
 """Back end requested by the environment variable; None leaves the choice to `prefer_headless`."""

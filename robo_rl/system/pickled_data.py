@@ -18,20 +18,20 @@ import numpy as np
 import numpy.typing as npt
 
 MOST_BYTES = 1 << 26
-"""Largest size of a pickle."""
+"""Largest size of a pickle that is read [bytes]."""
 MOST_DEPTH = 50
-"""Largest depth of nested containers."""
+"""Largest depth of nested containers in a pickle."""
 DTYPES = {f"{kind}{size}" for kind, sizes in {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}.items() for size in sizes}
 """Codes of the element types that are read, without byte order; "b1" is read, too."""
 
 
 class NotPlainData(ValueError):
-    """A pickle holds something other than plain values, arrays and instances made of these."""
+    """Error: a pickle holds something other than plain values, arrays and instances made of these."""
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """Name of a class or function; never imported."""
+    """Name of a class or function in a pickle, as data; it is never imported."""
 
     name: str
     """Module and name, separated by a dot."""
@@ -39,7 +39,7 @@ class Symbol:
 
 @dataclass
 class Instance:
-    """Stands for an object of a class, which is not imported."""
+    """Object of some class in a pickle, as data: the class is not imported and no object is made."""
 
     symbol: str
     arguments: tuple[Any, ...]
@@ -86,7 +86,7 @@ _FAILURES = (ValueError, TypeError, LookupError, AttributeError, OverflowError, 
 
 
 def read_pickled_data(content: bytes) -> Any:
-    """Return the plain values, NumPy arrays and `Instance`s of a pickle.
+    """Read a pickle without running it: return its plain values, NumPy arrays and `Instance`s.
 
     Raises:
         NotPlainData: An instruction would call something else, or the pickle is damaged, too large or nested too deeply.

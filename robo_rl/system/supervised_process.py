@@ -1,4 +1,4 @@
-"""Child process: started apart from the terminal, receives whole messages, stopped in order and then killed.
+"""Child processes: started apart from the terminal, they receive whole messages, are stopped in order and then killed.
 
 No child outlives this process, however it ends: a child exits when its standard input or its message socket closes, or by a
 signal that the kernel sends.
@@ -21,11 +21,11 @@ from types import TracebackType
 from typing import IO, Self
 
 SHOWN = 2000
-"""Largest number of characters of a child's output in an error."""
+"""Largest number of characters of a child's output that an error message shows."""
 
 
 class SupervisedProcess:
-    """Child process in its own session: Ctrl-C on the terminal reaches this process, which then stops the child."""
+    """Child process, in its own session: Ctrl-C on the terminal reaches this process, which then stops the child."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class SupervisedProcess:
         return status
 
     def output(self, most: int = SHOWN) -> str:
-        """Return the last `most` characters of the log; after `stop`, those at that time."""
+        """Return the last `most` characters of the child's output; after `stop`, those at the time of the stop."""
         if self._log is None or self._log.closed:
             return self._output
         size = os.fstat(self._log.fileno()).st_size
@@ -215,6 +215,6 @@ def ending(status: int | None) -> str:
 
 
 def inherited(descriptor: int) -> Connection:
-    """Return the child's end of the message socket from its number."""
+    """Return the connection to the parent process, in the child, from the number of the inherited socket."""
     os.set_inheritable(descriptor, False)
     return Connection(descriptor)

@@ -47,7 +47,7 @@ def threads_in_use() -> int:
 
 @contextmanager
 def tensor_threads(count: int) -> Iterator[None]:
-    """Compute with `count` threads within this context."""
+    """Limit PyTorch and BLAS to `count` CPU threads in a `with` block; the numbers from before are restored at its end."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -71,7 +71,7 @@ def threads_of_a_fit() -> int:
 
 
 def fitting(function: Callable[[Order], int]) -> Callable[[Order], int]:
-    """Return a command that computes with the threads of a fit (`threads_of_a_fit`)."""
+    """Decorate a command that fits a model, so that it runs with the number of CPU threads that suits a fit."""
 
     @wraps(function)
     def fitted(order: Order) -> int:

@@ -19,7 +19,7 @@ import httpcore
 from typing_extensions import override
 
 PIECE = 1 << 14
-"""Bytes of one write: at most one TLS record."""
+"""Largest number of bytes of one write: one TLS record."""
 KEPT = 2
 """Idle connections that a client keeps, by default."""
 FAULTS = (
@@ -34,24 +34,27 @@ FAULTS = (
 
 
 class NoResponse(Exception):
-    """No complete response arrived; the text has the reason."""
+    """Error: no complete HTTP response arrived; the text has the reason."""
 
 
 class ResponseTooLarge(Exception):
-    """A response is larger than the caller allows."""
+    """Error: an HTTP response is larger than the caller allows."""
 
 
 class Response(NamedTuple):
-    """A complete response."""
+    """A complete HTTP response: status, headers and body."""
 
     status: int
     headers: Mapping[str, str]
-    """Lower-case name -> value."""
+    """Header's name in lower case -> value."""
     content: bytes
 
 
 class TimedClient:
-    """HTTP client that keeps connections, for any number of threads. It repeats no request and follows no redirection."""
+    """HTTP client with a time limit for whole exchanges, for any number of threads.
+
+    It keeps connections open, repeats no request and follows no redirection.
+    """
 
     def __init__(self, proxy: str = "", kept: int = KEPT) -> None:
         """Prepare the client; no connection is opened.

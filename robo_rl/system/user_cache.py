@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """Return the folder: $ROBO_RL_CACHE, or robo_rl in the user's cache folder."""
+    """Return the cache folder of the user: $ROBO_RL_CACHE, or robo_rl in the system's folder for caches."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robo_rl"
     return Path(os.environ.get("ROBO_RL_CACHE") or home)

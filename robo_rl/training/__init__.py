@@ -1,4 +1,4 @@
-"""Training loops: off-policy, on-policy, offline; in one process or several."""
+"""Training loops: off-policy, on-policy, and from recorded episodes; in one process or several."""
 
 from robo_rl.training.off_policy import OfflineTraining, OnlineTraining, StepLearner, StepLoop, online_training
 

@@ -1,4 +1,4 @@
-"""A rollout from other processes: T steps of N environments."""
+"""A rollout that other processes collected: T steps of N environments."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class CollectedRollout:
     observations: Mapping[str, Array]
     """name -> (T+1, N, ...); after the end of an episode, the first observation of the next episode"""
     actions: Array
-    """(T, N, ...) as the policy sampled them"""
+    """(T, N, ...) actions as the policy sampled them"""
     rewards: npt.NDArray[Any]
-    """(T, N)"""
+    """(T, N) rewards"""
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     final_observations: Mapping[str, Array]
@@ -34,7 +34,7 @@ class CollectedRollout:
     """True if every environment begins an episode with this rollout"""
 
     def steps(self) -> Iterator[VectorStep]:
-        """Yield the T steps in the form in which a training in one process gets them."""
+        """Yield the T steps of the N environments in the form in which a training in one process gets them."""
         done = 0
         for step in range(len(self.rewards)):
             cut = int(np.count_nonzero(self.truncated[step] & ~self.terminated[step]))

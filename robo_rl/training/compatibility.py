@@ -13,21 +13,21 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.training.delayed_rewards import unlike_single_steps
 
 MODES = (Feature.LEARNER_PROCESS, Feature.COLLECTORS, Feature.ONLINE_PHASE)
-"""Features that decide which training loop is used."""
+"""Features of a recipe that decide which training loop is used."""
 OWN_NUMBERS = ("num_envs", "n_envs")
 """Names of the setting for the number of environments, in learners that bring their own loop."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Features with which a learner can be trained, with its present settings, over all its training loops."""
+    """Features of a recipe with which a learner can be trained, with its present settings, over all its training loops."""
 
     loops: tuple[Loop, ...]
     """Training loops that can train the learner, the usual one first."""
     spaces: frozenset[Feature]
     """Kinds of actions and observations that the learner supports; ENVIRONMENTS if it has a setting for their number."""
     requires: frozenset[Feature]
-    """Features that every recipe of this learner must have."""
+    """Features of a recipe without which this learner cannot be trained."""
     excludes: dict[Feature, str]
     """Feature that the settings rule out -> remedy in words."""
     has_device: bool
@@ -67,11 +67,11 @@ class Capabilities:
         return min(helping, key=len, default=frozenset())
 
     def cell(self, feature: Feature) -> str:
-        """Return the entry of the table of features for one feature.
+        """Return the entry for one feature in the table of learners and features.
 
         Returns:
             "yes", "no", "needs" (every recipe must have the feature), "set" (another setting would allow it), or "with ..." and
-                the features that must be added.
+            the features that must be added.
         """
         if feature not in self.features:
             return "set" if feature in self.excludes else "no"

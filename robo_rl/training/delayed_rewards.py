@@ -16,11 +16,11 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
     """Return the object that replaces the rewards of each batch, with room for all steps of the replay memory.
 
     Args:
-        rewards: Rewards of a model; None without.
+        rewards: Rewards of a model; None without a reward model.
         sampling: Settings of the replay memory and batches.
 
     Returns:
-        None if there are no such rewards, or if they do not change after they were given.
+        None if there is no reward model, or if its rewards do not change after they were given.
 
     Raises:
         InvalidSetting: The batches would not consist of single steps of the environment.
@@ -41,7 +41,7 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
 
 
 def unlike_single_steps(sampling: Sampling) -> list[str]:
-    """Return the names of settings because of which batches are not single steps, so that rewards cannot be replaced."""
+    """Return the names of settings that make a batch something else than single steps; rewards then cannot be replaced."""
     extras_follow = any(extra.uses_rewards for extra in sampling.extras)
     unlike = {"n_step": sampling.n_step != 1, "offline_fraction": sampling.offline_fraction > 0, "extras": extras_follow}
     unlike |= {"worlds.share": sampling.worlds.share > 0}
@@ -49,7 +49,7 @@ def unlike_single_steps(sampling: Sampling) -> list[str]:
 
 
 def require_unchanging(rewards: DelayedRewards) -> None:
-    """Raise InvalidSetting for rewards that change while they are learned; only some training loops can use such rewards."""
+    """Raise InvalidSetting if rewards change while they are learned, because this training loop cannot use such rewards."""
     if rewards.relabelling is not None:
         raise InvalidSetting(
             "A reward that changes as it is learned cannot be given once and for all.",
@@ -60,7 +60,7 @@ def require_unchanging(rewards: DelayedRewards) -> None:
 
 
 class EpisodeUnderWay(Protocol):
-    """Running episode, as rewards need it: a Rollout, or the record of a Rollout in another process."""
+    """Interface of a running episode, as rewards need it: a Rollout, or the record of a Rollout in another process."""
 
     @property
     def observation(self) -> Observation:
@@ -93,12 +93,12 @@ class WaitingSteps:
         return len(self._steps)
 
     def begin(self, observation: Observation, instruction: str | None, place: int = 0) -> None:
-        """Begin an episode of environment `place`, and cut the episode before."""
+        """Begin an episode in environment `place`: its running episode is first cut at its last step."""
         self._replay.cut(place)
         self.rewards.begin(place, observation, instruction)
 
     def add(self, transition: Transition, place: int = 0) -> None:
-        """Add a step; if the rewards are due or the episode is over, all waiting steps enter the replay memory."""
+        """Add a step that waits for its reward; steps enter the replay once rewards are due or the episode ends."""
         self.rewards.add(
             place,
             transition.next_observation,
@@ -112,7 +112,7 @@ class WaitingSteps:
             self._enter()
 
     def cut(self, place: int = 0) -> None:
-        """Let the waiting steps enter, then cut the running episode of environment `place`."""
+        """Move the waiting steps with their rewards into the replay, and cut the running episode of environment `place`."""
         self._enter()
         self._replay.cut(place)
 

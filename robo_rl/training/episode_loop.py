@@ -1,4 +1,4 @@
-"""Base of learners that act and learn in one environment, episode by episode; a learner implements the hooks."""
+"""Base class of training loops that act and learn in one environment, episode by episode; a learner implements the hooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robo_rl.types import Episode, Metrics, StateDict, Transition
 
 
 class EpisodeLoop(Progress, ABC):
-    """Training loop that plays episodes until `steps` environment steps are taken.
+    """Training loop that plays episodes until `steps` environment steps are taken; subclasses choose policies and learn.
 
     The last episode is cut and not reported. A resume begins a new episode.
     """
@@ -32,7 +32,7 @@ class EpisodeLoop(Progress, ABC):
 
     @abstractmethod
     def begin(self, observation: Observation) -> None:
-        """Begin an episode with this first observation."""
+        """Receive the first observation of an episode."""
 
     @abstractmethod
     def see(self, transition: Transition) -> Metrics:

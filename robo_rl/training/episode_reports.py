@@ -78,7 +78,7 @@ class EpisodeReports(Stateful):
 
 
 class Progress:
-    """Base of a training loop: counters of steps, episodes and time."""
+    """Base class of training loops that counts steps, episodes and time."""
 
     def __init__(self, *, steps: int = 0) -> None:
         """Start at step 0.
@@ -95,7 +95,7 @@ class Progress:
 
     @property
     def episodes(self) -> int:
-        """Ended episodes so far."""
+        """Number of episodes that have ended so far."""
         return self.reports.episodes
 
     def counters(self) -> StateDict:
@@ -103,7 +103,7 @@ class Progress:
         return {"step": self.step, "reports": self.reports.state_dict(), "seconds": self.stopwatch.state_dict()}
 
     def load_counters(self, state: StateDict) -> None:
-        """Restore the value of `counters`, and set `resumed` to "warm"; a training that resumes exactly changes this."""
+        """Restore the counters, and set `resumed` to "warm"; a training that resumes exactly changes this."""
         self.step = int(state["step"])
         self.reports.load_state_dict(state["reports"])
         self.stopwatch.load_state_dict(state["seconds"])

@@ -1,4 +1,7 @@
-"""Training from whole episodes: play several, learn from all of them, and discard them. A resume begins with new episodes."""
+"""Training from whole episodes: play several, learn from all of them, and discard them (as GRPO does).
+
+A resume begins with new episodes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ Environment = gymnasium.Env[Any, Any]
 
 
 class EpisodeLearner(Stateful, Protocol):
-    """Learner that updates its policy from whole episodes played with that policy."""
+    """Interface of a learner that updates its policy from whole episodes played with that policy."""
 
     @property
     def policy(self) -> Policy:
@@ -41,28 +44,28 @@ class EpisodeLearner(Stateful, Protocol):
 
 
 class Player(Protocol):
-    """Plays the episodes of a training."""
+    """Interface of what plays the episodes of a training."""
 
     def play(self, number: int) -> Episode:
         """Play episode `number` of the training, counted from 0, and return it."""
 
 
 class EpisodicSettings(Protocol):
-    """Settings of a learner that EpisodicTraining can train."""
+    """Interface of settings of a learner that EpisodicTraining can train."""
 
     @property
     def episodes(self) -> int:
         """Episodes that are played between two updates."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> EpisodeLearner:
-        """Return a fresh learner."""
+        """Build an untrained learner for the spec of an environment; its networks are initialised from `seed`."""
 
     def player(self, environment: Environment, learner: Any, seed: int) -> Player:
         """Return an object that plays the training episodes with `learner`, which `build` returned."""
 
 
 class Plays:
-    """Plays episodes with a policy. Each `group` of consecutive episodes has one seed, and so begins in the same state."""
+    """Plays training episodes with a policy; each `group` of consecutive ones has one seed, so begins in the same state."""
 
     def __init__(self, environment: Environment, policy: Policy, seed: int, group: int) -> None:
         self.environment, self.policy, self.seed, self.group = environment, policy, seed, group

@@ -18,18 +18,19 @@ from typing_extensions import override
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import EpisodeRecorder, Learner, Policy, Stateful, TrainingObserver, TrainingSupervisor
 from robo_rl.protocols.rewards import DelayedRewards
-from robo_rl.protocols.sampling import Sampling
+from robo_rl.protocols.sampling import Sampler, Sampling
+from robo_rl.replay.mixing import WithImagined
 from robo_rl.rollout.vector import Environments
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training.replay_learning import ReplayLearner, recorded_replay
+from robo_rl.training.replay_learning import ReplayLearner, branches_of, recorded_replay
 from robo_rl.training.step_sources import EnvironmentSteps, Explorer, StepSource, batched
 from robo_rl.training.vector_steps import VectorSteps, require_steps
 from robo_rl.types import Episode, Metrics, StateDict, Transition, VectorTransition
 
 
 class StepLearner(Protocol):
-    """Part of a training loop that receives steps and learns from them."""
+    """Interface of the part of a training loop that receives steps and learns from them."""
 
     @property
     def policy(self) -> Policy:
@@ -65,12 +66,12 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
 
     @property
     def policy(self) -> Policy:
-        """The policy being trained."""
+        """The policy being trained, that of the learner part."""
         return self.step_learner.policy
 
     @property
     def step(self) -> int:
-        """Environment steps so far."""
+        """Number of environment steps so far."""
         return self.source.taken
 
     @property
@@ -96,7 +97,7 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
             time("log", partial(observer.on_step, reached, self))
 
     def prepare(self, observer: TrainingObserver) -> None:
-        """Do what must precede a step; does nothing here. A loop may wait for another process."""
+        """Wait for whatever the next step needs, such as another process; the base class does nothing."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:
@@ -104,11 +105,11 @@ class StepLoop(ABC, Generic[Source_co, StepLearner_co]):
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore a training, and set `resumed`."""
+        """Restore a saved training, and set `resumed` to the kind of resume."""
 
 
 class OnlineTraining(StepLoop[Source_co, ReplayLearner]):
-    """Off-policy training: one environment step, then updates from the replay memory, and so on."""
+    """Off-policy training loop: one environment step, then updates from the replay memory, and so on."""
 
     def __init__(self, source: Source_co, step_learner: ReplayLearner, *, steps: int) -> None:
         super().__init__(source, step_learner, steps=steps, stopwatch=step_learner.stopwatch)
@@ -200,7 +201,10 @@ def online_training(  # noqa: PLR0913
 
 
 class OfflineTraining(Stateful):
-    """Training from recorded episodes only: `steps` updates without an environment. Raises InvalidSetting without episodes."""
+    """Training from recorded episodes only: `steps` updates without an environment. Raises InvalidSetting without episodes.
+
+    With `sampling.worlds` a world is learned from them first, and a share of each batch is imagined in it.
+    """
 
     def __init__(
         self,
@@ -219,6 +223,10 @@ class OfflineTraining(Stateful):
                 "Offline learning needs recorded episodes.", got="none", fix="set demonstrations.episodes in the recipe"
             )
         self.replay = recorded_replay(spec, demonstrations, sampling, seed)
+        self.sampler: Sampler = self.replay
+        self.branches = branches_of(learner, sampling, seed + 4)
+        if self.branches is not None:
+            self.sampler = WithImagined(self.replay, self.branches.memory, sampling.worlds.share)
         self.stopwatch = Stopwatch() if stopwatch is None else stopwatch
         self.step = 0
         self.resumed: str | None = None
@@ -229,7 +237,7 @@ class OfflineTraining(Stateful):
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Take the remaining updates."""
+        """Take the remaining updates, without any environment."""
         time = self.stopwatch.time
         self.stopwatch.start()
         while self.step < self.steps:
@@ -240,19 +248,25 @@ class OfflineTraining(Stateful):
             time("log", partial(observer.on_step, self.step, self))
 
     def _learn(self) -> Metrics:
-        sampling = self.sampling
-        batch = self.replay.sample(sampling.batch_size, sampling.n_step, sampling.discount)
-        return self.learner.update(batch)
+        sampling, imagined = self.sampling, {}
+        if self.branches is not None:
+            self.stopwatch.time("imagine", partial(self.branches.renew, self.step, [self.replay]))
+            imagined = self.branches.metrics
+        metrics = self.learner.update(self.sampler.sample(sampling.batch_size, sampling.n_step, sampling.discount))
+        return metrics and {**metrics, **imagined}
 
     @override
     def state_dict(self) -> StateDict:
         training = {"step": self.step, "seconds": self.stopwatch.state_dict()}
-        return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training}
+        branches = {} if self.branches is None else {"branches": self.branches.state_dict()}
+        return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training, **branches}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
+        if self.branches is not None:
+            self.branches.load_state_dict(state["branches"])
         self.step = state["training"]["step"]
         self.stopwatch.load_state_dict(state["training"]["seconds"])
         self.resumed = "exact"

@@ -16,7 +16,7 @@ from robo_rl.types import Metrics, StateDict
 
 
 class OfflineThenOnline:
-    """Training in two phases of the same learner: offline updates, then online steps.
+    """Training loop in two phases of the same learner: updates from recorded episodes, then steps in the environment.
 
     The state of a run without the second phase can be restored, too; the second phase then follows.
     """

@@ -1,4 +1,4 @@
-"""On-policy training loop: act in several environments at once, learn from the rollout, discard it.
+"""On-policy training loop: act in several environments at once, learn from the rollout (T steps of each), discard it.
 
 A resume is exact if the environments can save their state. Otherwise it is warm: every environment begins a new episode, and an
 unfinished rollout is dropped. With rewards that may differ the next time the resume is warm, too, but nothing is dropped.
@@ -48,7 +48,7 @@ class VectorStep:
 
 
 class OnPolicyLearner(Stateful, Protocol):
-    """Learner that acts in all environments, stores the rollout, and learns only from that rollout."""
+    """Interface of a learner that acts in N environments, stores the rollout, and learns only from that rollout."""
 
     @property
     def policy(self) -> Policy:
@@ -76,13 +76,13 @@ class OnPolicyLearner(Stateful, Protocol):
     def update(self) -> Metrics:
         """Learn from the rollout, which may be shorter than its full length, and begin the next one.
 
-        Return metrics for the log.
+        Returns metrics for the log.
         """
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """Normalisation of observations and rewards in an on-policy learner: the group `normalize` of settings."""
+    """Settings group `normalize` of on-policy learners: whether observations and rewards are standardised."""
 
     observations: bool = True
     """True to scale observations by running mean and deviation. Off in Stable-Baselines3; its settings tuned for MuJoCo have it
@@ -93,7 +93,10 @@ class Normalization:
 
 
 class OnPolicyConfig(ABC):
-    """Settings of an on-policy learner, which bring the training loop (SelfTrainedConfig)."""
+    """Base class of settings of on-policy learners, such as PPO; they bring their own training loop (SelfTrainedConfig).
+
+    The fields set the number of environments, the length of a rollout, the discount and the advantages.
+    """
 
     num_envs: int
     """Number of environments that step together."""
@@ -104,7 +107,7 @@ class OnPolicyConfig(ABC):
     gae_lambda: float
     """Lambda of generalised advantage estimation, 0 to 1."""
     normalize: Normalization
-    """Normalisation of observations and rewards."""
+    """What is standardised: observations and rewards."""
 
     @property
     def rollout_size(self) -> int:
@@ -113,7 +116,7 @@ class OnPolicyConfig(ABC):
 
     @abstractmethod
     def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> OnPolicyLearner:
-        """Return a fresh learner for a training of `steps` environment steps; 0 if that number is unknown."""
+        """Build an untrained learner for a training of `steps` environment steps; 0 if that number is unknown."""
 
     def training(
         self,
@@ -124,7 +127,7 @@ class OnPolicyConfig(ABC):
         demonstrations: Sequence[Episode] = (),
         reward: OnlineRewards | None = None,
     ) -> OnPolicyTraining:
-        """Return a training at step 0.
+        """Make the training loop with an untrained learner, at step 0.
 
         Raises InvalidSetting if there are demonstrations, which on-policy learners cannot use.
         """
@@ -151,7 +154,7 @@ class OnPolicyConfig(ABC):
 
 
 class OnPolicyTraining(Progress, Stateful):
-    """On-policy training in this process; takes at most `steps` environment steps, summed over all environments.
+    """On-policy training loop in this process, for at most `steps` environment steps, summed over all environments.
 
     The last rollout has the remaining steps; a remainder smaller than the number of environments is not used. With `rewards` of
     a model the learner never sees the environments' own rewards, which are only reported.
@@ -244,7 +247,7 @@ class OnPolicyTraining(Progress, Stateful):
 
 
 class UnrewardedRollout(Stateful):
-    """Rewards of a model for the steps of the running rollout; steps are scored once enough of them wait."""
+    """Collects the rewards of a model for the steps of the running rollout; steps are scored once enough of them wait."""
 
     def __init__(self, rewards: DelayedRewards, instruction: str | None) -> None:
         self._rewards, self._instruction = rewards, instruction

@@ -1,4 +1,4 @@
-"""Plan of a training: its parts, from which `TrainingPlan.training` builds the training."""
+"""Plan of a training: everything from which `TrainingPlan.training` builds the training loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Accompany = Callable[[Environment], tuple[Environment, TrainingSupervisor]]
 
 @dataclass(frozen=True)
 class OnlinePhase:
-    """Settings of the online phase that follows the updates from recorded episodes."""
+    """Settings of the environment steps that follow after learning from recorded episodes (online phase)."""
 
     steps: int = 0
     """Environment steps of the phase; 0 for no online phase."""
@@ -44,7 +44,7 @@ class OnlinePhase:
     """Rows of the replay memory of own steps."""
 
     def sampling(self, sampling: Sampling) -> Sampling:
-        """Return the sampling settings of this phase."""
+        """Return the sampling settings of this phase, given those of the phase before."""
         return replace(
             sampling,
             learning_starts=1,
@@ -55,18 +55,18 @@ class OnlinePhase:
 
 @dataclass(frozen=True)
 class Initial:
-    """Learned state of another run, with which a training begins."""
+    """Learned state of another run, with which a training begins instead of random networks."""
 
     name: str
-    """Name of the run."""
+    """Name of the run whose state is taken."""
     state: StateDict
-    """State of its learner."""
+    """State of that run's learner."""
     reading: EnvironmentSpec
-    """Spec of its policy: the observations that it reads, and its actions."""
+    """Spec of that run's policy: the observations that it reads, and its actions."""
 
 
 class Acting(NamedTuple):
-    """Parts of a training that act: environment, learner whose policy acts, and supervisor."""
+    """Parts of a training that act in the environment: environment, learner whose policy acts, and supervisor."""
 
     environment: Environment
     learner: Learner
@@ -75,7 +75,10 @@ class Acting(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Description of a training that has not started. Environments are made when they are first needed."""
+    """Description of a training that has not started: learner, loop, environments, data, seed.
+
+    Environments are made when they are first needed.
+    """
 
     config: Any
     """Settings of the learner (robo_rl.protocols.learners)."""
@@ -84,7 +87,7 @@ class TrainingPlan:
     spec: EnvironmentSpec
     """Spec of the environments, including the entries that only the reward reads."""
     environments: VectorFactory
-    """Factory of the environments."""
+    """Makes the training environments."""
     steps: int
     """Environment steps of the training, or updates if there is no environment."""
     seed: int
@@ -94,7 +97,7 @@ class TrainingPlan:
     demonstrations: Sequence[Episode] = ()
     """Recorded episodes to learn from."""
     online: OnlinePhase = OnlinePhase()
-    """Online phase after recorded episodes."""
+    """Settings of the environment steps after learning from recorded episodes."""
     person: Accompany | None = None
     """Puts the environment under the supervision of a person; None without a person."""
     initial: Initial | None = None
@@ -115,7 +118,7 @@ class TrainingPlan:
         return spec.restricted(self.reads) if self.reads else spec
 
     def learner(self) -> Learner:
-        """Return a fresh learner, or one with the state of `initial`.
+        """Build the learner, untrained or with the state of `initial`.
 
         Raises:
             SpecMismatch: The policy of `initial` cannot act in the environment.
@@ -138,12 +141,12 @@ class TrainingPlan:
         return learner
 
     def acting(self) -> Acting:
-        """Return an environment, a learner whose policy acts in it, and the supervisor, if any."""
+        """Make the environment, the learner whose policy acts in it, and the supervisor, if any."""
         learner, environment = self.learner(), self.environments()
         return Acting(environment, learner, None) if self.person is None else _accompany(self.person, environment, learner)
 
     def training(self) -> Training:
-        """Return the training at step 0, ready to run or to be restored.
+        """Make the training loop at step 0, ready to run or to be restored.
 
         It acts and learns in this process. If the learner has a process of its own, the robot's process takes `acting` instead.
         """

@@ -1,4 +1,4 @@
-"""Learning from replay: memories that are filled step by step, and a learner that gets batches from them."""
+"""Learning from replay memories: they are filled step by step, and a learner gets batches from them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ReplayLearner(Stateful):
-    """A learner with its replay memories; receives steps, and updates the learner from batches.
+    """A learner together with its replay memories: stores steps, draws batches, and updates the learner.
 
     Demonstrations are stored in a second memory that provides `sampling.offline_fraction` of each batch, or in the same memory
     as own steps if that fraction is 0. With a fraction of 1 own steps are not learned from, which is useful only with
@@ -47,7 +47,7 @@ class ReplayLearner(Stateful):
     that only the model reads are not stored. Rewards that change while they are learned are recomputed for each batch
     (`robo_rl.protocols.rewards.Relabelling`).
 
-    With `sampling.worlds` a world is learned from the memories, and a share of each batch is imagined in it
+    With `sampling.worlds` a model of the environment is learned from the memories, and a share of each batch is imagined by it
     (`robo_rl.worlds.branches.Branches`); imagined steps have a memory of their own.
     """
 
@@ -99,11 +99,8 @@ class ReplayLearner(Stateful):
                 self.replay.add_episode(episode, number % environments)
         self.waiting = None if rewards is None else WaitingSteps(self.memory, rewards)
         self.relabelling = relabelling(rewards, sampling)
-        self.branches: Branches | None = None
-        if sampling.worlds.share > 0:
-            from robo_rl.worlds.branches import Branches  # imports torch, which listing commands do not need
-
-            self.branches = Branches(learner.policy, sampling, seed + 4)
+        self.branches = branches_of(learner, sampling, seed + 4)
+        if self.branches is not None:
             self.sampler = WithImagined(self.sampler, self.branches.memory, sampling.worlds.share)
 
     @property
@@ -118,7 +115,7 @@ class ReplayLearner(Stateful):
 
     @property
     def gets_rewards(self) -> bool:
-        """True if steps wait for rewards of a model."""
+        """True if steps wait for the rewards of a reward model."""
         return self.waiting is not None
 
     def begin(self, episode: EpisodeUnderWay) -> None:
@@ -224,7 +221,10 @@ class ReplayLearner(Stateful):
             self.branches.load_state_dict(state["branches"])
 
     def waiting_state(self) -> StateDict:
-        """Return the state of the steps that wait for a reward."""
+        """Return the state of the steps that wait for their rewards, to be saved.
+
+        Empty if rewards are not computed in the training.
+        """
         return {} if self.waiting is None else self.waiting.state_dict()
 
     def load_waiting_state(self, state: StateDict, episode: EpisodeUnderWay | None) -> bool:
@@ -233,6 +233,17 @@ class ReplayLearner(Stateful):
             return True
         self.waiting.load_state_dict(state, episode)
         return self.waiting.rewards.repeats_itself
+
+
+def branches_of(learner: Learner, sampling: Sampling, seed: int) -> Branches | None:
+    """Return the branches that the sampling asks for, or None; raises InvalidSetting for a learner that cannot have any."""
+    if not sampling.worlds.share:
+        return None
+    from robo_rl.worlds.branches import Branches, BringsBranches  # imports torch, which listing commands do not need
+
+    worlds = sampling.worlds
+    make = worlds.make_branches if isinstance(worlds, BringsBranches) else Branches
+    return make(learner.policy, sampling, seed)
 
 
 def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:
@@ -246,7 +257,7 @@ def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling
 def require_room(episodes: Sequence[Episode], capacity: int, parts: int = 1) -> None:
     """Raise InvalidSetting if the episodes do not fit into a memory of `capacity` rows.
 
-    parts: number of equal parts of the memory; the episodes are distributed over them in turn.
+    parts: number of equal parts of the memory, over which the episodes are distributed in turn.
     """
     rows = [0] * parts
     for number, episode in enumerate(episodes):

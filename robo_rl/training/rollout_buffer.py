@@ -27,7 +27,7 @@ Value = Callable[[Floats, Mapping[str, Array]], Floats]
 
 
 class RolloutBuffer(Stateful):
-    """Arrays (T, N, ...) of one rollout, allocated once; arrays of observations have T + 1 steps."""
+    """Memory of one rollout, arrays (T, N, ...) that are allocated once; arrays of observations have T + 1 steps."""
 
     def __init__(
         self, config: OnPolicyConfig, vectors: ObservationSpec, pictures: Sequence[ArraySpec], action: ActionSpec
@@ -116,7 +116,7 @@ class RolloutBuffer(Stateful):
 
     @property
     def reward_deviation(self) -> float:
-        """Deviation by which rewards are divided."""
+        """Standard deviation by which rewards are divided: that of the discounted return so far."""
         return 1.0 / float(self._scale.scaled(np.ones((1, 1)))[0, 0])
 
     def scaled_rewards(self, rewards: Array, ended: Array) -> Floats:
@@ -151,7 +151,7 @@ class RolloutBuffer(Stateful):
         return self.vectors[self.length], {name: frames[self.length] for name, frames in self.pictures.items()}
 
     def restart(self) -> None:
-        """Begin the next rollout with the newest observations."""
+        """Begin the next rollout, with the newest observations of this one as its first."""
         for stored in (self.vectors, *self.pictures.values()):
             stored[0] = stored[self.length]
         self.length = 0
@@ -181,7 +181,7 @@ class RolloutBuffer(Stateful):
     def _finite(self, name: str, observations: Mapping[str, Array]) -> Floats:
         """Return the vectors (N, D), not normalised; raises NonFiniteUpdate if they are not finite."""
         vectors = self._spec.stack(observations)
-        require_finite_data({name: vectors}, self.rollouts, "rollout")
+        require_finite_data({name: vectors}, self.rollouts, "rollout", columns=self._spec.columns)
         return vectors
 
     def _finite_step(self, step: VectorStep) -> Floats:
@@ -211,7 +211,10 @@ class RolloutBuffer(Stateful):
 
 
 class RolloutLearner(ABC):
-    """Base of on-policy learners that keep their rollouts in a RolloutBuffer; subclasses implement acting and learning."""
+    """Base class of on-policy learners that keep their rollouts in a RolloutBuffer.
+
+    Subclasses implement acting and learning.
+    """
 
     buffer: RolloutBuffer
 
@@ -233,7 +236,10 @@ class RolloutLearner(ABC):
         self.buffer.add(step, self.values)
 
     def add_rollout(self, rollout: CollectedRollout) -> None:
-        """Store a whole rollout that other processes collected with the present policy; raises NonFiniteUpdate."""
+        """Store a whole rollout that other processes collected with the present policy.
+
+        Raises NonFiniteUpdate if its numbers are not finite.
+        """
         self.buffer.add_rollout(rollout, self.values)
 
     def reward(self, rewards: StepRewards) -> None:

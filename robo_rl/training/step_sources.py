@@ -35,26 +35,26 @@ def batched(policy: Policy) -> BatchedPolicy:
 
 
 def episode_seed(seed: int, index: int) -> int:
-    """Return the reset seed of training episode `index`, in [2^30, 2^31): no evaluation has seeds of this range."""
+    """Return the reset seed of training episode `index`, in [2^30, 2^31); evaluation seeds lie outside of this range."""
     word = int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
     return (word & (2**30 - 1)) | 2**30
 
 
 class StepSink(Protocol):
-    """Receives the starts of the episodes of a source."""
+    """Interface of what receives the starts of episodes from a source of steps."""
 
     def begin(self, episode: EpisodeUnderWay) -> None:
         """Begin an episode; a running episode is first cut at its last step."""
 
     def break_off(self) -> None:
-        """Cut the running episode, because it is not continued after a resume."""
+        """Cut the running episode at its last step, because a resumed training does not continue it."""
 
 
 Sink_contra = TypeVar("Sink_contra", contravariant=True)
 
 
 class StepSource(Protocol[Sink_contra]):
-    """Source of steps for a training loop: one or more environments in which the policy acts, or a log of their steps."""
+    """Interface of a source of steps for a training loop: environments in which the policy acts, or a log of steps."""
 
     @property
     def taken(self) -> int:
@@ -77,10 +77,10 @@ class StepSource(Protocol[Sink_contra]):
         """Number of steps per call of `step`: one for each environment."""
 
     def step(self, sink: Sink_contra) -> Transition | VectorTransition:
-        """Return the next step (of each environment); calls `sink.begin` first if an episode begins."""
+        """Step the environments once and return the outcome; if an episode begins, call `sink.begin` first."""
 
     def report(self, observer: TrainingObserver) -> bool:
-        """Report the episodes that ended with the newest step; return False if none did."""
+        """Report the episodes that ended with the newest step to the observer; return False if none did."""
 
     def state_dict(self) -> StateDict:
         """Return everything that later steps depend on."""
@@ -101,12 +101,12 @@ class Explorer:
         self._policy, self._random_steps, self._stopwatch = policy, random_steps, stopwatch
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action (A,) or (); the time is charged to "infer"."""
+        """Choose an action (A,) or () for one observation; the time counts as "infer" on the training's clock."""
         policy = self._policy if self.taken >= self._random_steps else self.random
         return self._stopwatch.time("infer", partial(policy.act, observation, deterministic=deterministic))
 
     def act_all(self, observations: Mapping[str, Array]) -> Array:
-        """Return actions (N, A) or (N,) for N environments; the time is charged to "infer".
+        """Choose actions (N, A) or (N,) for N environments; the time counts as "infer" on the training's clock.
 
         Raises InvalidSetting if the policy has a memory.
         """
@@ -115,7 +115,7 @@ class Explorer:
 
 
 class EnvironmentSteps:
-    """Steps of one environment, whose actions an explorer chooses and a supervisor may override.
+    """Source of steps that acts in one environment: an explorer chooses actions, a supervisor may override them.
 
     The supervisor, such as a person, is active in training episodes only, never in evaluations. If a recorder has an episode
     from before a crash, and the environment cannot be replayed, that episode is used in place of a new one.
@@ -145,12 +145,12 @@ class EnvironmentSteps:
 
     @property
     def taken(self) -> int:
-        """Steps so far."""
+        """Number of environment steps so far."""
         return self._explorer.taken
 
     @property
     def episodes(self) -> int:
-        """Episodes so far."""
+        """Number of episodes so far."""
         return self.reports.episodes
 
     @property

@@ -1,4 +1,4 @@
-"""Whether a training has updated its policy at all."""
+"""Find out whether a training has updated its policy at all."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FEWEST = 2  # steps of a training: a rollout of one row has no deviation to norm
 
 
 def require_steps(steps: int, environments: int) -> None:
-    """Raise InvalidSetting if a training with steps is shorter than one step of all environments."""
+    """Raise InvalidSetting if a training of `steps` steps is shorter than one step of all environments."""
     if 0 < steps < max(environments, FEWEST):
         raise InvalidSetting(
             "The training is shorter than one step of all environments.",
@@ -34,7 +34,7 @@ def require_steps(steps: int, environments: int) -> None:
 
 
 def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> tuple[Environments, EnvironmentSpec]:
-    """Return a vector environment and its spec.
+    """Make a vector environment of `num_envs` environments, and return it with its spec.
 
     factory: makes the vector environment if it is a VectorFactory; otherwise single environments, which are stepped one by one.
     """
@@ -47,21 +47,21 @@ def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -
 
 
 class VectorSink(Protocol):
-    """Receives the starts of the episodes of a vector environment."""
+    """Interface of what receives the starts of episodes from a vector environment."""
 
     def begin_all(self, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
         """Begin an episode in each environment; running episodes are first cut at their last steps."""
 
     def break_off(self) -> None:
-        """Cut all running episodes, because they are not continued after a resume."""
+        """Cut all running episodes at their last steps, because a resumed training does not continue them."""
 
     @property
     def gets_rewards(self) -> bool:
-        """True if steps wait for rewards of a model."""
+        """True if steps wait for the rewards of a reward model."""
 
 
 class VectorSteps:
-    """Steps of N environments, whose actions an explorer chooses; a supervisor may override those of environment 0.
+    """Source of steps that acts in N environments at once; a supervisor may override the actions of environment 0.
 
     A resume is exact if the environments can be saved, or repeat themselves with the same actions. Otherwise, and with rewards
     of a model, for which steps may wait, every environment begins a new episode.

@@ -1,1 +1,1 @@
-"""Models of environments that are learned from recorded steps: dynamics, fits, worlds in files, branches, checks."""
+"""World models: models of environments, learned from recorded steps; fits, files, imagined steps, checks."""

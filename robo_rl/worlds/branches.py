@@ -1,15 +1,15 @@
-"""Branches in a world that is learned beside a policy: MBPO's part of an off-policy training.
+"""Imagined episodes (branches) in a world model that is learned beside a policy: MBPO's part of off-policy training.
 
 Janner et al. 2019, "When to Trust Your Model: Model-Based Policy Optimization", arXiv:1906.08253, algorithm 2. Every few steps
-an ensemble of dynamics goes on to be fitted to the real steps, and the policy acts in it for a few steps from real states.
-N branches side by side.
+an ensemble of dynamics is fitted further to the real steps, and the policy acts in it for a few steps from real states. N
+branches side by side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,12 @@ from robo_rl.replay.imagined import ImaginedBuffer
 from robo_rl.types import ActionSource, Batch, Metrics, StateDict, VectorTransition
 from robo_rl.worlds.dynamics import Dynamics, DynamicsConfig
 from robo_rl.worlds.fitting import LEAST_STEPS, DynamicsFit, load_arrays
-from robo_rl.worlds.imagining import Draw, Imagination
+from robo_rl.worlds.imagining import Draw, Imagination, Imagined
 from robo_rl.worlds.steps import Steps, arrays_of, coded, require_predictable
 
 
 class RealSteps(Protocol):
-    """A memory of real steps."""
+    """Interface of a replay memory of real steps."""
 
     def __len__(self) -> int:
         """Number of steps."""
@@ -36,12 +36,22 @@ class RealSteps(Protocol):
         """Return all single steps that are stored; of more than `most` a random choice."""
 
 
+@runtime_checkable
+class BringsBranches(Protocol):
+    """Settings of worlds (`robo_rl.protocols.sampling.Worlds`) that bring branches of their own kind."""
+
+    def make_branches(self, policy: Policy, sampling: Sampling, seed: int) -> Branches:
+        """Return branches with an empty memory."""
+
+
 class Branches(Stateful):
-    """Imagined steps in a memory of their own, renewed as the world and the policy learn."""
+    """Fits a world model to real steps, and keeps steps that the policy takes in it, in a memory of their own."""
 
     def __init__(self, policy: Policy, sampling: Sampling, seed: int) -> None:
         """Make an empty memory; raises InvalidSetting for observations, or a policy, that branches cannot have."""
         self.spec, self.settings = policy.environment_spec, sampling.worlds
+        self._is_recorded = sampling.offline_fraction == 1.0  # so that no real steps come
+        self._error = np.nan
         require_predictable(self.spec)
         if sampling.extras:
             got = ", ".join(type(extra).__name__ for extra in sampling.extras)
@@ -60,19 +70,22 @@ class Branches(Stateful):
         self.metrics: Metrics = {}
 
     def renew(self, step: int, memories: Sequence[RealSteps]) -> None:
-        """Fit the world and branch anew if that is due after a step; memories: of the real steps, those of the policy first.
+        """Fit the world and branch anew if that is due after a step; to recorded steps alone it is fitted once.
 
-        Raises NonFiniteUpdate if the fit diverges.
+        memories: of the real steps, those of the policy first.
+
+        memories: replay memories of real steps, those of the policy first. Raises NonFiniteUpdate if the fit diverges.
         """
         if step < self._due or len(memories[0]) < LEAST_STEPS:
             return
         filled = [memory.transitions(self.settings.steps, self._random) for memory in memories if len(memory)]
         parts = [Steps.of_batch(self.spec, batch) for batch in filled]
         self._due = step + self.settings.every
-        error = self._fit(Steps.joined(parts))
+        if self._dynamics is None or not self._is_recorded:
+            self._error = self._fit(Steps.joined(parts))
         self._branch(parts[0].states)
         self.metrics = {
-            "world/held_out_error": error,
+            "world/held_out_error": self._error,
             "world/fits": float(self._fits),
             "world/imagined": float(len(self.memory)),
         }
@@ -89,17 +102,17 @@ class Branches(Stateful):
     def _branch(self, begins: npt.NDArray[np.float32]) -> None:
         """Let the policy act in the world from real states (M, S); where a branch ends another one begins."""
         assert self._dynamics is not None
-        count, imagination = self.settings.branches, Imagination(self.spec, self._dynamics)
+        count, imagination = self.settings.branches, Imagination(self.spec, self._dynamics, self.settings.penalty)
         states = begins[self._random.integers(len(begins), size=count)]
         observations = arrays_of(self.spec, states)
         for place in range(count):
             self.memory.begin({name: values[place] for name, values in observations.items()}, place)
         for step in range(self.settings.horizon):
             actions = self._policy.act_all(observations)
-            found = imagination.step(states, coded(self.spec, actions), Draw.of(self._random, self._dynamics, count))
+            found, stopped = self._step(imagination, states, coded(self.spec, actions))
             diverged = ~(np.isfinite(found.states).all(1) & np.isfinite(found.rewards))
             terminated = found.ends & ~diverged
-            truncated = diverged | (~terminated & (step == self.settings.horizon - 1))
+            truncated = diverged | (~terminated & (stopped | (step == self.settings.horizon - 1)))
             over = terminated | truncated
             others = begins[self._random.integers(len(begins), size=count)]
             states = np.where(over[:, None], others, found.states)
@@ -121,6 +134,13 @@ class Branches(Stateful):
             )
             observations = following
 
+    def _step(
+        self, imagination: Imagination, states: npt.NDArray[np.float32], actions: npt.NDArray[np.float32]
+    ) -> tuple[Imagined, npt.NDArray[np.bool_]]:
+        """Return imagined steps after actions (N, A) in states (N, S), and which branches (N,) go no further."""
+        found = imagination.step(states, actions, Draw.of(self._random, imagination.dynamics, len(states)))
+        return found, np.zeros(len(states), np.bool_)
+
     @override
     def state_dict(self) -> StateDict:
         dynamics = {} if self._dynamics is None else self._dynamics.state_dict()
@@ -130,6 +150,7 @@ class Branches(Stateful):
             "random": self._random.bit_generator.state,
             "due": self._due,
             "fits": self._fits,
+            "error": self._error,
             "metrics": dict(self.metrics),
         }
 
@@ -142,4 +163,5 @@ class Branches(Stateful):
             load_arrays(self._dynamics, state["dynamics"])
         self._random.bit_generator.state = state["random"]
         self._due, self._fits = int(state["due"]), int(state["fits"])
+        self._error = float(state["error"])
         self.metrics = {name: float(value) for name, value in state["metrics"].items()}

@@ -1,4 +1,4 @@
-"""Check of a world: errors beside recorded episodes, calibration, use of actions, policies imagined beside real, verdict.
+"""Check of a world model: errors against recorded episodes, calibration, use of actions, imagined against real returns.
 
 E episodes, T steps, S elements of a state, W windows. Errors are in deviations of the recorded states, over the elements that
 change at all and that a policy may read.
@@ -8,37 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from statistics import NormalDist
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.evaluation.figures import Figure, by_episode, episode_correlation, mean_of
+from robo_rl.evaluation.figures import Figure, by_episode, episode_correlation, mean_of, pooled, step_correlation
 from robo_rl.evaluation.statistics import wilson
 from robo_rl.evaluation.verdicts import Finding, Grade, Verdict, graded
 from robo_rl.types import Episode
-from robo_rl.worlds.imagining import distribution
+from robo_rl.worlds.imagining import Draw, distribution
 from robo_rl.worlds.steps import Steps, coded
 from robo_rl.worlds.world import World
 
 HORIZONS = (1, 5, 20)
-"""Steps after which errors are measured."""
+"""Numbers of imagined steps after which errors are measured."""
 ENOUGH = 10
-"""Episodes below which there is no verdict."""
+"""Number of episodes below which there is no verdict."""
 WINDOWS = 5
-"""Windows of an episode, each begun at a step drawn at random."""
+"""Number of windows of an episode, each of which begins at a step drawn at random."""
 GOOD, USELESS = 0.5, 0.0
 """Share of the trivial model's error that a good world saves, and one that is of no use."""
 ANSWERS, IGNORES = 0.2, 0.05
 """Share of the error that the actions save in a world that answers to them, and in one that does not."""
-COVERED, CENTRAL, DEVIATIONS = (0.8, 0.97), 0.9, 1.6449
+COVERED, CENTRAL = (0.8, 0.97), 0.9
 """Range of the share of recorded numbers inside the central 90 % of a calibrated world; above it a world is only noisy."""
+LEVELS = (0.1, 0.3, 0.5, 0.7, CENTRAL, 0.99)
+"""Central parts of the predictions whose share of recorded numbers is counted."""
 REWARDS = 0.5
-"""Share of the variance of recorded rewards that a good world explains."""
+"""Share of the variance of recorded rewards that a good world model explains, at least."""
 AGREES = 0.6
-"""Rank correlation of imagined and real returns of policies from which a world orders them."""
+"""Rank correlation of imagined and real returns of policies from which on a world model can order them."""
 FAR = 0.5
 """Share of a policy's imagined steps that lie outside the data above which it is told."""
+MOST_PLACED = 2000
+"""Steps whose distance to the data is measured, of more a random choice."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -52,52 +57,81 @@ class PolicyTrial:
 
 
 @dataclass(frozen=True)
+class Nearness:
+    """How near steps are to the recorded ones, in units of `World.distances`."""
+
+    outside: float
+    """Share of the steps that are farther from the data than 95 % of the data are from each other."""
+    median: float
+    """Distance that half of the steps have at most."""
+    largest: float
+    """Distance that 95 % of the steps have at most."""
+    beyond: float
+    """Share of the steps with an action that has an element below the least or above the largest recorded one."""
+
+    @classmethod
+    def of(cls, world: World, states: npt.NDArray[np.float32], actions: npt.NDArray[np.float32]) -> Nearness:
+        """Measure steps: states (N, S) and the actions (N, A) there."""
+        rows = np.random.default_rng(0).permutation(len(states))[:MOST_PLACED]
+        distances = world.distances(states[rows], actions[rows])
+        beyond = ((actions < world.actions.min(0)) | (actions > world.actions.max(0))).any(1)
+        median, largest = (float(np.quantile(distances, share)) for share in (0.5, 0.95))
+        return cls(float((distances > 1).mean()), median, largest, float(beyond.mean()))
+
+
+@dataclass(frozen=True)
 class Beside:
-    """Figures of one policy in the world model beside those in the real environment."""
+    """Comparison of one policy in the world model and in the real environment: success or return in both."""
 
     name: str
     real_return: Figure
     imagined_return: Figure
     real_success: Figure | None
     imagined_success: Figure | None
-    outside: float
-    """Share of its imagined steps that are farther from the data than 95 % of the data are from each other."""
+    near: Nearness
+    """Its imagined steps beside the recorded ones"""
 
     @property
     def compared(self) -> tuple[Figure, Figure]:
-        """Real and imagined success, or returns if success is not known."""
+        """Success rates in the real environment and in the world model, or mean returns if success is not known."""
         if self.real_success is None or self.imagined_success is None:
             return self.real_return, self.imagined_return
         return self.real_success, self.imagined_success
 
     @property
     def is_overrated(self) -> bool:
-        """True if the world promises clearly more than the environment keeps."""
+        """True if the world model promises clearly more than the environment keeps."""
         real, imagined = self.compared
         return imagined.low > real.high
 
     @property
     def is_underrated(self) -> bool:
-        """True if the policy fails clearly more in the world than in the environment."""
+        """True if the policy fails clearly more in the world model than in the environment."""
         real, imagined = self.compared
         return imagined.high < real.low
 
 
 @dataclass(frozen=True)
 class Check:
-    """Result of `robo-rl world check`: errors of the world model on held-out windows, and the verdict."""
+    """Result of `robo-rl world check`: errors of a world model on held-out windows, further figures, and the verdict."""
 
     verdict: Verdict
     errors: Mapping[int, Figure]
-    """Horizon -> error of the world, in deviations"""
+    """Number of imagined steps -> error of the world model, in deviations of the recorded states"""
     trivial: Mapping[int, Figure]
-    """Horizon -> error of the model that says that nothing changes"""
+    """Number of imagined steps -> error of the trivial model, by which nothing changes"""
     saved: Mapping[int, Figure]
-    """Horizon -> 1 - error / trivial error"""
+    """Number of imagined steps -> share of the trivial error that the model saves, 1 - error / trivial error"""
     by_actions: Figure
     """1 - error / error with actions of other windows, after 5 steps"""
-    coverage: Figure
-    """Share of recorded numbers in the central 90 % of the one-step predictions"""
+    coverage: Mapping[float, Figure]
+    """Level -> share of recorded numbers in that central part of the one-step predictions; the same, if calibrated"""
+    by_doubt: Figure
+    """Spearman's correlation of the members' disagreement and the error, over steps"""
+    by_distance: Figure
+    """Spearman's correlation of the distance to the data and the error, over steps"""
+    near: Nearness
+    """The compared steps beside those that the world was fitted to"""
     rewards: Figure
     """Share of the variance of recorded rewards that is explained after one step"""
     policies: Sequence[Beside] = ()
@@ -106,7 +140,7 @@ class Check:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the check's figures and verdict as plain JSON values."""
         per_horizon = {name: getattr(self, name) for name in ("errors", "trivial", "saved")}
         return {
             "schema": "robo_rl.world_check/1",
@@ -117,11 +151,13 @@ class Check:
                 "findings": [asdict(each) for each in self.verdict.findings],
             },
             **{name: {str(horizon): each.to_json() for horizon, each in found.items()} for name, found in per_horizon.items()},
-            **{name: getattr(self, name).to_json() for name in ("by_actions", "coverage", "rewards")},
+            "coverage": {f"{level:g}": each.to_json() for level, each in self.coverage.items()},
+            "near": asdict(self.near),
+            **{name: getattr(self, name).to_json() for name in ("by_actions", "by_doubt", "by_distance", "rewards")},
             "policies": [
                 {
                     "name": each.name,
-                    "outside": each.outside,
+                    **asdict(each.near),
                     **{
                         name: None if (figure := getattr(each, name)) is None else figure.to_json()
                         for name in ("real_return", "imagined_return", "real_success", "imagined_success")
@@ -133,14 +169,16 @@ class Check:
         }
 
     def lines(self) -> list[str]:
-        """Return the figures in words."""
+        """Return the check's figures in words, one line each."""
         rows = [
             f"after {horizon:2d} steps: error {self.errors[horizon].interval:.3f} deviations, "
             f"{self.trivial[horizon].interval.estimate:.3f} if nothing changed; saved {self.saved[horizon].interval:.0%}"
             for horizon in self.errors
         ]
         rows.append(f"saved by the right actions, after 5 steps: {self.by_actions.interval:.0%}")
-        rows.append(f"recorded numbers in the central 90 %: {self.coverage.interval:.1%}")
+        rows.append(f"recorded numbers in the central 90 %: {self.coverage[CENTRAL].interval:.1%}")
+        rows.append(f"rank correlation of the members' disagreement and the error: {self.by_doubt.interval:.2f}")
+        rows.append(f"compared steps outside the data: {self.near.outside:.0%}")
         rows.append(f"variance of rewards explained: {self.rewards.interval:.0%}")
         for each in self.policies:
             kind = "return" if each.compared[0] is each.real_return else "success"
@@ -148,7 +186,7 @@ class Check:
             number = ".0%" if kind == "success" else ".3g"
             rows.append(
                 f"{each.name}: {kind} {imagined:{number}} imagined, {real:{number}} real; "
-                f"{each.outside:.0%} of its imagined steps outside the data"
+                f"{each.near.outside:.0%} of its imagined steps outside the data"
             )
         if self.order is not None:
             rows.append(
@@ -165,11 +203,11 @@ def check_world(
     seed: int = 0,
     facts: Mapping[str, Any] = {},
 ) -> Check:
-    """Return the check of a world on recorded episodes, best ones that it was not fitted to.
+    """Check a world model on recorded episodes; use ones that it was not fitted to.
 
     Args:
-        world: The world.
-        episodes: Episodes of its spec.
+        world: The world model.
+        episodes: Episodes with the spec of the world.
         trials: Policies that acted in the environment and in the world.
         seed: Seed of the windows.
         facts: Origin, JSON values.
@@ -184,14 +222,16 @@ def check_world(
     errors, trivial = ({h: _root(windows, each[h], count) for h in HORIZONS} for each in (right, still))
     saved = {h: _saved(windows, right[h], still[h], count) for h in HORIZONS}
     by_actions = _saved(windows, right[5], shuffled[5], count)
-    coverage, rewards = _one_step(world, [steps for _, steps in kept])
+    one_step = _one_step(world, [steps for _, steps in kept])
+    joined = Steps.joined([steps for _, steps in kept])
+    near = Nearness.of(world, joined.states, joined.actions)
     policies = [_beside(world, trial) for trial in trials]
     order = None
     if len(policies) > 2:
         means = np.array([[each.imagined_return.interval.estimate, each.real_return.interval.estimate] for each in policies])
         order = episode_correlation(means[:, 0], means[:, 1])
-    verdict = _verdict(count, saved, by_actions, coverage, rewards, policies, order)
-    return Check(verdict, errors, trivial, saved, by_actions, coverage, rewards, policies, order, facts)
+    verdict = _verdict(count, saved, by_actions, one_step, policies, order)
+    return Check(verdict, errors, trivial, saved, by_actions, *one_step[:-1], near, one_step.rewards, policies, order, facts)
 
 
 @dataclass(frozen=True)
@@ -279,34 +319,52 @@ def _saved(windows: _Windows, model: Floats, other: Floats, count: int) -> Figur
     return by_episode(statistic, count, n=int(numbers.sum()), of="windows")
 
 
-def _one_step(world: World, episodes: Sequence[Steps]) -> tuple[Figure, Figure]:
-    """Return coverage and explained variance of rewards, over the steps of the episodes."""
-    inside, residuals, spreads = list[float](), list[float](), list[float]()
+class _OneStep(NamedTuple):
+    coverage: Mapping[float, Figure]
+    by_doubt: Figure
+    by_distance: Figure
+    rewards: Figure
+
+
+def _one_step(world: World, episodes: Sequence[Steps]) -> _OneStep:
+    """Return what the predictions of one step say, over the steps of the episodes."""
+    inside: dict[float, list[float]] = {level: [] for level in LEVELS}
+    residuals, spreads, doubts, distances, errors = list[float](), list[float](), list[Floats](), list[Floats](), list[Floats]()
     mean_reward = float(np.concatenate([steps.rewards for steps in episodes]).mean())
+    scale = world.dynamics.scale.cpu().numpy()
     for steps in episodes:
         mean, deviation = distribution(world.dynamics, steps.states, steps.actions)
         change = np.concatenate([steps.following - steps.states, steps.rewards[:, None]], 1)
         known = deviation > 0
-        inside.append(float((np.abs(change - mean)[known] < DEVIATIONS * deviation[known]).mean()))
+        away = np.abs(change - mean)[known] / deviation[known]
+        for level, shares in inside.items():
+            shares.append(float((away < NormalDist().inv_cdf(0.5 + level / 2)).mean()))
         residuals.append(float(np.square(steps.rewards - mean[:, -1], dtype=np.float64).sum()))
         spreads.append(float(np.square(steps.rewards - mean_reward, dtype=np.float64).sum()))
+        imagined = world.imagination.step(steps.states, steps.actions, Draw.none(world.dynamics, len(steps)))
+        doubts.append(imagined.disagreement.astype(np.float64))
+        distances.append(world.distances(steps.states, steps.actions))
+        errors.append(_mean_square(change - mean, np.where(scale > 0, scale, np.inf)))
     left, all_ = np.array(residuals), np.array(spreads)
 
     def explained(counts: Floats) -> Floats:
         below = counts @ all_
         return np.where(below > 0, 1 - counts @ left / np.where(below > 0, below, 1), np.nan)
 
-    count = sum(map(len, episodes))
-    return mean_of(inside, "episodes"), by_episode(explained, len(episodes), n=count, of="steps")
+    return _OneStep(
+        {level: mean_of(shares, "episodes") for level, shares in inside.items()},
+        step_correlation(pooled(doubts, errors)),
+        step_correlation(pooled(distances, errors)),
+        by_episode(explained, len(episodes), n=sum(map(len, episodes)), of="steps"),
+    )
 
 
 def _beside(world: World, trial: PolicyTrial) -> Beside:
     states = np.concatenate([world.spec.observation.stack(each.observations)[:-1] for each in trial.imagined])
     actions = np.concatenate([coded(world.spec, each.actions) for each in trial.imagined])
-    rows = np.random.default_rng(0).permutation(len(states))[:2000]
-    outside = float((world.distances(states[rows], actions[rows]) > 1).mean())
     returns = [mean_of([each.undiscounted_return for each in side], "episodes") for side in (trial.real, trial.imagined)]
-    return Beside(trial.name, returns[0], returns[1], _success(trial.real), _success(trial.imagined), outside)
+    near = Nearness.of(world, states, actions)
+    return Beside(trial.name, returns[0], returns[1], _success(trial.real), _success(trial.imagined), near)
 
 
 def _success(episodes: Sequence[Episode]) -> Figure | None:
@@ -318,8 +376,7 @@ def _verdict(
     count: int,
     saved: Mapping[int, Figure],
     by_actions: Figure,
-    coverage: Figure,
-    rewards: Figure,
+    one_step: _OneStep,
     policies: Sequence[Beside],
     order: Figure | None,
 ) -> Verdict:
@@ -328,7 +385,12 @@ def _verdict(
         return Verdict("", "Cannot tell: too few episodes.", [few])
     findings = [_predicts(horizon, figure) for horizon, figure in saved.items()]
     findings.append(_answers(by_actions))
-    findings += [_is_calibrated(coverage), _rewards(rewards), *map(_keeps, policies), *map(_stays, policies)]
+    findings += [
+        _is_calibrated(one_step.coverage[CENTRAL]),
+        _rewards(one_step.rewards),
+        *map(_keeps, policies),
+        *map(_stays, policies),
+    ]
     if order is not None:
         findings.append(_orders(order))
     core = [findings[0], findings[len(saved)]]
@@ -388,8 +450,8 @@ def _keeps(policy: Beside) -> Finding:
 
 def _stays(policy: Beside) -> Finding:
     rule = f"at most {FAR:.0%} of a policy's imagined steps lie farther from the data than 95 % of them from each other"
-    text = f"{policy.outside:.0%} of the imagined steps of {policy.name} lie outside the data."
-    return Finding(rule, "good" if policy.outside <= FAR else "middling", text)
+    text = f"{policy.near.outside:.0%} of the imagined steps of {policy.name} lie outside the data."
+    return Finding(rule, "good" if policy.near.outside <= FAR else "middling", text)
 
 
 def _orders(figure: Figure) -> Finding:

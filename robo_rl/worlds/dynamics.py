@@ -24,33 +24,33 @@ from robo_rl.errors import require_allowed
 from robo_rl.worlds.steps import Steps
 
 LEAST_SCALE = 1e-6
-"""Deviation below which an element of the state counts as constant: it is never predicted to change."""
+"""Deviation below which an element of the state counts as constant: it is then never predicted to change."""
 BOUNDS = (-10.0, 0.5)
-"""First soft bounds of the log variance, in standardised units."""
+"""Soft bounds of the log variance before the fit, in standardised units."""
 BOUND_WEIGHT = 0.01
-"""Weight of the distance between the bounds in the loss."""
+"""Weight in the loss of the distance between the soft bounds of the log variance."""
 
 
 @dataclass(frozen=True)
 class DynamicsConfig:
-    """Settings of an ensemble and its fit; the papers have 7 members of 4 x 200 units."""
+    """Settings of a world model, an ensemble of networks, and of its fit; the papers have 7 members of 4 x 200 units."""
 
     hidden: tuple[int, ...] = (200, 200)
     """Units of the hidden layers."""
     members: int = 5
-    """Networks of the ensemble."""
+    """Number of networks in the ensemble."""
     elites: int = 3
-    """Members that predict: those with the least error on held-out rows."""
+    """Number of networks that predict: those with the least error on held-out rows."""
     lr: float = 1e-3
-    """Learning rate."""
+    """Learning rate of AdamW."""
     weight_decay: float = 1e-5
     """Weight decay of AdamW."""
     batch_size: int = 256
-    """Rows of one update of each member."""
+    """Number of rows in one update of each network."""
     held_out: float = 0.1
     """Share of the rows that are held out, at most 5,000 of them."""
     epochs: int = 200
-    """Most passes through the data."""
+    """Largest number of passes through the data."""
     patience: int = 5
     """Passes without an improvement by 1 % after which a fit stops."""
     device: str = "cpu"
@@ -69,18 +69,21 @@ class DynamicsConfig:
 
 
 class Prediction(NamedTuple):
-    """Predictions of K members for B steps: C standardised numbers, and the chances of an end and of a success."""
+    """Predictions of K networks for B steps: C standardised numbers with variances, and logits of an end and a success."""
 
     means: Tensor
-    """(K, B, C)"""
+    """(K, B, C) predicted changes of the state and reward, standardised"""
     log_variances: Tensor
-    """(K, B, C)"""
+    """(K, B, C) logarithms of the predicted variances"""
     logits: Tensor
-    """(K, B, 2) of end and success"""
+    """(K, B, 2) logits of an end and of a success"""
 
 
 class Dynamics(nn.Module):
-    """K networks (s, a) -> Gaussian of the change of s and of the reward, and logits of end and success."""
+    """World model: K networks that predict from state and action the changes of the state, the reward, end and success.
+
+    Changes and reward are Gaussians, end and success logits.
+    """
 
     scale: Tensor
     centre: Tensor
@@ -100,7 +103,7 @@ class Dynamics(nn.Module):
         self.register_buffer("elites", torch.arange(config.elites))
 
     def standardise(self, steps: Steps) -> None:
-        """Take mean and deviation of inputs and targets from some steps."""
+        """Compute from these steps the mean and deviation by which inputs and targets are standardised."""
         inputs, targets = inputs_of(steps), targets_of(steps)
         deviation = inputs.std(0, correction=0)
         self.network.mean.copy_(inputs.mean(0))
@@ -119,7 +122,9 @@ class Dynamics(nn.Module):
         return Prediction(outputs[..., :columns], lower, outputs[..., 2 * columns :])
 
     def loss(self, inputs: Tensor, targets: Tensor, flags: Tensor) -> Tensor:
-        """Negative log likelihood of the Gaussians, and cross entropy of end and success, summed over members.
+        """Return the loss of the fit, a scalar, summed over the K networks.
+
+        It is the negative log likelihood of the Gaussians, plus the cross entropy of end and success.
 
         Args:
             inputs: (K, B, S + A).

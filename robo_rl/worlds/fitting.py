@@ -1,4 +1,4 @@
-"""The fit of dynamics: passes through the data with early stopping on held-out rows, resumable after each pass."""
+"""Fit of a world model: passes through the data with early stopping on held-out rows, resumable after each pass."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from robo_rl.worlds.dynamics import Dynamics, DynamicsConfig, flags_of, inputs_o
 from robo_rl.worlds.steps import Steps
 
 LEAST_STEPS = 2
-"""Steps below which nothing can be held out."""
+"""Number of steps below which nothing can be held out."""
 MOST_HELD_OUT = 5000
 IMPROVEMENT = 0.01
 """Share by which the held-out error of a member must fall to count as improved."""
 Passes = Callable[[Sequence[int], str], Iterable[int]]
-"""Passes numbers on, and shows progress."""
+"""Function that passes numbers on, and may show progress under a title."""
 
 
 def quiet(numbers: Sequence[int], title: str) -> Iterable[int]:
@@ -33,7 +33,7 @@ def quiet(numbers: Sequence[int], title: str) -> Iterable[int]:
 
 
 class DynamicsFit(Stateful):
-    """A fit of dynamics under way; each member sees the rows in an order of its own."""
+    """Fit of a world model that can be saved between its passes; each network sees the rows in an order of its own."""
 
     def __init__(self, steps: Steps, config: DynamicsConfig, dynamics: Dynamics | None = None) -> None:
         """Standardise the dynamics by the steps, or make new ones; raises InvalidSetting for too few steps."""
@@ -59,11 +59,11 @@ class DynamicsFit(Stateful):
 
     @property
     def is_over(self) -> bool:
-        """True after the last pass, and if held-out rows have not been predicted better for some passes."""
+        """True after the last pass, or if held-out rows have not been predicted better for some passes."""
         return self.epoch >= self.config.epochs or self.stale >= self.config.patience
 
     def run(self, passes: Passes = quiet, after: Callable[[], None] = lambda: None, most_updates: int = 0) -> Dynamics:
-        """Fit until the held-out error stops to fall, and return the dynamics with the best parameters of each member.
+        """Fit until the held-out error no longer falls, and return the model with the best parameters of each network.
 
         Args:
             passes: Shows progress.
@@ -135,7 +135,7 @@ class DynamicsFit(Stateful):
 
 
 def copied(values: Any) -> Tensor:
-    """Return a copy of a saved array as a tensor."""
+    """Return a copy of a saved array, as a tensor."""
     return values.clone() if isinstance(values, Tensor) else torch.as_tensor(np.array(values))
 
 

@@ -1,4 +1,4 @@
-"""Steps that a world is learned from. N steps, S elements of a state, A elements of an action.
+"""Steps from which a world model is learned. N steps, S elements of a state, A elements of an action.
 
 A state is the observation as one vector, in the order of the spec. A discrete action is one-hot.
 """
@@ -17,7 +17,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Batch, Episode
 
 SUCCESS = "success"
-"""Reward term that tells success step by step, as the environments here report it."""
+"""Name of the reward term that tells success step by step, as the environments here report it."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Steps:
     """N independent steps with states of S numbers, from which a world model learns; their order has no meaning."""
 
     states: npt.NDArray[np.float32]
-    """(N, S) before the step"""
+    """(N, S) states before the step"""
     actions: npt.NDArray[np.float32]
-    """(N, A)"""
+    """(N, A) actions, coded as vectors"""
     following: npt.NDArray[np.float32]
-    """(N, S) after the step"""
+    """(N, S) states after the step"""
     rewards: npt.NDArray[np.float32]
-    """(N,)"""
+    """(N,) rewards of the steps"""
     ends: npt.NDArray[np.bool_]
     """(N,) True if the task ended with the step; False at a time limit"""
     successes: npt.NDArray[np.bool_]
@@ -60,14 +60,14 @@ class Steps:
 
     @classmethod
     def of_batch(cls, spec: EnvironmentSpec, batch: Batch) -> Self:
-        """Return the steps of a batch of a replay memory, which knows no success."""
+        """Return the steps of a batch of a replay memory; success is unknown there."""
         states, following = spec.observation.stack(batch.observations), spec.observation.stack(batch.next_observations)
         ends = batch.masks == 0
         return cls(states, coded(spec, batch.actions), following, batch.rewards, ends, np.zeros_like(ends))
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
-        """Return the steps of one part or more as one."""
+        """Join the steps of one part or more into one object."""
         found = [*parts]
         return cls(*(np.concatenate([getattr(part, item.name) for part in found]) for item in fields(cls)))
 
@@ -76,7 +76,10 @@ class Steps:
         return type(self)(*(getattr(self, item.name)[chosen] for item in fields(self)))
 
     def with_shuffled_actions(self, random: np.random.Generator) -> Self:
-        """Return steps whose actions are those of other steps: a control, from which nothing about actions can be learned."""
+        """Return the steps with actions taken from other steps at random.
+
+        This is a control: a model of these steps can learn nothing about the effect of actions.
+        """
         return replace(self, actions=random.permutation(self.actions))
 
 
@@ -88,7 +91,7 @@ def coded(spec: EnvironmentSpec, actions: Array) -> npt.NDArray[np.float32]:
 
 
 def require_predictable(spec: EnvironmentSpec) -> None:
-    """Raise InvalidSetting for a spec whose observations a world of vectors cannot predict."""
+    """Raise InvalidSetting for a spec whose observations a world model of vectors cannot predict, such as pictures."""
     others = [array.name for array in spec.observation.arrays if np.dtype(array.dtype).kind != "f" or array.history > 1]
     if others or not spec.observation.size:
         raise InvalidSetting(
@@ -100,7 +103,7 @@ def require_predictable(spec: EnvironmentSpec) -> None:
 
 
 def arrays_of(spec: EnvironmentSpec, states: npt.NDArray[np.float32]) -> dict[str, Array]:
-    """Return name -> (N, *shape), copies, of states (N, S)."""
+    """Split states (N, S) into the entries of the observation: name -> (N, *shape), copies."""
     found, begin = {}, 0
     for name, array in spec.observation.items():
         part = states[:, begin : begin + array.size]

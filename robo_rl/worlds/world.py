@@ -1,4 +1,4 @@
-"""A world: dynamics learned from recorded episodes, the spec that they have, and states to begin in; kept in a folder."""
+"""World: dynamics learned from recorded episodes, with the spec and first states of these; kept in a folder."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ from robo_rl.worlds.steps import Steps, require_predictable
 Floats = npt.NDArray[np.float32]
 
 MOST_SEEN = 5000
-"""Recorded steps that a world keeps: to begin in, and to measure the distance to the data."""
+"""Largest number of recorded steps that a world keeps: to begin in, and to measure the distance to the data."""
 UNDER_WAY = "under_way"
-"""Folder of the state of a fit that is not over, inside that of the world."""
+"""Folder inside that of the world, which holds the state of a fit that is not finished."""
 
 
 @dataclass(frozen=True)
 class World:
-    """A learned environment. E episodes, M kept steps, S elements of a state, A of an action."""
+    """Learned model of an environment, in which policies can act.
+
+    E episodes, M kept steps, S elements of a state, A of an action.
+    """
 
     spec: EnvironmentSpec
     dynamics: Dynamics
@@ -41,18 +44,18 @@ class World:
     states: Floats
     """(M, S) recorded states"""
     actions: Floats
-    """(M, A) that were taken there"""
+    """(M, A) actions that were taken in these states"""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Origin: dataset, digest, seeds, held-out errors, `knows_success`; JSON values"""
 
     @property
     def imagination(self) -> Imagination:
-        """Steps in it."""
+        """Object that simulates steps in this world."""
         return Imagination(self.spec, self.dynamics)
 
     @property
     def knows_success(self) -> bool:
-        """True if the recorded episodes told success."""
+        """True if the recorded episodes told whether they succeeded."""
         return bool(self.facts.get("knows_success", False))
 
     def on(self, device: str) -> World:
@@ -61,12 +64,12 @@ class World:
         return self
 
     def require(self, spec: EnvironmentSpec, what: str) -> None:
-        """Raise SpecMismatch, with `what`, unless a spec is that of the world."""
+        """Raise SpecMismatch, with `what` as first words, unless `spec` equals that of the world."""
         fix = f"name data of {self.spec.name}, or fit another world: robo-rl world fit DATASET --out NEW"
         replace(self.spec, max_steps=spec.max_steps).require(spec.single, what=what, fix=fix)
 
     def distances(self, states: Floats, actions: Floats) -> npt.NDArray[np.float64]:
-        """Return the distance (N,) of steps to the nearest kept one.
+        """Return the distance (N,) of steps, states (N, S) and actions (N, A), to the nearest kept step.
 
         In units of the distance that 95 % of the kept steps have at most to their own nearest neighbour: above 1 a step is
         farther from the data than they are from each other.
@@ -82,7 +85,7 @@ class World:
         return (nearest / usual.quantile(0.95).clamp(min=1e-9)).numpy().astype(np.float64)
 
     def save(self, folder: Path) -> None:
-        """Write the world durably; what is under its name is whole."""
+        """Write the world durably into a folder; the folder exists under its name only when it is complete."""
         arrays = {name: values.detach().cpu() for name, values in self.dynamics.state_dict().items()}
         state = {
             "spec": self.spec.to_json(),
@@ -127,7 +130,7 @@ def fit_world(
     passes: Passes = quiet,
     shuffles_actions: bool = False,
 ) -> World:
-    """Return a world that is learned from episodes; one under way in a folder goes on where it stopped, bit for bit.
+    """Learn a world from recorded episodes; a fit that was interrupted goes on in its folder, bit for bit.
 
     Args:
         spec: Spec of the episodes.
@@ -139,7 +142,7 @@ def fit_world(
         shuffles_actions: A control: each step has the action of another one.
 
     Raises:
-        InvalidSetting: Observations that it cannot predict, too few or unsound steps, or another fit in the folder.
+        InvalidSetting: Observations cannot be predicted, there are too few or unsound steps, or the folder has another fit.
         NonFiniteUpdate: The loss is not finite.
     """
     require_predictable(spec)

@@ -32,7 +32,7 @@ ROWS = 20_000
 
 
 def cases(effort: Effort) -> list[Case]:
-    """Return seconds to save and to restore."""
+    """Return two cases: seconds that it takes to save a training's checkpoint, and to restore it."""
     verbs = ("save", "resume")
     return [Case(f"{verb} SAC on {TASK} with {ROWS} transitions", "s", partial(_contestants, verb)) for verb in verbs]
 

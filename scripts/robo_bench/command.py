@@ -43,7 +43,7 @@ BENCHES = {
     "robot": ("robot",),
     "drive": ("drive",),
 }
-"""Name -> modules, each with a function `cases(effort)`."""
+"""Name that follows `robo-rl bench` -> modules that it runs. Each module has a function `cases(effort)`."""
 ONLY_FOR = {"processor_time": "learner", "beside": "updates"}
 """Options that one bench alone has."""
 
@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
 
 
 def cases_of(bench: str, effort: Effort) -> list[Case]:
-    """Return the cases of a bench."""
+    """Return all cases of one benchmark, from all of its modules."""
     modules = [importlib.import_module(f"robo_bench.{name}") for name in BENCHES[bench]]
     return [case for module in modules for case in module.cases(effort)]
 

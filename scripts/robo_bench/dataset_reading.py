@@ -40,7 +40,7 @@ PERIOD = 0.05
 """[s] between two steps."""
 Read = Callable[[], object]
 Fields = dict[str, Array]
-"""observation, next, action, reward, terminated: one row for each step of all episodes"""
+"""Arrays of a dataset, with one row for each step of all episodes: observation, next, action, reward, terminated."""
 
 
 def cases(effort: Effort) -> list[Case]:

@@ -33,13 +33,16 @@ if TYPE_CHECKING:
     from robo_sims.carla.local_server import StandIn
 
 STEP = 0.05
-"""[s] that a tick simulates."""
+"""Simulated time [s] that one tick covers."""
 TICKS = {True: 10, False: 100}
-"""Number between two looks at the clocks, with a picture and without: the system counts a server's time in steps of 10 ms."""
+"""True with pictures, False without -> number of ticks between two readings of the clocks.
+
+The system counts a server's time in steps of 10 ms, which is much for a fast tick.
+"""
 TIMEOUT = 10.0
 """[s] of a call or a picture."""
 ROUTE_LENGTH = 400.0
-"""[m] of the route that is driven repeatedly."""
+"""Length [m] of the route that is driven again and again."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Drive:
     picture: int = 0
     """[pixels] along either side of a camera; 0 is none."""
     cars: int = 0
-    """Others, which drive themselves."""
+    """Number of other cars, which drive themselves."""
     kind: str = "semantic_segmentation"
     is_beside_highway_env: bool = False
 
@@ -169,7 +172,7 @@ class Driving:
 
 
 def highway_env_is_installed() -> bool:
-    """Return True if highway-env can be measured."""
+    """Return True if the package highway-env, another driving simulator, is installed and can be compared."""
     return importlib.util.find_spec("highway_env") is not None
 
 
@@ -200,7 +203,7 @@ class Motorway:
         self.environment.close()
 
     def begin(self) -> None:
-        """Begin another episode if one is over."""
+        """Begin a new episode if the last one has ended."""
         if self._is_over:
             self.environment.reset()
 

@@ -19,7 +19,14 @@ def camera(size: int) -> ArraySpec:
 
 
 def spec_of(name: str, observed: ArraySpec, actions: int = 1, **settings: Any) -> EnvironmentSpec:
-    """Return a spec of one observation and of actions in [-1, 1]."""
+    """Return the spec of a benchmark's environment with one observation and with actions in [-1, 1].
+
+    Args:
+        name: Name of the environment.
+        observed: Spec of the observation.
+        actions: Number of action elements, at most 6.
+        settings: Further fields of the ActionSpec.
+    """
     bounds = (-1.0,) * actions, (1.0,) * actions
     action = ActionSpec(tuple("abcdef")[:actions], *bounds, ("1",) * actions, **settings)
     return EnvironmentSpec(name, ObservationSpec((observed,)), action)
@@ -50,7 +57,7 @@ def episode_of(
 
 
 def dataset_of(path: Path, spec: EnvironmentSpec, episodes: Iterable[Episode]) -> Dataset:
-    """Write a dataset."""
+    """Write episodes to a new dataset at `path`, and return the dataset."""
     dataset = Dataset.create(path, spec)
     with dataset.writer() as writer:
         for episode in episodes:

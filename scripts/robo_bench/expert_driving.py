@@ -36,7 +36,7 @@ from robo_rl.types import MEASURES
 from robo_sims.carla.family import FAMILY
 
 TRAFFIC = 20
-"""Other cars of a route."""
+"""Number of other cars on each measured route."""
 SUITES: Mapping[str, tuple[int, int, Mapping[str, Any]]] = {
     "town-test": (900_000, 100, {}),
     "town-test, 4 walkers": (920_000, 40, {"walkers": 4}),
@@ -52,7 +52,7 @@ STEP = 0.1
 """[s] of a step of the traffic, as in trainings."""
 LOG = logging.getLogger(__name__)
 FAR = 12.0
-"""[m] between the middles of two vehicles beyond which they cannot overlap."""
+"""Distance [m] between the middles of two vehicles above which they cannot overlap."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Ends:
     finished: int = 0
     count: int = 0
     others: dict[str, list[int]] = field(default_factory=dict)
-    """Reason -> seeds."""
+    """Stop reason of routes that were not finished -> seeds of these routes."""
 
     def __str__(self) -> str:
         told = "".join(f"; {len(seeds)} {reason} ({', '.join(map(str, seeds))})" for reason, seeds in self.others.items())
@@ -116,7 +116,17 @@ def _share(info: Mapping[str, Any]) -> float:
 
 
 def watch_traffic(catalogue: Catalogue, name: str, cars: int, minutes: float) -> Counter[str]:
-    """Return overlaps of two cars, entries on red, and cars, of the traffic alone on a map."""
+    """Count overlaps of two cars and entries on red in the stand-in's own traffic on a map, without an expert's car.
+
+    Args:
+        catalogue: Maps of the stand-in.
+        name: Name of the map.
+        cars: Requested number of cars.
+        minutes: Simulated time.
+
+    Returns:
+        Counts by name: "overlaps", "reds", and "cars", the number of cars that found a place.
+    """
     world = World(catalogue.town(name), LocalStreams())
     world.settings = Settings(synchronous=True, fixed_delta=(True, STEP))
     Population(cars, 0, 5).spawn(world)

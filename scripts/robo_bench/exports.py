@@ -31,7 +31,7 @@ SEES = ("drq",)
 
 
 def policies() -> dict[str, Callable[[], Policy]]:
-    """Return name -> maker of a policy."""
+    """Return a dictionary: name of a learner -> function that makes a policy of it, with networks of default size."""
     return {name: partial(_policy, name) for name in (*LEARNERS, *SB3)}
 
 

@@ -27,7 +27,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode
 
 SIZE, STEPS = 64, 200
-"""[pixel] of a picture that is labelled from the cache; steps of an episode."""
+"""Height and width [pixel] of a picture that is labelled from the cache, and steps of an episode."""
 
 
 def cases(effort: Effort) -> list[Case]:

@@ -27,7 +27,7 @@ from robo_rl.rewards.images.picture_reward import PictureReward, Pictures
 from robo_rl.rewards.images.vlm_rm import VLMRM
 
 Forward = Callable[[Pictures], Callable[[], object]]
-"""Prepares a batch of pictures and returns one pass through the bare model."""
+"""Function that prepares a batch of pictures and returns another one, which passes it once through the bare model."""
 TEXTS: dict[str, Any] = {"goal": ("a robot",), "baseline": ("a robot and a table",)}
 
 
@@ -40,7 +40,7 @@ class LabellingModel:
     episodes: int
     """Number of labelled steps: enough for a realistic share of the work around the model."""
     batches: tuple[int, ...]
-    """Sizes of batches; the bare model gets the best."""
+    """Batch sizes to try; the bare model is measured with each, and the fastest counts."""
     build: Callable[[Path, Pictures, int], tuple[PictureReward, Forward]]
     """Builds it from an empty folder, pictures of the scene and the size of a batch."""
 
@@ -63,18 +63,18 @@ class RandomNetwork(ImageTextModel):
 
     @override
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return (N, 2 * width) unit vectors that follow from the lengths of the texts."""
+        """Return a unit vector for each text, (N, 2 * width), which depends only on the length of the text."""
         vectors = [np.random.default_rng(len(text)).normal(size=2 * self.width).astype(np.float32) for text in texts]
         return np.stack([vector / np.linalg.norm(vector) for vector in vectors])
 
     @staticmethod
     def prepared(pictures: Pictures) -> torch.Tensor:
-        """Return (N, 3, H, W) in [0, 1]."""
+        """Convert pictures (N, H, W, 3) uint8 to the network's input, a tensor (N, 3, H, W) in [0, 1]."""
         return torch.from_numpy(pictures).permute(0, 3, 1, 2).float().div_(255)
 
     @cached_property
     def network(self) -> nn.Sequential:
-        """The layers."""
+        """Convolutional network with random weights."""
         torch.manual_seed(0)
         channels = (3, self.width, *[2 * self.width] * 3)
         layers = [layer for size, following in pairwise(channels) for layer in (nn.Conv2d(size, following, 3, 2, 1), nn.ReLU())]

@@ -42,7 +42,12 @@ def rewrite(source: str, out: str, *, as_videos: bool) -> None:
 
 
 def act(source: str, run: str) -> None:
-    """Print an action of a saved policy for the first frame."""
+    """Print the action with which a policy that LeRobot trained answers the first frame of a dataset.
+
+    Args:
+        source: Folder of the dataset.
+        run: Folder of LeRobot's training.
+    """
     torch: Any = importlib.import_module("torch")
     policies: Any = importlib.import_module("lerobot.policies.act.modeling_act")
     factory: Any = importlib.import_module("lerobot.policies.factory")

@@ -40,10 +40,10 @@ LOSS = re.compile(r"step:(\d+) .*loss:([\d.]+)")
 
 @dataclass(frozen=True)
 class Order:
-    """Options."""
+    """Options of the command `python -m robo_bench.lerobot_training`."""
 
     lerobot: str
-    """interpreter with lerobot"""
+    """Path of the Python interpreter that can import lerobot."""
     out: Path
     episodes: int = 10
     steps: int = 50
@@ -62,7 +62,12 @@ class Order:
         return text
 
     def ours(self, name: str, *words: str) -> str:
-        """Run a command of ours."""
+        """Run a `robo-rl` command of this checkout and return its output.
+
+        Args:
+            name: Name of the log.
+            words: Words of the command, without `robo-rl`.
+        """
         return self.run(command_of(words), name)
 
     def theirs(self, name: str, *words: str) -> str:
@@ -71,14 +76,14 @@ class Order:
 
 
 def record(order: Order, out: Path) -> dict[str, Any]:
-    """Record demonstrations here."""
+    """Record demonstrations of the simulated arm in this process."""
     order.ours("recorded", "record", *ENVIRONMENT, "--episodes", str(order.episodes), "--out", str(out))
     dataset = Dataset(out)
     return {"episodes": len(dataset), "steps": sum(len(episode) for episode in dataset)}
 
 
 def export(order: Order, out: Path) -> dict[str, Any]:
-    """Export them."""
+    """Export the demonstrations in LeRobot's format."""
     order.ours("exported", "data", "convert", str(order.out / "recorded"), "--to", "lerobot", "--out", str(out))
     return {}
 

@@ -31,16 +31,16 @@ class Path(NamedTuple):
     name: str
     asked: int
     formed: int
-    """Answers of the right form."""
+    """Number of answers that have the required form."""
     right: int
     constant: int
-    """Right answers of the best answer that is always the same."""
+    """Number of right answers that a rater would have by always giving one answer, the best one."""
     said: str
-    """What was said how often."""
+    """Each different answer, with how often it was given."""
     seconds: float
 
     def row(self) -> str:
-        """Return the row of a table."""
+        """Return this result as one row of a Markdown table."""
         return (
             f"| {self.name} | {self.formed} of {self.asked} | {self.right} of {self.asked} | {self.constant} | {self.said} "
             f"| {self.seconds / max(1, self.asked):.1f} |"
@@ -48,7 +48,7 @@ class Path(NamedTuple):
 
 
 def most(values: Iterable[object]) -> int:
-    """Return how often the most frequent value is there."""
+    """Return the number of occurrences of the most frequent value."""
     return max(Counter(values).values())
 
 
@@ -65,7 +65,14 @@ def choices(model: ChatModel, name: str, cases: Sequence[tuple[Question, str]], 
 
 
 def pairs(count: int) -> list[tuple[Question, str]]:
-    """Return second questions of the rater `judge`: which of two described pictures shows more of the task done."""
+    """Return questions with their right answers, as the rater `judge` asks them in its second step.
+
+    Two pictures are described in words: each gives the distance of the cube from the mark. The question is in which picture
+    more of
+    the task is done.
+
+    count: number of questions; half of them have the answer "image 1".
+    """
     draw, found = random.Random(0), list[tuple[Question, str]]()
     for _ in range(count // 2):
         near, far = draw.randint(1, 5), draw.randint(15, 40)

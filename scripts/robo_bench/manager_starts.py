@@ -18,7 +18,7 @@ import tyro
 from robo_sims.carla.local_server import StandIn
 
 LIMIT = 60.0
-"""[s] of a start."""
+"""Time limit [s] for one client process."""
 PROGRAM = """
 import os, sys
 import carla
@@ -45,12 +45,12 @@ os._exit(0)
 
 @dataclass(frozen=True)
 class Starts:
-    """Settings of the command."""
+    """Options of the command `python -m robo_bench.manager_starts`."""
 
     starts: int = 50
-    """Client processes."""
+    """Number of client processes that are started."""
     maps: tuple[str, ...] = ("grid", "ring")
-    """Maps that are loaded, in turns."""
+    """Names of the maps that the client processes load, one after the other."""
 
 
 def count(settings: Starts) -> Counter[str]:

@@ -29,13 +29,13 @@ EVERY, CHUNK = 16, 320  # [steps] from one update to the next; between two looks
 
 
 def cases(effort: Effort) -> list[Case]:
-    """Return SAC in 16 environments beside one."""
+    """Return the only case: SAC in 16 environments, compared with SAC in one."""
     setting = f"{TASK}, batch 256, 2x256, one update in {EVERY} steps"
     return [Case(f"sac in {COUNT} environments, {setting}", unit(effort), whole_loops)]
 
 
 def whole_loops(effort: Effort, _: ExitStack) -> Contestants:
-    """Return ours in many and in one, and Stable-Baselines3's SAC in many."""
+    """Return the contestants: our SAC in many environments and in one, and Stable-Baselines3's SAC in many."""
     trials = {count: {"count": count, "threads": effort.threads or 1} for count in (COUNT, 1)}
     return {
         "ours": contestant(f"{__name__}:ours", trials[COUNT], effort),

@@ -66,15 +66,18 @@ class Figures:
 
     ours: float
     peers: Mapping[str, float] = field(default_factory=dict)
-    """By name, for the peers that are installed."""
+    """Name of an installed competitor -> median of its figures."""
     limit: float | None = None
-    """Figure that nothing can beat here, such as that of the physics alone; None if none was measured."""
+    """Figure of a theoretical limit on this machine, such as simulation without observations; None if none was measured."""
     ratio: float | None = None
     """Factor by which ours is better than the best peer: above 1 is better in every unit. None without peers."""
     spread: tuple[float, float] | None = None
     """Smallest and largest of our trials."""
     ratios: Mapping[str, float] = field(default_factory=dict)
-    """The same by each contestant, bounds included: the median over the rounds, not the ratio of the medians."""
+    """Name of a contestant, bounds included -> factor by which ours is better.
+
+    It is the median of the factors of all rounds, not the ratio of the medians.
+    """
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, to four significant digits."""
@@ -88,7 +91,7 @@ class Bound:
     trial: Trial
 
     def __call__(self, seconds: float) -> float:
-        """Run the trial."""
+        """Run the trial for about `seconds` and return its figure."""
         return self.trial(seconds)
 
 
@@ -98,7 +101,7 @@ Contestants = Mapping[str, Trial | AbstractContextManager[Trial]]
 
 @dataclass(frozen=True)
 class Case:
-    """One row of a benchmark table; nothing is built before it is measured."""
+    """One row of a benchmark table: name, unit, and a function that prepares the contestants when the row is measured."""
 
     name: str
     unit: str
@@ -125,11 +128,11 @@ class Timed(NamedTuple):
     wall: float
     """[s]"""
     busy: float
-    """[s] of processor time"""
+    """Processor time [s] that all processes of the contestant used."""
 
     @property
     def rate(self) -> float:
-        """Units per second."""
+        """Units of work done per second of wall time."""
         return self.units / self.wall
 
     @property
@@ -166,7 +169,13 @@ def rate(work: Work, before: Before = lambda: None, processor: Clock = time.proc
 
 
 def microseconds(work: Work, before: Before = lambda: None, processor: Clock = time.process_time) -> Trial:
-    """Return a trial: processor time of a unit [us]."""
+    """Return a trial that runs for some seconds and gives the processor time of one unit of work [us].
+
+    Args:
+        work: Work to be repeated; it returns the number of units done.
+        before: Called before the measured part.
+        processor: Returns the processor time used so far [s].
+    """
     return lambda seconds: 1e6 * timed(work, seconds, before, processor).cost
 
 
@@ -201,7 +210,13 @@ def take_turns(contestants: Mapping[str, Trial], effort: Effort) -> dict[str, li
 
 
 def compare_in_turns(contestants: Mapping[str, Trial], unit: str, effort: Effort) -> Figures:
-    """Measure the contestant "ours" against the others."""
+    """Measure all contestants in turns, and compare "ours" with the others.
+
+    Args:
+        contestants: Name -> trial; one of the names is "ours". A `Bound` among them is a limit and no competitor.
+        unit: Unit of the figures, which tells whether more or less is better.
+        effort: How long and how often trials are run.
+    """
     figures = take_turns(contestants, effort)
     ours = figures.pop("ours")
     medians = {name: statistics.median(values) for name, values in figures.items()}

@@ -17,13 +17,13 @@ from robo_real.rotations import between, turned
 from robo_real.twin import Twin
 
 RUN_OFF = 0.02
-"""[m] of a set point of an arm that runs off"""
+"""Distance [m] by which the set points of an arm that runs off move away."""
 OFFSET = np.array([0.0, 0.015, 0.0])
 """[m] by which a measured hand is off from one moment on"""
 SWAPPED = [4, 1, 6, 3, 0, 5, 2]
 """joints 1 and 5, 3 and 7 in each other's place"""
 NOISE = 1e-6
-"""[rad] of a frozen measurement"""
+"""Noise [rad] on joint angles that an otherwise frozen measurement shows."""
 
 Mislead = Callable[[ArmTarget, ArmState], ArmTarget]
 
@@ -75,7 +75,12 @@ class MisbehavingArm:
     name, has_gripper, is_simulated = "test/Misbehaving", True, True
 
     def __init__(self, kind: str, *, knows_response: bool = False) -> None:
-        """knows_response: as of the twin itself; else the set points are as for a robot whose controller is unknown."""
+        """Create an arm that misbehaves in a given way after `begin`.
+
+        Args:
+            kind: Way of misbehaving.
+            knows_response: True to give the guard the twin's response to set points; False for a robot with an unknown one.
+        """
         self.clock: Clock = ManualClock()
         self.twin = Twin(clock=self.clock)
         self.twin._plant.clip[:3] = 0.2  # no controller of ours bounds what this arm does
@@ -96,16 +101,16 @@ class MisbehavingArm:
     # the driver
 
     def attach(self, set_points: SetPoints) -> None:
-        """Put this arm between the guard's set points and the twin."""
+        """Take the guard's set points, and give the twin this arm in their place, so that it can falsify them."""
         self._points = set_points
         self.twin.attach(self)
 
     def connect(self) -> None:
-        """Start the twin."""
+        """Connect the twin that this arm falsifies."""
         self.twin.connect()
 
     def read(self) -> ArmState:
-        """Return what this arm says that it measures."""
+        """Return a measurement that the misbehaving arm reports, which need not be true."""
         return self._shown(self.twin.read())
 
     def move(self, target: ArmTarget) -> None:
@@ -113,7 +118,7 @@ class MisbehavingArm:
         self.twin.move(target)
 
     def hold(self) -> None:
-        """Stay: this arm still stops if it is told to."""
+        """Hold the twin: even a misbehaving arm obeys a stop."""
         self.twin.hold()
 
     def recover(self) -> None:

@@ -95,7 +95,12 @@ def _threads(count: int) -> str:
 
 
 def ours(learner: str, threads: int) -> Trial:
-    """Return a trial of one of our learners in its training loop, past its random steps."""
+    """Return a trial of one of our learners: environment steps per second of its training loop, after the random first steps.
+
+    Args:
+        learner: Name of the learner, a key of LEARNERS.
+        threads: Number of threads of torch.
+    """
     use_threads(threads)
     config = LEARNERS[learner]
     environment = make_environment(f"gymnasium/{TASK}")

@@ -75,7 +75,12 @@ def ours(torch_threads: int, simulation_threads: int) -> Trial:
 
 
 def stable_baselines(kind: str, count: int) -> Trial:
-    """Return a trial of Stable-Baselines3's PPO at the same hyper-parameters in one of its vector settings."""
+    """Return a trial of Stable-Baselines3's PPO with the hyper-parameters of ours: environment steps per second.
+
+    Args:
+        kind: Name of a vector environment class of Stable-Baselines3, such as DummyVecEnv.
+        count: Number of environments.
+    """
     environments = vec_env.VecNormalize(getattr(vec_env, kind)([partial(gymnasium.make, TASK)] * count))
     steps, size, network = CONFIG.rollout_size // count, CONFIG.batch_size, {"net_arch": [*CONFIG.network.hidden]}
     model = SB3PPO(
@@ -86,7 +91,7 @@ def stable_baselines(kind: str, count: int) -> Trial:
 
 
 def with_pictures(effort: Effort, stack: ExitStack, config: PPOConfig = PICTURES) -> Contestants:
-    """Return PPO with the picture, and with the vectors alone."""
+    """Return two trials of PPO as contestants: learning with pictures, and with vectors alone; processor time per step."""
     use_threads(effort.threads or 1)
 
     def trial(config: PPOConfig) -> Trial:
@@ -120,7 +125,7 @@ class Pictures(gymnasium.Env[Any, Any]):
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Show the next picture."""
+        """Show the next prepared picture; action and reward have no meaning, and an episode is cut after 200 steps."""
         self._step += 1
         return self._observation(), float(self._step % 7), False, self._step % 200 == 0, {}
 

@@ -17,7 +17,7 @@ class ReacherExpert:
         self.environment_spec, self._noise, self._random = spec, noise, np.random.default_rng(seed)
 
     def reset(self) -> None:
-        """Do nothing."""
+        """Do nothing: the expert has no memory."""
 
     def gain(self, observation: Any) -> float:
         """Return the factor of the motors."""

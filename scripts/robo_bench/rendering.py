@@ -24,7 +24,7 @@ BLIND = "without a camera"
 
 
 def cases(effort: Effort) -> list[Case]:
-    """Return pictures of one state and of a batch, and steps of environments that observe pictures."""
+    """Return the cases of the benchmark: pictures per second of one state, of a batch, and as observations of environments."""
     return [
         Case(f"HalfCheetah-v5 {SIZE}x{SIZE}", "pictures/s", partial(_one_picture, SIZE, {})),
         Case(f"HalfCheetah-v5 {LARGE}x{LARGE}, plain", "pictures/s", partial(_one_picture, LARGE, {"detail": PLAIN})),

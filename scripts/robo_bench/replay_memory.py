@@ -26,7 +26,10 @@ from robo_rl.types import Transition
 SIZE = 84
 """[pixel] height and width of a picture."""
 ROWS_PER_SECOND, MOST_ROWS = 5_000, 10_000
-"""Of the memory, for the requested effort; its size does not change between repeats, so there is one of each."""
+"""Size of the measured replay memory [transitions]: rows for each second of requested effort, and the most rows.
+
+The size is the same in all repeats, so each contestant has one memory that is filled once.
+"""
 PIXELS = spec_of("pixels", camera(SIZE))
 MEGABYTE = 1e6  # bytes
 EPISODE = 100
@@ -34,7 +37,10 @@ EPISODE = 100
 
 
 def cases(effort: Effort) -> list[Case]:
-    """Return the peaks of a memory in RAM, with its stated size and Stable-Baselines3's, not saved, and of a mapped one."""
+    """Return two cases: peak memory of a replay memory in RAM, and of one in memory-mapped files.
+
+    The first is compared with the size that it states itself, and with Stable-Baselines3's memory.
+    """
     rows = int(min(MOST_ROWS, ROWS_PER_SECOND * effort.seconds))
     name = f"replay of {rows} pictures {SIZE}x{SIZE}"
     return [
@@ -55,7 +61,10 @@ def _mapped(rows: int) -> Figures:
 
 
 def stated_size(rows: int) -> float:
-    """Return the size [MB] that a memory in RAM states."""
+    """Return the size [MB] of a replay memory in RAM as the class itself calculates it.
+
+    rows: number of transitions.
+    """
     return ReplayBuffer.bytes_at_capacity(PIXELS, rows) / MEGABYTE
 
 
@@ -79,7 +88,10 @@ def filling(fill: str, rows: int, field: str) -> Trial:
 
 
 def fill_memory(rows: int, storage: Storage | None = None) -> object:
-    """Fill our memory, by default in RAM, and save it."""
+    """Return our replay memory, filled with `rows` transitions and saved.
+
+    storage: where the memory keeps its arrays; None for RAM.
+    """
     replay = ReplayBuffer(PIXELS, rows, 0, InMemory() if storage is None else storage)
     action = np.zeros(1, np.float32)
     for step in range(rows):
@@ -93,13 +105,13 @@ def fill_memory(rows: int, storage: Storage | None = None) -> object:
 
 
 def fill_mapped(rows: int) -> object:
-    """Fill our memory, mapped from files, and save it."""
+    """Return our replay memory, filled with `rows` transitions in memory-mapped files and saved."""
     with tempfile.TemporaryDirectory() as folder:
         return fill_memory(rows, Mapped(Path(folder)))
 
 
 def fill_stable_baselines(rows: int) -> object:
-    """Fill Stable-Baselines3's memory."""
+    """Return Stable-Baselines3's replay memory, filled with `rows` transitions."""
     spaces = PIXELS.observation.space, gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
     replay = DictReplayBuffer(rows, *spaces, device="cpu", handle_timeout_termination=False)
     for step in range(rows):

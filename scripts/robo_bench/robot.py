@@ -38,23 +38,23 @@ from robo_rl.errors import ServerUnavailable
 from robo_rl.system.threads import tensor_threads
 
 PERIOD = 0.05
-"""[s]"""
+"""Period [s] of the robot's control loop."""
 SEEING = {"task": "robo/ArmPick-v0", "sees": "both", "image_size": 84}
-"""Seeing of the twin that a policy from pictures drives."""
+"""Options of the twin (simulated robot) for a policy that acts from pictures: task, cameras, picture size [pixel]."""
 CONVOLUTIONS = (32, 32, 32, 32)
 """Convolutions of that policy; its speed does not depend on what it has learnt."""
 JUDGED = 2000
 """commands in the bench of the guard"""
 KILLS = 3
 LINES, PAUSE = 2000, 2e-4
-"""Of the audit log; [s] between two of them."""
+"""Number of lines that are written to the audit log, and pause [s] between two of them."""
 COMMAND = {"action": [0.1, -0.2, 0.3, 0.0, 1.0], "answers": 1234.567}
 DONE = {"executed": [0.1, -0.2, 0.3, 0.0, 1.0], "reasons": ["speed"], "mode": "running"}
 GUARD_RANKS = {"median": 50.0, "99 %": 99.0}
 RANDOM_STEPS, LOG_EVERY = 100, 100
-"""Of the training, in steps."""
+"""Random first steps of the training, and steps between two lines of its log."""
 WARM = 1.0
-"""[s] before pictures are counted"""
+"""Time [s] to warm up before pictures are counted."""
 TRAINING = """
 name: bench
 environment: {{name: "robot:{url}"}}

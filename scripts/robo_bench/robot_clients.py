@@ -40,7 +40,7 @@ def learner() -> None:
 
 
 def stream(url: str) -> None:
-    """Send commands without end."""
+    """Send commands to a robot's server, one after the other, until the process is stopped."""
     robot = RemoteRobot(url, owner="bench")
     robot.connect()
     robot.arm()

@@ -38,7 +38,7 @@ from robo_rl.errors import RobotError
 
 POSES, STOPS = 300, 5
 PATIENCE = 30.0
-"""[s] for an answer"""
+"""Longest wait [s] for an answer of the server."""
 ATTACK = """
 import resource, socket, sys, time
 from contextlib import suppress
@@ -139,7 +139,7 @@ def main() -> None:
 
 
 class Served:
-    """Served twin."""
+    """A twin (simulated robot) served over HTTP, with methods that measure its answers."""
 
     def __init__(self, url: str, pid: int, log: Path, began: float) -> None:
         self.url, self.port, self._log, self.began = url, int(url.rpartition(":")[2]), log, began
@@ -172,7 +172,10 @@ class Served:
         return float("inf")
 
     def hold(self) -> float:
-        """Return after which silence of its client the arm is held [s]; infinite if it never moved."""
+        """Return after how many seconds without a command from its client the server holds the arm.
+
+        Infinite if the arm never moved.
+        """
         robot, before = RemoteRobot(self.url, owner="bench", timeout=PATIENCE), len(self._held())
         robot.rearm("bench")
         robot.connect()

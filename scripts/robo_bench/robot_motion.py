@@ -40,27 +40,27 @@ SLOW = replace(
 )
 """Limits as of the documents' example for a real arm"""
 PERIOD = 0.05
-"""[s] between two poses"""
+"""Time [s] between two poses that a client sends."""
 TICK = 0.01
 """[s] between two looks"""
 WELL, WATCHED = 0.5, 1.9
-"""[s] before the arm misbehaves, and after"""
+"""Time [s] for which the arm behaves well, and then time [s] for which its misbehaviour is watched."""
 LIMITS = {"0.1 m/s": SLOW, "0.8 m/s": TWIN}
 
 
 @dataclass
 class Outcome:
-    """What the plant did from the moment on at which it misbehaved."""
+    """Motion of the simulated arm from the moment at which it began to misbehave."""
 
     speed: float = 0.0
-    """[m/s] largest"""
+    """Largest speed [m/s] of the hand."""
     way: float = 0.0
     """[m] largest distance from where the hand was"""
     turn: float = 0.0
-    """[rad] largest angle from how it was turned"""
+    """Largest angle [rad] between the hand's orientation and the one at the beginning."""
     fault: str = ""
     after: float | None = None
-    """[s] until the fault, None without"""
+    """Time [s] until the guard stopped the arm with a fault; None if it did not."""
 
 
 def misbehaviour(

@@ -62,7 +62,7 @@ def judged(run: Run, name: str, map: str, episodes: int) -> Evaluation:
     """Return the evaluation of a clone of a run's rows, or of a scripted driver; map: "" for that of the run's evaluation."""
     recipe = recipe_of(run)
     seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + (episodes or recipe.evaluation.episodes))
-    arguments = judged_arguments(recipe) | SCRIPTS.get(name, {}) | ({"map": map} if map else {})
+    arguments = {**judged_arguments(recipe), **SCRIPTS.get(name, {}), **({"map": map} if map else {})}
     with closing(make_environment(recipe.environment.name, **arguments)) as environment:
         is_script = name in SCRIPTS
         policy = scripted_expert(environment, recipe.environment.name)(seed=0) if is_script else clone(run, name)

@@ -39,14 +39,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Clip:
-    """From a start to a moment of the same scene, and a sentence."""
+    """Clip of a scene, from its start to one of its pictures, with a sentence and the score that the sentence deserves."""
 
     picture: int
     instruction: int
     words: str
     score: int
     is_counterfactual: bool
-    """Another task is done in it, not that of the sentence."""
+    """True if the clip shows another task being done than the one that the sentence describes."""
 
 
 FIGURES = {

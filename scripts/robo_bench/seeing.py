@@ -20,7 +20,7 @@ from robo_rl.settings import updated
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec, specification
 
 SETTINGS: dict[str, Any] = {"batch_size": 128, "updates_per_step": 2, "network": {"hidden": (128, 128)}}
-"""Those of the plan `seeing`."""
+"""Settings of the learner, as in the plan `seeing`."""
 LEARNERS: dict[str, dict[str, Any]] = {"rlpd": {"critics": 2}, "hil-serl": {"gripper": "gripper_opening"}}
 TARGETS = 8
 """Estimates of the object's place and turn, beside the features."""

@@ -95,7 +95,15 @@ def single_environments(name: str, num_envs: int, steps: int) -> Trial:
 
 
 def envpool(name: str, num_envs: int, steps: int, task: str, threads: int) -> Trial:
-    """Return a trial of EnvPool's implementation of the task (https://github.com/sail-sg/envpool), in its synchronous mode."""
+    """Return a trial of EnvPool's implementation of a task (https://github.com/sail-sg/envpool) in its synchronous mode.
+
+    Args:
+        name: Name of our environment, which has the same actions.
+        num_envs: Number of environments.
+        steps: Steps of the recorded random actions.
+        task: EnvPool's name of the task.
+        threads: Number of EnvPool's threads.
+    """
     make: Any = importlib.import_module("envpool").make  # in the environment of the benchmarks, never among our needs
     pool = make(task, env_type="gymnasium", num_envs=num_envs, num_threads=threads, seed=_SEED)
     low, high = pool.action_space.low, pool.action_space.high
@@ -122,9 +130,9 @@ class Recording:
     model: mujoco.MjModel
     substeps: int
     first: list[Array]
-    """(nq + nv,) state of each environment after the reset"""
+    """Simulation state of each environment after the reset, (nq + nv,): positions, then velocities."""
     controls: Array
-    """(T, N, nu)"""
+    """Controls that were applied, (T, N, nu): T steps, N environments."""
     begins: list[dict[int, Array]]
     """At each step the states of those environments that begin an episode instead of being simulated."""
 
@@ -152,7 +160,7 @@ class MjStepAlone:
         self._controls = [[memoryview(row) for row in rows] for rows in recording.controls]
 
     def run(self) -> int:
-        """Simulate all trajectories and return their steps."""
+        """Simulate all recorded trajectories with mj_step and return the number of steps of all environments."""
         shares = [range(first, len(self._datas), self._threads) for first in range(self._threads)]
         threads = [threading.Thread(target=self._run, args=(share,)) for share in shares]
         for thread in threads:
@@ -202,7 +210,7 @@ class MujocoRollout:
         return len(self._begins) * len(self.states)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads that simulate."""
         self._pool.close()
 
     def _step(self, controls: Array, begins: dict[int, Array]) -> None:

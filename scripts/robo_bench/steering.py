@@ -30,7 +30,8 @@ from robo_rl.spec.environment import ActionSpec, ArraySpec, EnvironmentSpec, Obs
 from robo_rl.types import Array, Batch
 
 FOLDS, GAP = 5, 20
-"""Stretches that are held out in turn; frames on each side of one that are left out of the training."""
+"""Number of stretches of the recording, each held out of the training once; frames next to a held-out one that are left out,
+too."""
 SIDES = (64, 48)
 """[pixel] width and height that convolutions see, of the camera's 160 x 120."""
 CONVOLUTIONS = (8, 16, 16)
@@ -56,7 +57,10 @@ def folds(count: int) -> Iterator[tuple[Array, Array]]:
 
 
 def seen_by(method: str, pictures: Array) -> tuple[Observed, OfflineNetwork]:
-    """Return the observations (N, ...) of a method and its network."""
+    """Return the observations (N, ...) that a method makes of the recorded pictures, and the settings of its network.
+
+    method: frozen image features, or pictures for convolutions.
+    """
     if method == LITE0:
         camera = EnvironmentSpec("car", ObservationSpec((_camera(pictures),)), STEERING)
         encoder = load_encoder(f"{LITE0}:imagenet")
@@ -83,7 +87,7 @@ def errors_of_clone(
 def batch_of(seen: Observed, steering: Array, rows: Array) -> Batch:
     """Return rows as a batch, which for cloning needs neither rewards nor what followed."""
     observed, ones = {name: values[rows] for name, values in seen.items()}, np.ones(len(rows), np.float32)
-    actions, none = steering[rows, None].astype(np.float32), np.zeros(len(rows), np.bool_)
+    actions, none = steering[rows, None].astype(np.float32), np.zeros(len(rows), np.int8)
     return Batch(observed, actions, 0 * ones, ones, ones, observed, ones, none)
 
 

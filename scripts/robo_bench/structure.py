@@ -46,7 +46,7 @@ MANY = 25
 
 
 def paths() -> Iterator[Path]:
-    """Yield the file of every module of the product."""
+    """Yield the path of every Python module of the workbench, without tests and benchmarks."""
     for folder in PRODUCT:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
@@ -99,7 +99,11 @@ def sac_step(engine: str) -> tuple[int, int]:
 
 
 def robot_step() -> tuple[int, int]:
-    """Return files and calls of one step of SAC's policy on a guarded arm in this process, from the policy to the driver."""
+    """Count how much code one step runs through: SAC's policy acts on a guarded arm in this process, down to the driver.
+
+    Returns:
+        The number of source files, and the number of function calls.
+    """
     from robo_policies.learners.sac import SACConfig
     from robo_real.fake_reach import fake_reach
     from robo_rl.rollout.episode import Rollout
@@ -116,7 +120,11 @@ def robot_step() -> tuple[int, int]:
 
 
 def peer_step() -> tuple[int, int]:
-    """Return files and calls of one environment step of Stable-Baselines3's SAC and its update on HalfCheetah."""
+    """Count how much code one environment step of Stable-Baselines3's SAC on HalfCheetah runs through, with its update.
+
+    Returns:
+        The number of source files, and the number of function calls.
+    """
     import gymnasium
     import stable_baselines3
 
@@ -134,12 +142,12 @@ def peer_step() -> tuple[int, int]:
 
 
 class Completion(BaseHTTPRequestHandler):
-    """Answers every question of chat completions alike."""
+    """HTTP handler that answers every chat completion request with the same text."""
 
     REPLY = json.dumps({"model": "m", "choices": [{"message": {"content": '{"completion_progress": 0.5}'}}]}).encode()
 
     def do_POST(self) -> None:
-        """Send the reply."""
+        """Answer the request with the fixed reply."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
         self.send_header("Content-Length", str(len(self.REPLY)))
@@ -151,7 +159,11 @@ class Completion(BaseHTTPRequestHandler):
 
 
 def judged_label() -> tuple[int, int]:
-    """Return files and calls from the first question about a recorded episode, over HTTP, to its labels in a label set."""
+    """Count how much code runs from the first question about a recorded episode, over HTTP, to its labels in a label set.
+
+    Returns:
+        The number of source files, and the number of function calls.
+    """
     from robo_datasets.dataset import Dataset
     from robo_datasets.labels import LabelSet
     from robo_rl.environments.make import make_environment
@@ -242,12 +254,12 @@ def protocols() -> int:
 
 
 def addresses() -> list[str]:
-    """Return the prefixes of environment names, such as "robot:"."""
+    """Return the prefixes of environment names that are followed by an address, such as "robot:"."""
     return sorted(f"{name}:" for name in known("environments") if hasattr(load("environments", name), "at"))
 
 
 def steppers() -> list[str]:
-    """Return the modules beside Rollout that step an environment and learn or report from it."""
+    """Return the paths of modules, beside Rollout, that call `step` of an environment in training code."""
     called = re.compile(r"\b(?:stepping|environments?|_environments?|stage)\.step\b")
     homes = ("robo_rl/training", "policies/robo_policies")
     return sorted(

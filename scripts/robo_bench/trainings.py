@@ -45,17 +45,17 @@ class Environments:
         self._name, self._threads, self._arguments = name, threads, arguments
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Make one."""
+        """Make and return a new environment."""
         return make_environment(self._name, **self._arguments)
 
     def make_vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
-        """Make many."""
+        """Make and return a vector environment with `num_envs` copies."""
         mode = AutoresetMode.SAME_STEP
         return make_vector_environment(self._name, num_envs, threads=self._threads, autoreset_mode=mode, **self._arguments)
 
 
 class Extendable(Protocol):
-    """A training with a movable last step."""
+    """Protocol of a training whose last step `steps` can be moved, so that it continues."""
 
     steps: int
 
@@ -64,7 +64,7 @@ class Extendable(Protocol):
 
 
 def advancing(training: Extendable, steps: int) -> Work:
-    """Return work that trains for `steps` more steps and returns their number."""
+    """Return work that continues a training for `steps` more environment steps; a call returns this number."""
 
     def advance() -> int:
         training.steps += steps

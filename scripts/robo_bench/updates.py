@@ -29,7 +29,7 @@ ONE_THREAD = Effort(threads=1)
 SPEC = EnvironmentSpec(
     "speed", ObservationSpec((ArraySpec("state", (17,)),)), ActionSpec(tuple("abcdef"), (-1.0,) * 6, (1.0,) * 6, ("1",) * 6)
 )
-"""The sizes of HalfCheetah."""
+"""Spec of a stand-in environment with the sizes of HalfCheetah: 17 observed numbers and 6 actions."""
 
 
 def cases(effort: Effort) -> list[Case]:
@@ -45,7 +45,12 @@ def _contestants(learner: str, effort: Effort, _: ExitStack) -> Contestants:
 
 
 def updates(learner: str, engine: str | None = None) -> Trial:
-    """Return a trial of updates: processor time of one [ms]. engine: None for the default, also of versions without engines."""
+    """Return a trial of a learner's updates on random data: processor time of one update [ms].
+
+    Args:
+        learner: Name of the learner, a key of LEARNERS.
+        engine: Setting `network.engine` of the learner; None leaves the default, also in versions without this setting.
+    """
     name, settings = LEARNERS[learner]
     config: Any = load("learners", name)(**settings)
     if engine is not None:

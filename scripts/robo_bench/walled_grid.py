@@ -13,7 +13,7 @@ GOAL = (0, 5)
 
 
 def distances() -> Floats:
-    """Return the steps from each cell to the goal."""
+    """Return the least number of steps from each cell to the goal, (SIZE, SIZE); infinite for walls."""
     found = np.full((SIZE, SIZE), np.inf)
     found[GOAL], ring = 0.0, [GOAL]
     while ring:

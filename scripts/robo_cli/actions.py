@@ -42,7 +42,7 @@ class Later:
     options: str
     """Name of the class of the options."""
     function: str
-    """Name of the function that takes them."""
+    """Name of the function in that module which carries out the parsed options."""
 
     def loaded(self) -> tuple[Any, Callable[[Any], int]]:
         """Return class and function."""
@@ -60,7 +60,7 @@ class OfPaper(Later):
 
 
 class Fit(Later):
-    """Action that fits a network, with as few threads as a training."""
+    """Command that fits a network; it runs with as few torch threads as a training."""
 
     @override
     def loaded(self) -> tuple[Any, Callable[[Any], int]]:

@@ -73,7 +73,7 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
 """Group -> command -> class of its options, None if its module reads them itself, and its text."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 ROOMS = {name: group for group, commands in GROUPS.items() for name in commands}
-"""Command -> package of its module."""
+"""Name of a command -> Python package in which its module lies."""
 START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd

@@ -1,4 +1,4 @@
-"""Standard output and error on which nothing foreign steers a terminal: names in files, words of servers, of environments."""
+"""Output filter that keeps names in files, and words of servers and environments, from controlling the terminal."""
 
 from __future__ import annotations
 

@@ -13,14 +13,15 @@ from carla_standin.physics.parameters import Vehicle
 
 Floats = npt.NDArray[np.float64]
 X, Y, Z, PITCH, YAW, ROLL, VX, VY, VZ, WX, WY, WZ, AX, AY, AZ = range(15)
-"""Columns of `Bodies.motion`: m, degree, m/s, degree/s, m/s2."""
+"""Columns of the array `Bodies.motion`: position [m], angles [degree], velocity [m/s], angular velocity [degree/s],
+acceleration [m/s2]."""
 LEAN = -0.05
 """[degree] Pitch of moving vehicles in snapshots: on its springs no car is exactly level. CARLA's agents test an angle for > 0
 that follows from it, and would miss a body exactly ahead of one exactly level. A car that stands is as it was spawned."""
 MOVES = 0.01
-"""[m/s] from which a vehicle leans."""
+"""Speed [m/s] along an axis above which an actor counts as moving; only a moving vehicle can lean."""
 LOWEST = 0.2
-"""[m] height below which a prop is in nobody's way."""
+"""Height [m] below which a prop does not block vehicles or walkers."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,13 @@ class Actor:
     stream: int = 0
     row: int = -1
     place: int = 0
-    """Position among the actors when it was spawned, from 1 on. It seeds the actor's random numbers, unlike the id, which keeps
-    counting when actors are destroyed: an actor spawned again behaves the same."""
+    """Position among the actors when the actor was spawned, counted from 1.
+
+    It seeds the actor's random numbers. The id would not do: it keeps counting when actors are destroyed, so that an actor that
+    is spawned again in a new episode would behave differently.
+    """
     has_physics: bool = True
-    """False if it never moves."""
+    """True if physics moves the actor; False for one that stays where it was put."""
     has_gravity: bool = True
     collides: bool = True
     is_aloft: bool = False
@@ -73,18 +77,18 @@ class Actor:
     """Last physics control of a client."""
 
     def encoded(self) -> list[object]:
-        """Return the actor in the client's encoding."""
+        """Return the description of the actor as CARLA's client decodes it."""
         tags = bytes([self.tag]) if self.tag else b""
         return [self.id, self.parent, self.description, self.box.encoded(self.id), tags, self.token]
 
     @property
     def has_body(self) -> bool:
-        """True for vehicles, walkers and props."""
+        """True if the actor has a body (vehicle, walker or prop), which others can see and hit."""
         return self.box.extent[0] > 0 and self.type_id.startswith(("vehicle.", "walker.", "static."))
 
     @property
     def is_solid(self) -> bool:
-        """True if it stands on the ground, visible to others and with collisions."""
+        """True if the actor can collide: it has a body, and it stands on the ground."""
         return self.has_body and not self.is_aloft
 
     @property
@@ -104,7 +108,7 @@ class Actor:
 
 
 class Bodies:
-    """All actors of an episode and their records for snapshots."""
+    """All actors of an episode as arrays: their states of motion, and their binary records for snapshots."""
 
     def __init__(self) -> None:
         self.actors: list[Actor] = []
@@ -133,7 +137,7 @@ class Bodies:
         self.lean = np.append(self.lean, LEAN if actor.type_id.startswith("vehicle.") else 0.0)
 
     def remove(self, actor: Actor) -> None:
-        """Remove an actor."""
+        """Remove an actor from the arrays; the rows of later actors move up."""
         self.motion = np.delete(self.motion, actor.row, 0)
         self.records = np.delete(self.records, actor.row, 0)
         self.lean = np.delete(self.lean, actor.row)

@@ -10,7 +10,7 @@ import numpy as np
 from carla_standin.maps.curves import Floats
 
 REACTION, BRAKING = 1.0, 2.5
-"""[s] until a driver brakes, and [m/s2] comfortable braking."""
+"""Time [s] until a driver begins to brake, and comfortable braking [m/s2]."""
 
 
 def stopping_way(velocity: Floats) -> Floats:

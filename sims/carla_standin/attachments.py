@@ -16,7 +16,7 @@ class Attachments:
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Update rows and drops destroyed actors."""
+        """Find the rows of carried and carrying actors again, after actors came or went; forget those that are gone."""
         self.poses = {actor: pose for actor, pose in self.poses.items() if actor.id in bodies.by_id}
         self.links = [
             (actor.row, bodies.by_id[actor.parent].row, [*self.poses[actor][0], *self.poses[actor][1]])

@@ -15,7 +15,7 @@ CHILDREN = (*range(9, 15), 48, 49)
 """Numbers of walkers, as are the others."""
 WOMEN = (1, 3, 5, 6, 9, 10, 12, 17, 18, 20, 22, 24, 27, 28, 29, 31, 33, 35, 38, 40, 42, 44, 46, 48)
 SECOND = 15
-"""The first of generation 2."""
+"""Number of the first walker whose blueprint is of CARLA's generation 2."""
 DRIVERS = ("user", "traffic")
 """Drivers of a vehicle or walker: the client, or this server. No real server has the attribute."""
 DYNAMICS = ("kinematic", "dynamic")
@@ -31,7 +31,7 @@ class Property:
     recommended: tuple[str, ...] = ()
     modifiable: bool = True
     strict: bool = False
-    """Whether only recommended values may be set."""
+    """True if only the recommended values of the attribute are allowed."""
 
     def encoded(self) -> list[object]:
         """Return the property in the client's encoding: as CARLA it recommends the default, if nothing else."""
@@ -47,7 +47,7 @@ class Blueprint:
     properties: tuple[Property, ...] = field(default=())
 
     def encoded(self, number: int) -> list[object]:
-        """Return the blueprint in the client's encoding; its tags are the parts of its name."""
+        """Return the blueprint as CARLA's client decodes it; its tags are the parts of its name."""
         return [number, self.name, self.name.replace(".", ","), [part.encoded() for part in self.properties]]
 
     def values(self, given: list[list[object]]) -> dict[str, str]:

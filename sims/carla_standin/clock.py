@@ -17,11 +17,11 @@ class Clock:
         self.due = 0.0
 
     def restart(self) -> None:
-        """Start an episode."""
+        """Start a new episode: frames and simulated time count from the beginning again."""
         self.elapsed = 0.0
 
     def advance(self, dt: float) -> None:
-        """Start a frame."""
+        """Count a new frame, and add its duration `dt` [s] to the simulated time."""
         self.frame += 1
         self.elapsed += dt
 

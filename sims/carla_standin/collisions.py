@@ -33,12 +33,12 @@ class Rectangle:
 
     @property
     def axes(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Returns its two directions."""
+        """Return the unit vectors of the rectangle's two directions: along its length and along its width."""
         cosine, sine = math.cos(self.yaw), math.sin(self.yaw)
         return (cosine, sine), (-sine, cosine)
 
     def reach(self, direction: tuple[float, float]) -> float:
-        """Return half of its extent along a direction."""
+        """Return half of the rectangle's extent along a direction, a unit vector."""
         first, second = self.axes
         return self.half_length * abs(_dot(first, direction)) + self.half_width * abs(_dot(second, direction))
 
@@ -69,7 +69,7 @@ class Hit:
     actor: Actor
     other: Actor
     impulse: tuple[float, float, float]
-    """[N s] on the actor."""
+    """Impulse x, y, z [N s] that the actor receives."""
 
 
 class Collisions:
@@ -223,6 +223,6 @@ def _share_height(first: Actor, first_z: float, second: Actor, second_z: float) 
 
 
 def rectangle(bodies: Bodies, actor: Actor) -> Rectangle:
-    """Return an actor's box from above."""
+    """Return the rectangle that an actor covers on the ground."""
     motion = bodies.motion[actor.row]
     return Rectangle(float(motion[X]), float(motion[Y]), math.radians(motion[YAW]), *actor.box.extent[:2])

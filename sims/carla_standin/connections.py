@@ -10,7 +10,7 @@ LOG = logging.getLogger(__name__)
 MOST_PENDING = 256 * 1024 * 1024
 """[bytes] Buffered for slow readers, in all; beyond it, the connection with the most is closed."""
 MOST_CONNECTIONS = 400
-"""Connections at each port; many systems allow a process 1024 files."""
+"""Largest number of connections at each port, because many systems let a process open 1024 files."""
 ROOM = 4 * 1024 * 1024
 """[bytes] Kernel buffer of each direction: a picture fits into one call."""
 BUFFER = memoryview(bytearray(1 << 16))
@@ -86,11 +86,11 @@ class Connection:
 
 
 SLOW: set[Connection] = set()
-"""Connections with pending data."""
+"""Connections that cannot send as fast as data arrive for them."""
 
 
 def accepted(listener: socket.socket, selector: selectors.BaseSelector) -> socket.socket | None:
-    """Return a new connection, or None if it was closed again or there are too many."""
+    """Accept a new connection on a listening socket; None if it was closed again or there are too many."""
     try:
         sock, _ = listener.accept()
     except OSError as error:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 SETTLING = 0.2
-"""[s] from the load of a map to its answer, while a Traffic Manager is registered."""
+"""Delay [s] of the answer to the load of a map while a Traffic Manager is registered, so that its thread can end first."""
 
 
 class Deferrals:
@@ -23,7 +23,7 @@ class Deferrals:
         self._waiting: list[tuple[float, Callable[[], None]]] = []
 
     def add(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call a function after a time [s]."""
+        """Let a function be called after a time [s]."""
         self._waiting.append((self._now() + seconds, function))
         self._waiting.sort(key=lambda entry: entry[0])
 

@@ -16,7 +16,7 @@ class StandInError(Exception):
 
 
 class Refused(StandInError):
-    """The call is understood and refused; the client raises the message as RuntimeError."""
+    """A remote call is refused although it is well-formed; CARLA's client raises the message as RuntimeError."""
 
 
 class InvalidOption(StandInError):
@@ -24,7 +24,7 @@ class InvalidOption(StandInError):
 
 
 class InvalidMap(StandInError):
-    """A road map is broken, or needs more than the stand-in has."""
+    """A road map is broken, or uses features that the stand-in does not support."""
 
 
 class UnknownMap(StandInError):
@@ -37,4 +37,4 @@ class UnknownMap(StandInError):
 
 
 class PortsTaken(StandInError):
-    """The two ports cannot be listened at."""
+    """The port for calls, or the next one for streams, is in use by another program."""

@@ -1,4 +1,4 @@
-"""Height of actors: those near the ground stand on it at once, those far above fall, those far below stay."""
+"""Vertical position of actors: they stand on the ground if placed near it, fall from far above, and stay far below."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from carla_standin.physics.state import GRAVITY
 from carla_standin.poses import Pose
 
 NEAR = 2.0
-"""[m] Distance from its height on the ground within which an actor is put on it."""
+"""Largest distance [m] from the ground within which a placed actor stands on the ground; beyond it the actor is in free
+fall."""
 
 
 class FreeFall:
-    """Actors above or below the ground."""
+    """Actors off the ground, above or below it, and their fall."""
 
     def __init__(self) -> None:
         self.actors: list[Actor] = []
@@ -25,7 +26,7 @@ class FreeFall:
         return [[pose[0][0], pose[0][1], actor.standing], [0.0, pose[1][1], 0.0]]
 
     def lift(self, actor: Actor, bodies: Bodies, speed: float) -> None:
-        """Give an actor an upward velocity [m/s]."""
+        """Let an actor leave the ground with an upward velocity [m/s]."""
         bodies.motion[actor.row, VZ] = max(bodies.motion[actor.row, VZ], 0.0) + speed
         self._note(actor, True)
 

@@ -1,4 +1,4 @@
-"""Context of all calls: the world, its streams and the available maps."""
+"""State behind all remote calls: the world, its streams and the available maps."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ EMPTY = Population()
 OWN = "OpenDriveMap"
 """CARLA's name of a map that a client has sent."""
 MOST_SENT = 8
-"""Maps of clients that are kept."""
+"""Number of maps sent by clients that the server keeps; then it forgets the oldest."""
 
 
 class Host:
-    """Holds one world at a time."""
+    """State behind all remote calls: the world, the available maps, and the population of each episode. One world at a time."""
 
     def __init__(
         self,
@@ -51,11 +51,16 @@ class Host:
         return cast(Streams, self.world.streams)
 
     def map_names(self) -> list[str]:
-        """Return the names of the maps, in the clients' form."""
+        """Return the names of all maps, with the folder that CARLA's client expects."""
         return [f"/Game/{FOLDER}{name}" for name in self.catalogue.names]
 
     def load(self, name: str, reset_settings: bool = True) -> None:
-        """Start an episode on a map; "" is the current one."""
+        """Begin a new episode on a map.
+
+        Args:
+            name: Name of the map; "" for the current one.
+            reset_settings: Whether settings of the episode return to their defaults.
+        """
         if not isinstance(name, str):
             raise Refused("The name of a map is no text.", got=name)
         short = name.rsplit("/", 1)[-1]

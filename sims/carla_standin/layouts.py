@@ -18,16 +18,16 @@ TOKEN = struct.Struct("<IHBB16s")
 """stream id, port, protocol, kind of address, address: none, so the client uses the host of its connection."""
 TCP, NO_ADDRESS = 1, 0
 WORLD_STREAM = 1
-"""Id of the stream of snapshots."""
+"""Id of the stream that sends a snapshot of all actors after each step."""
 LENGTH = struct.Struct("<I")
-"""Length before each message of a stream; also the id of the stream in a client's subscription."""
+"""Format of the length before each message of a stream; a client's subscription sends the id of the stream in this format."""
 SENSOR_HEADER = struct.Struct("<QQd6f")
 """type, frame, timestamp [s], x, y, z, pitch, yaw, roll"""
 SNAPSHOT_HEADER = struct.Struct("<Qdf3iI")
 """episode, platform timestamp [s], step [s], origin of the map, state"""
 MAP_CHANGED = 1
 IMAGE_HEADER = struct.Struct("<IIf")
-"""width, height, field of view [degree]"""
+"""Header of a picture in a message: width and height [pixel], field of view [degree]."""
 LIDAR_HEADER = struct.Struct("<fI")
 """horizontal angle [rad], channels; then the number of points of each channel, uint32"""
 
@@ -65,9 +65,10 @@ ACTIVE = 1
 
 LIDAR_POINT = np.dtype([("place", "<f4", 3), ("intensity", "<f4")])
 SEMANTIC_POINT = np.dtype([("place", "<f4", 3), ("cosine", "<f4"), ("actor", "<u4"), ("tag", "<u4")])
-"""Place in the sensor's frame [m], cosine of the angle of incidence, id of an actor or 0, label."""
+"""Record of a semantic lidar point: place in the sensor's frame [m], cosine of the angle of incidence, actor's id or 0,
+label."""
 RADAR_POINT = np.dtype([("velocity", "<f4"), ("azimuth", "<f4"), ("altitude", "<f4"), ("depth", "<f4")])
-"""m/s, positive if the distance grows; rad; rad; m"""
+"""Record of a radar point: velocity [m/s], positive if the distance grows, azimuth and altitude [rad], depth [m]."""
 DVS_EVENT = np.dtype([("x", "<u2"), ("y", "<u2"), ("t", "<i8"), ("pol", "?")])
 """Column and row [pixel], time [ns], true if it became brighter."""
 FLOW_PIXEL = np.dtype([("x", "<f4"), ("y", "<f4")])
@@ -76,12 +77,16 @@ NAV_SET, NAV_ENTRY = struct.Struct("<4sii5f2i"), struct.Struct("<Ii")
 """Header of a navigation mesh: magic, version, tiles, origin, width, height, most tiles, most polygons of a tile; and header of
 a tile: its reference and size."""
 NAV_SET_KIND, NAV_TILE_KIND = (b"TESM", 1), (b"VAND", 7)
-"""Magic, which is read as a number, and version."""
+"""Magic bytes and version of a navigation mesh file, and of a tile in it; the client reads the magic as a number."""
 NAV_TILE = struct.Struct("<4si3iI9i3f6ff")
-"""Magic, version, column, row, layer, user; numbers of polygons, corners, links, details, their corners and triangles, nodes
-of a tree, ways off the mesh, and the first of these; height, radius and step of a walker; bounds; cells in a metre."""
+"""Binary header of a tile of a navigation mesh.
+
+Fields in order: magic, version; column, row, layer, user id; numbers of polygons, corners, links, detail meshes, detail
+corners, detail triangles, tree nodes, off-mesh connections, and the first of these; height, radius and step of a walker;
+bounds; cells per metre.
+"""
 NAV_TILE_LOW = 72
-"""Offset of the bounds."""
+"""Offset [bytes] of the bounds in the header of a navigation mesh's tile."""
 NAV_POLYGON = np.dtype(
     [
         ("first_link", "<u4"),
@@ -170,7 +175,7 @@ class Attribute(IntEnum):
 
 
 class TrafficLightState(IntEnum):
-    """States of a traffic light."""
+    """Colours of a traffic light, as CARLA's protocol numbers them."""
 
     RED = 0
     YELLOW = 1
@@ -217,5 +222,5 @@ def token(stream: int, port: int) -> bytes:
 
 
 def length_of(parts: Iterable[bytes | memoryview]) -> bytes:
-    """Return the encoded length of a message of several parts."""
+    """Return the length prefix of a message that consists of several parts, as bytes."""
     return LENGTH.pack(sum(map(len, parts)))

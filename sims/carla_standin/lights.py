@@ -21,14 +21,17 @@ from carla_standin.poses import Pose
 from carla_standin.sensors.scene import Boxes
 
 TIMES = (10.0, 3.0, 2.0)
-"""[s] of green, yellow and red after it."""
+"""Duration [s] of green, of yellow, and of red for all before the next group gets green."""
 SHOWN = np.array([(40, 40, 230), (40, 210, 240), (60, 200, 60), (60, 60, 60), (60, 60, 60)], np.uint8)
-"""Blue, green, red in a picture, in the order of the colours."""
+"""Colour of a lamp in pictures (blue, green, red) for each state of a traffic light."""
 GREY = (90, 90, 90)
 Size = tuple[float, float, float, float]
 """[m] half length, half width, bottom, top"""
 REACH = 12.0
-"""[m] Length of a light's area before its stop line: braking there from 50 km/h, cars stop before the line."""
+"""Length [m] of the area before a stop line in which a light affects a car.
+
+A car that begins to brake there from 50 km/h stops before the line.
+"""
 ORDER = TrafficLightState.GREEN, TrafficLightState.YELLOW, TrafficLightState.RED
 """Colours of a cycle, in the order of TIMES."""
 NEXT = {TrafficLightState.GREEN: TrafficLightState.YELLOW, TrafficLightState.YELLOW: TrafficLightState.RED}
@@ -36,22 +39,22 @@ NEXT = {TrafficLightState.GREEN: TrafficLightState.YELLOW, TrafficLightState.YEL
 
 @dataclass(frozen=True)
 class Place:
-    """Position of a traffic light and the stretch of lane it applies to."""
+    """Position of a traffic light, and the lanes at whose end it must be obeyed."""
 
     signal: Signal
     road: Road
     """Beside which it stands."""
     stops: tuple[tuple[Road, int], ...]
-    """Road and lane of each way at whose end it counts, which may lie elsewhere."""
+    """Roads and lanes at whose end the signal must be obeyed; they need not be where the signal stands."""
 
     @property
     def is_here(self) -> bool:
-        """Whether it counts for lanes that it stands at."""
+        """True if the signal must be obeyed by the lanes at which it stands."""
         return all(road is self.road for road, _ in self.stops)
 
     @property
     def pose(self) -> Pose:
-        """Pose of the pole, facing the direction of traffic."""
+        """Pose of the pole. Its yaw faces along the direction of travel of the traffic that the light is for."""
         x, y, heading = (
             float(value[0]) for value in self.road.beside(*(np.array([v]) for v in (self.signal.s, self.signal.t)))
         )
@@ -121,7 +124,7 @@ class Cycle:
         self.lights = [light for group in self.groups for light in group]
 
     def advance(self) -> None:
-        """Switch to the next colour, after red of the next group."""
+        """Switch the lights to the next colour: green, yellow, red. After red, the next group of lights gets green."""
         if self.colour in NEXT:
             self.colour = NEXT[self.colour]
         else:
@@ -129,7 +132,7 @@ class Cycle:
 
 
 class Lights:
-    """All lights of a map, numbered as the ground's picture of them."""
+    """All traffic lights of a map. Light i has the number i + 1 in the ground's picture of where lights count."""
 
     def __init__(self, town: Town) -> None:
         self.places = places(town)
@@ -198,7 +201,7 @@ class Lights:
         records["frozen"], records["colour"] = self.frozen, self.colours
 
     def open_ways(self) -> npt.NDArray[np.bool_]:
-        """Return for each way whether the light at its end is not red."""
+        """Return whether each way is open, that is, has no light at its end or one that is not red."""
         colours = self.colours.tobytes()
         if colours != self._open[0]:
             is_open = np.append(self.colours != TrafficLightState.RED, True)  # the last is that of ways without a light
@@ -224,7 +227,7 @@ class Lights:
         return self.actors.index(actor)
 
     def group(self, actor: Actor) -> list[int]:
-        """Return the ids of all lights of a junction."""
+        """Return the ids of all traffic lights at the junction of a light, that light included."""
         return [int(self.ids[light]) for light in self._cycle(actor).lights]
 
     def _cycle(self, actor: Actor) -> Cycle:
@@ -232,7 +235,7 @@ class Lights:
         return next(cycle for cycle in self.cycles if number in cycle.lights)
 
     def set_colour(self, actor: Actor, colour: int) -> None:
-        """Show a colour, until the junction's cycle changes it."""
+        """Set the colour of one light; the cycle of its junction changes it again."""
         self.colours[self.number(actor)] = TrafficLightState(colour)
 
     def set_time(self, actor: Actor, which: int, seconds: float) -> None:
@@ -257,16 +260,24 @@ class Lights:
     # boxes for cameras
 
     def boxes(self) -> Boxes:
-        """Return a pole and a head for each light."""
+        """Return the boxes of all traffic lights: a pole and a head for each."""
         return pole_boxes(self.places, (0.1, 0.1, 0.0, 3.0), (0.25, 0.3, 3.0, 4.0), Tag.TRAFFIC_LIGHT, GREY)
 
     def paint(self) -> npt.NDArray[np.uint8]:
-        """Return the colours (n, 3) of the heads."""
+        """Return the present colour of each head (lamp housing), (n, 3) uint8, as blue, green and red."""
         return SHOWN[self.colours]
 
 
 def pole_boxes(places: Sequence[Place], pole: Size, head: Size, tag: Tag, colour: tuple[int, int, int]) -> Boxes:
-    """Return the boxes of all poles and then of all heads; colour: of the heads."""
+    """Return the boxes of all poles, then those of all heads (lamp housings or sign plates).
+
+    Args:
+        places: Places of the poles.
+        pole: Size of each pole.
+        head: Size of each head.
+        tag: Semantic class of the heads.
+        colour: Blue, green and red of the heads.
+    """
     count = len(places)
     poses = np.array([[*place.pose[0][:2], math.radians(place.pose[1][1])] for place in places]).reshape(-1, 3)
     numbers: Floats = np.concatenate([np.tile(poses, (2, 1)), np.repeat([pole, head], count, axis=0)], axis=1)
@@ -281,7 +292,15 @@ def places(town: Town) -> list[Place]:
 
 
 def stopping(town: Town, kinds: Collection[str]) -> list[tuple[Signal, Road, tuple[tuple[Road, int], ...]]]:
-    """Return the signals of some kinds that count somewhere, each with its road and the lanes at whose end it counts."""
+    """Return the signals that end a lane on the map.
+
+    Args:
+        town: The map.
+        kinds: CARLA's types of the wanted signals, such as a light or a stop sign.
+
+    Returns:
+        For each signal: itself, its road, and the roads and lanes at whose end vehicles must obey it.
+    """
     found = []
     for road in town.road_map.roads:
         for signal in road.signals:

@@ -13,7 +13,7 @@ class Outlet(Protocol):
     """Part of streams that a world needs."""
 
     port: int
-    """Port of subscriptions."""
+    """Port at which clients subscribe to streams."""
     may_drop: bool
     """Whether a slow reader loses messages."""
 
@@ -37,6 +37,11 @@ class LocalStreams(Outlet):
         return stream in self.listeners
 
     def send(self, stream: int, *parts: bytes | memoryview) -> None:
-        """Call the listener with header and payload."""
+        """Call the function that is subscribed to a stream, with the header and the payload of a message.
+
+        Args:
+            stream: Id of the stream.
+            parts: Header and payload.
+        """
         header, payload = parts
         self.listeners[stream](bytes(header), payload)

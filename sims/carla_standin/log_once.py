@@ -7,7 +7,7 @@ import re
 
 LOG = logging.getLogger(__name__)
 MOST = 1000
-"""Stored kinds of sentences; a client can invent any number of names of calls."""
+"""Largest number of kinds of sentences that are remembered, since a client can invent any number of call names."""
 _LOGGED: set[str] = set()
 
 

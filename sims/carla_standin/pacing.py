@@ -19,11 +19,11 @@ from collections.abc import Callable, Sized
 APART = 0.003
 """[s] Allowance for a client's thread from an answer to its sleep. A tick then takes 6 ms or more."""
 AFTER = {"tick": "settings", "settings": "tick", "batch": "tick"}
-"""Kind of an answer -> kind of the earlier answers from which it is delayed."""
+"""Kind of a call -> kind of the call whose last answer must be `APART` old before this call is answered."""
 
 
 class Pacing:
-    """Times of the last answers, by kind."""
+    """Delays answers to a client that runs a Traffic Manager, by the times of the last answers of each kind."""
 
     def __init__(
         self, managers: Sized, sleep: Callable[[float], None] = time.sleep, now: Callable[[], float] = time.monotonic
@@ -32,7 +32,10 @@ class Pacing:
         self._answered: dict[str, float] = {}
 
     def space(self, kind: str) -> None:
-        """Wait until an answer of this kind may be given, if there is a Traffic Manager."""
+        """Sleep until the last answer of the other kind in `AFTER` is `APART` old; no wait without a Traffic Manager.
+
+        kind: kind of the call that is to be answered.
+        """
         if not self._managers:
             return
         left = self._answered.get(AFTER[kind], float("-inf")) + APART - self._now()

@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 Ready = list[tuple[selectors.SelectorKey, int]]
 LINGER = 0.0005
-"""[s]"""
+"""Time [s] for which a server polls for the next call before it sleeps."""
 CROWDED = 0.0001
-"""[s] of one look, which takes microseconds, from which another process has had the core in between."""
+"""Duration [s] of a single poll above which another process must have had the core; a poll itself takes microseconds."""
 REST = 200
-"""Calls without polling after that."""
+"""Number of calls for which a server does not poll, after a poll that had to wait for its core."""
 GIVE_WAY: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
-"""Yields the core to other processes."""
+"""Function that lets other processes use the core for a moment."""
 
 
 class Poller:

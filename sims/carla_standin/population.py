@@ -17,9 +17,9 @@ MODELS = ("vehicle.tesla.model3", "vehicle.lincoln.mkz_2020", "vehicle.audi.a2",
 WALKERS = blueprints.WALKERS[:6]
 """A fixed subset of the walkers: new blueprints do not change the traffic of a seed."""
 KERB = 2.75
-"""[m] from the middle of the outer lane to waiting walkers."""
+"""Distance [m] of waiting walkers from the middle of the outer lane."""
 TRIES = 20
-"""Attempts to place each walker."""
+"""Number of attempts to find a free place for each walker."""
 
 
 @dataclass(frozen=True)

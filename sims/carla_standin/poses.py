@@ -23,14 +23,17 @@ def numbers(values: Any, count: int, what: str, most: float = FARTHEST) -> list[
 
 
 def pose(value: Any) -> Pose:
-    """Return a checked pose."""
+    """Return a client's value as a pose [[x, y, z], [pitch, yaw, roll]]; raises Refused unless it is one."""
     if not isinstance(value, list) or len(value) < 2:
         raise Refused("A transform is no pair of location and rotation.", got=value)
     return [numbers(value[0], 3, "A location"), numbers(value[1], 3, "A rotation")]
 
 
 def combined(parent: Any, relative: Pose) -> Pose:
-    """Return the pose of an actor attached to a parent; parent: x, y, z, pitch, yaw, roll, upright."""
+    """Return the world pose of an actor from its pose relative to the actor that carries it.
+
+    parent: x, y, z [m], pitch, yaw, roll [degree] of the carrier; only its yaw turns the relative position.
+    """
     x, y, z, pitch, yaw, roll = (float(value) for value in parent)
     (rx, ry, rz), (rpitch, ryaw, rroll) = relative
     cosine, sine = math.cos(math.radians(yaw)), math.sin(math.radians(yaw))

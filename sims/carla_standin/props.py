@@ -107,4 +107,4 @@ def _listed(row: str) -> tuple[str, tuple[float, float, float]]:
 
 
 PROPS = dict(_listed(row) for row in _ROWS.strip().splitlines())
-"""Name -> length, width, height [m]."""
+"""Name of a prop -> its length, width and height [m]."""

@@ -1,4 +1,4 @@
-"""Rays through a world: ordered hits on the flat ground, buildings, lights and solid actors."""
+"""Remote call that casts a ray through the world: ordered hits on the ground, buildings, lights and solid actors."""
 
 from __future__ import annotations
 

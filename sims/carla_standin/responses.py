@@ -1,4 +1,4 @@
-"""Envelopes of answers: the client's Response<T> for a value, no value or a list of answers."""
+"""Forms of answers to remote calls, as CARLA's client decodes them: with a value, without one, or with an error."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ Answer = list[object]
 
 
 def value(result: object) -> Answer:
-    """Return the answer of a call with a result."""
+    """Return an answer that carries the result of a call."""
     return [[1, result]]
 
 
 def no_value(message: str) -> Answer:
-    """Return the error of a call with a result."""
+    """Return an answer that tells the client that a call which returns a value has failed."""
     return [[0, [message]]]
 
 
 def done(_: object = None) -> Answer:
-    """Return the answer of a call without a result."""
+    """Return an answer that tells the client that a call without a result has succeeded."""
     return [[False]]
 
 
 def not_done(message: str) -> Answer:
-    """Return the error of a call without a result."""
+    """Return an answer that tells the client that a call without a result has failed."""
     return [[True, [message]]]
 
 
@@ -56,5 +56,5 @@ def void(**functions: Callable[..., object]) -> dict[str, Call]:
 
 
 def bare(**functions: Callable[..., object]) -> dict[str, Call]:
-    """Return calls whose result is not wrapped again."""
+    """Return calls whose functions return the answer in its final form; only errors are wrapped."""
     return {name: Call(function, lambda result: result, no_value) for name, function in functions.items()}

@@ -19,7 +19,7 @@ class RoadContext:
         self.count = 0
 
     def reindex(self, bodies: Bodies) -> None:
-        """Update rows."""
+        """Find the vehicles' rows of the state array again, after actors came or went."""
         vehicles = [actor for actor in bodies if actor.type_id.startswith("vehicle.")]
         self.rows, self.count = span_of(rows_of(vehicles)), len(vehicles)
         self.own = [actor.row for actor in vehicles if actor.attributes.get("driver") != "traffic"]

@@ -17,18 +17,22 @@ from carla_standin.log_once import log_once
 LOG = logging.getLogger(__name__)
 REQUEST, REPLY = 0, 1
 LARGEST = 4 * 1024 * 1024
-"""[bytes] Incomplete calls of all clients together; beyond it, the client with the most is disconnected. Maps are the largest
-calls. An incomplete call may take 80 times as much memory if it is a list of empty lists."""
+"""Largest memory [bytes] for incomplete calls of all clients together; above it, the client with the most is disconnected.
+
+Maps are the largest calls. An incomplete call may take 80 times as much memory if it is a list of empty lists.
+"""
 LONGEST = 100_000
-"""Entries of a list in a call: a batch is the longest. Memory for all is allocated at the first."""
+"""Largest number of elements of a list in a call; the longest lists are batches. Memory is allocated for the whole list at
+once."""
 MOST_WITHHELD = 64 * 1024
-"""[bytes] Answers without a waiting client, buffered until the next one with a waiting client."""
+"""Largest number of bytes of answers that are kept back for a client that waits for none; they are sent with the next
+awaited one."""
 AFTER: dict[tuple[object, object], str] = {("apply_batch", "tick_cue"): "tick_of_batch"}
-"""Two consecutive calls of a client -> the call that replaces the second."""
+"""Two successive calls of a client -> call that is carried out in place of the second."""
 MOST_CLEANUPS = 10
-"""Cleanup calls of one client."""
+"""Largest number of cleanup calls that are kept for one client; they are made when the client's connection ends."""
 LONGEST_REASON = 400
-"""Characters of a refusal in the log."""
+"""Largest number of characters of a refusal's reason in the log."""
 ENDED_BY = {"add_traffic_manager_running": "forget_traffic_manager"}
 """Call of a client -> cleanup call with the same arguments after the client has disconnected."""
 
@@ -43,7 +47,14 @@ class Caller:
         calls: Mapping[str, Callable[..., object]],
         defer: Callable[[str, Callable[[], None]], bool] = lambda name, send: False,
     ) -> None:
-        """defer: takes over to send the answer of a call later, or returns False."""
+        """Create the server's side of one client's connection.
+
+        Args:
+            sock: The connected socket.
+            selector: Selector that waits for data.
+            calls: Name of a remote call -> function.
+            defer: Given a call's name and a function that sends the answer: True if it will send the answer later.
+        """
         self.connection = Connection(sock, selector, self.serve)
         self.calls, self.defer = calls, defer
         # Text that is no UTF-8 must not end the connection.
@@ -161,4 +172,4 @@ def _reason(response: Any) -> str | None:
 
 
 UNFINISHED: set[Caller] = set()
-"""Callers with an incomplete call."""
+"""Connections with a call of which only a part has arrived."""

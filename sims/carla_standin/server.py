@@ -36,7 +36,7 @@ ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a server: world and addresses."""
+    """Options of the stand-in's server: maps, traffic, physics, ports."""
 
     port: int = 2000
     """Port of calls; streams use the next one. 0 takes a free pair."""
@@ -49,15 +49,15 @@ class Options:
     physics: str = "kinematic"
     """Model of vehicles without an attribute `dynamics`: kinematic or dynamic."""
     grip: float = GRIP
-    """Coefficient of friction of vehicles without an attribute `grip`; CARLA's agents take bends at 2.7."""
+    """Coefficient of tyre friction of vehicles whose blueprint has no attribute `grip`; CARLA's agents take bends at 2.7."""
     rate: float = RATE
     """[1/s] frames of asynchronous mode."""
     traffic: int = 0
-    """Cars of the server's traffic, in each episode."""
+    """Number of cars that the server itself drives, in each episode."""
     walkers: int = 0
-    """Walkers that cross streets, in each episode."""
+    """Number of walkers of the server that cross streets, in each episode."""
     seed: int = 0
-    """Seed of both."""
+    """Seed of the traffic and of the walkers, 0 or more."""
     linger: float = LINGER
     """[s] of polling for the next call of a busy client before sleeping; 0 sleeps at once and uses less of the core."""
     navigation: bool = True
@@ -124,7 +124,7 @@ class Server:
         return is_late
 
     def run(self) -> None:
-        """Serve until stopped."""
+        """Answer clients and simulate until `stop` is called."""
         cv2.setNumThreads(1)  # its threads wait for each other by spinning, which costs more than these small pictures
         while self.is_running:
             until_step, until_answer = self._timeout(), self.deferrals.until_due()
@@ -165,7 +165,10 @@ class Server:
 
 
 def listeners(host: str, port: int) -> tuple[socket.socket, socket.socket]:
-    """Return sockets that listen at a port and the next one; raises PortsTaken."""
+    """Return two listening sockets: for calls at a port, and for streams at the next port; port 0 takes a free pair.
+
+    Raises PortsTaken if another program uses one of the ports.
+    """
     problem: OSError | None = None
     for _ in range(1 if port else ATTEMPTS):
         calls = socket.socket()
@@ -188,7 +191,12 @@ def listeners(host: str, port: int) -> tuple[socket.socket, socket.socket]:
 
 
 def main() -> None:
-    """Run a server for the parent process: options on the command line, the port on stdout when it is ready."""
+    """Run a server in this process for a parent process.
+
+    The options are JSON, the first word of the command line. The port is printed when clients may connect. The server ends when
+    its
+    standard input is closed.
+    """
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="carla stand-in: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
     server = Server(Options(**json.loads(sys.argv[1])))

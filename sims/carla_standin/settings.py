@@ -14,14 +14,14 @@ LONGEST = 60.0
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings in the order of the protocol; only the first three have an effect."""
+    """Settings of an episode, fields in the order of CARLA's protocol. Only the first three change what the server does."""
 
     synchronous: bool = False
     """Whether time passes only at a client's ticks."""
     no_rendering: bool = False
-    """Whether cameras are still."""
+    """True while cameras send no pictures."""
     fixed_delta: tuple[bool, float] | tuple[bool] = (False,)
-    """[s] of a step if it is given."""
+    """Duration of a simulation step [s] as (True, duration); (False,) if the client leaves it open."""
     substepping: bool = True
     max_substep_delta: float = 0.01
     max_substeps: int = 10
@@ -45,7 +45,7 @@ class Settings:
         return settings
 
     def encoded(self) -> list[object]:
-        """Return the settings in the client's encoding."""
+        """Return the settings as CARLA's client decodes them."""
         return [list(value) if isinstance(value, tuple) else value for value in astuple(self)]
 
     def step(self, otherwise: float) -> float:

@@ -13,9 +13,9 @@ from carla_standin.sensors.scene import Boxes
 
 TYPES = {STOP: "traffic.stop", YIELD: "traffic.yield"}
 REACH = 4.0
-"""[m] Length of a sign's area before the end of the road."""
+"""Length [m] of the area before the end of the road in which a vehicle is affected by a sign."""
 RED = (40, 40, 200)
-"""Blue, green, red."""
+"""Colour of a stop sign: blue, green, red."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,23 @@ class Signs:
         return len(self.posts)
 
     def appear(self, bodies: Bodies, first: int) -> int:
-        """Add the signs' actors with ids from `first` on; return the next id."""
+        """Create an actor for each sign.
+
+        Args:
+            bodies: Arrays to which the actors are added.
+            first: Id of the first sign; the others follow.
+
+        Returns:
+            The next free id.
+        """
         for number, post in enumerate(self.posts, first):
             self.actors.append(post.appear(bodies, number, TYPES[post.signal.type], Tag.TRAFFIC_SIGN))
         return first + len(self)
 
     def stops(self) -> list[Post]:
-        """Return the stop signs."""
+        """Return the posts of the stop signs, without those of signs to give way."""
         return [post for post in self.posts if post.signal.type == STOP]
 
     def boxes(self) -> Boxes:
-        """Return a pole and a plate for each stop sign."""
+        """Return the boxes of all stop signs: a pole and a plate for each."""
         return pole_boxes(self.stops(), (0.05, 0.05, 0.0, 2.0), (0.05, 0.4, 2.0, 2.8), Tag.TRAFFIC_SIGN, RED)

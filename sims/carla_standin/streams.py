@@ -11,9 +11,9 @@ from carla_standin.connections import MOST_CONNECTIONS, Connection, accepted
 from carla_standin.errors import Refused
 
 SUBSCRIPTION_TIMEOUT = 0.25
-"""[s] that a tick waits for an announced subscription."""
+"""Longest time [s] for which a tick waits for a subscription that was announced."""
 RENEWAL = 1.0
-"""[s] Time for a client to reopen its stream of snapshots after the load of a map."""
+"""Time [s] that a client has to reopen its stream of snapshots after a map was loaded."""
 
 
 class Subscriber:
@@ -44,7 +44,10 @@ class Streams:
         return self.selector.fileno()
 
     def announce(self, stream: int) -> bytes:
-        """Return the token of a stream and expects a subscription to it."""
+        """Return the token by which a client subscribes to a stream, and note that its connection is to come.
+
+        Raises Refused if the number cannot be one of a stream.
+        """
         if not isinstance(stream, int) or not 0 < stream < 2**32:
             raise Refused("This is no number of a stream.", got=stream)
         token = layouts.token(stream, self.port)
@@ -83,7 +86,10 @@ class Streams:
         return max(self.renewed_by - time.monotonic(), 0.0) if self.renewed_by else 0.0
 
     def wait(self) -> None:
-        """Wait once for each announced subscription: `listen()` returns before its connection exists."""
+        """Wait until every announced subscription is connected, for a limited time.
+
+        A client's `listen()` returns before its connection exists, so that the next measurements would get lost.
+        """
         if self.announced:
             end = time.monotonic() + SUBSCRIPTION_TIMEOUT
             while self.announced and (left := end - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""Vehicles driven by clients: from controls to motion."""
+"""Motion of the vehicles that clients drive: pedals and steering go in, poses and velocities come out."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Driven:
         self.measure()
 
     def measure(self) -> None:
-        """Read the parameters of all vehicles again."""
+        """Compute the physical parameters of all vehicles anew, after one of them was changed."""
         self.parameters = Parameters([effective(actor) for actor in self.actors])
         self.only = One(self.parameters) if len(self) == 1 else None
         """The parameters if there is one vehicle."""
 
     def override(self, actor: Actor) -> Override:
-        """Return the departures of a vehicle from its model, to be changed."""
+        """Return the override of a vehicle's motion, which the caller may change; a new one without effect if there is none."""
         return self.overrides.setdefault(actor, Override())
 
     def place(self, actor: Actor, bodies: Bodies) -> None:
@@ -196,11 +196,11 @@ def write(state: Any, motion: npt.NDArray[np.float64], dt: float) -> None:
 
 
 def model_of(actor: Actor) -> Vehicle:
-    """Return the parameters of a vehicle, with a client's changes."""
+    """Return the physical parameters of a vehicle: a client's changed ones, else those with which the vehicle was spawned."""
     return actor.model or actor.stock or BY_NAME[actor.type_id]
 
 
 def effective(actor: Actor) -> Vehicle:
-    """Return the effective parameters of a vehicle: without gravity its tyres have no grip."""
+    """Return the physical parameters of a vehicle in its present state: with gravity switched off, its tyres have no grip."""
     model = model_of(actor)
     return model if actor.has_gravity else replace(model, grip=0.0)

@@ -14,33 +14,39 @@ from carla_standin.errors import Refused
 
 Floats = npt.NDArray[np.float64]
 MASS = 80.0
-"""[kg]"""
+"""Mass of a walker in collisions [kg]."""
 SLIDING = 5.0
-"""[m/s2] deceleration of a thrown walker."""
+"""Deceleration [m/s2] of a walker that was thrown by a collision."""
 FASTEST = 10.0
-"""[m/s]"""
+"""Largest speed [m/s] that a client may give a walker."""
 SPANS, PAUSES = (8.0, 14.0), (2.0, 8.0)
 """[m] Range of a crossing's length, drawn once, and [s] of the wait at each end, both from the walker's seed."""
 NEAR = 4.0
-"""[m] A walker does not step out if a car that would brake now comes so near to its way."""
+"""A walker waits while a car that braked now would still come within this distance [m] of the walker's path."""
 
 
 @dataclass
 class Script:
-    """Script of a walker that crosses the street: ahead, back, ahead, ..."""
+    """State of a walker that crosses the street again and again: ahead, back, ahead, ..."""
 
     random: np.random.Generator
     heading: float
-    """[rad] of the way ahead."""
+    """Direction [rad] in which the walker first crosses."""
     speed: float
     length: float
     waiting: float = 0.0
     left: float = 0.0
-    """[m] of the present crossing."""
+    """Distance [m] that is left of the present crossing."""
     sign: float = field(default=-1.0)
 
     def velocity(self, place: Floats, cars: Floats, dt: float) -> tuple[float, float]:
-        """Return the velocity of this step; `cars` (n, 4) are positions and velocities."""
+        """Return the walker's velocity (x, y) [m/s] for a step of `dt` [s].
+
+        Args:
+            place: (2,) [m] Position of the walker.
+            cars: (n, 4) Position [m] and velocity [m/s] of cars, for which the walker waits.
+            dt: Duration of the step [s].
+        """
         if self.left <= 0.0:
             self.waiting -= dt
             if self.waiting > 0.0 or self._in_danger(place, cars):
@@ -59,7 +65,7 @@ class Script:
 
 
 class Walkers:
-    """All walkers and their velocities."""
+    """All walkers of the world, and the velocity that each keeps."""
 
     def __init__(self) -> None:
         self.velocity: dict[Actor, tuple[float, float]] = {}
@@ -71,7 +77,7 @@ class Walkers:
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Update rows; new walkers stand still."""
+        """Find the walkers' rows of the state array again, after actors came or went; new walkers stand still."""
         self.actors = [actor for actor in bodies if actor.type_id.startswith("walker.")]
         self.velocity = {actor: self.velocity.get(actor, (0.0, 0.0)) for actor in self.actors}
         self.scripts = {actor: script for actor, script in self.scripts.items() if actor in self.velocity}

@@ -34,16 +34,16 @@ from carla_standin.walkers import Walkers
 FIRST_ID = 1
 """Id of the spectator; ids count from it in every episode."""
 ABOVE: Pose = [[0.0, 0.0, 20.0], [-30.0, 0.0, 0.0]]
-"""Initial pose of the spectator."""
+"""Initial pose of the spectator, the actor whose camera shows the server's view: 20 m above the origin."""
 WALKER_SIZE = (0.4, 0.4, 1.8)
 CHILD_SIZE = (0.35, 0.35, 1.2)
 LEADER = "controller.ai.walker"
 ASTRAY = 10.0
-"""[m] Largest distance of an AI walker from a pavement; the client searches within 12 m."""
+"""Largest distance [m] of a walker with the client's AI from a pavement; the client itself searches within 12 m."""
 MOST_GRIP = 10.0
 """Largest coefficient of friction of a vehicle."""
 LONGEST = 0.1
-"""[s] Longest step of motion, in which no car passes through another; longer steps are divided."""
+"""Longest step [s] of motion, so that no car passes through another. A longer step is simulated in several parts."""
 CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
 """Weather of a clear noon."""
 
@@ -54,7 +54,15 @@ class World:
     def __init__(
         self, town: Town, streams: Outlet, *, physics: str = "kinematic", rate: float = RATE, grip: float = GRIP
     ) -> None:
-        """grip: coefficient of friction of clients' vehicles whose blueprint has none of its own."""
+        """Create the world and begin an episode in a town.
+
+        Args:
+            town: Map of the first episode.
+            streams: Sends the sensors' measurements.
+            physics: Motion model of clients' vehicles, "kinematic" or "dynamic".
+            rate: Simulated steps per second while no client sets a step.
+            grip: Coefficient of friction of clients' vehicles whose blueprint has none of its own.
+        """
         self.streams, self.physics, self.grip = streams, physics, grip
         self.clock = Clock(rate)
         self.settings = Settings()
@@ -233,7 +241,7 @@ class World:
             self.group_of(actor).measure()
 
     def set_collisions(self, actor: Actor, enabled: bool) -> None:
-        """Enable or disable an actor's collisions."""
+        """Switch an actor's collisions with others on or off."""
         actor.collides = enabled
         self.reindex()
 
@@ -271,7 +279,7 @@ class World:
         self.reindex()
 
     def reindex(self) -> None:
-        """Update the actors' rows of the snapshot in all parts of the world."""
+        """Tell all parts of the world the new rows of the actors in the state array, after actors came or went."""
         self.attachments.reindex(self.bodies)
         for group in self.driven.values():
             group.rows = rows_of(group.actors)
@@ -285,7 +293,7 @@ class World:
 
     @property
     def step_seconds(self) -> float:
-        """[s] of a step."""
+        """Duration [s] of the present simulation step."""
         return self.settings.step(1.0 / self.clock.rate)
 
     def tick(self, *, snapshot_first: bool = False) -> int:
@@ -322,13 +330,13 @@ class World:
         return self.collisions.step(self.bodies)
 
     def prepare(self) -> None:
-        """Compute the leaders of the next step in advance, while no client waits."""
+        """Let every traffic car look for the car ahead of it, as the next step needs, while no client waits for an answer."""
         is_due, self.is_prepared = not self.is_prepared and len(self.cars) > 0, True
         if is_due:
             self.cars.look(self.bodies)
 
     def look(self) -> None:
-        """Update the scene for sensors, once a step."""
+        """Update the boxes that sensors see to the present step; further calls in this step do nothing."""
         if self.is_scene_stale:  # not in reindex(): most worlds have no camera, and an episode spawns its actors one by one
             self.scene.reindex(self.bodies)
             self.is_scene_stale = False

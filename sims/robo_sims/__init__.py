@@ -1,4 +1,7 @@
-"""Simulators with one interface. The import registers the arm tasks with Gymnasium, and imports no simulator."""
+"""Simulated environments that all have one interface.
+
+Importing this package registers the arm tasks with Gymnasium; it loads no simulator.
+"""
 
 from robo_rl.system.opengl import prefer_headless
 

@@ -52,7 +52,7 @@ class Detail:
 
 
 SENSOR = Detail(samples=0, slices=12)
-"""Quality of pictures in observations."""
+"""Rendering quality of the pictures that are part of observations: no anti-aliasing, coarse round shapes."""
 PLAIN = Detail(samples=0, slices=28)
 """Quality of videos."""
 PRETTY = Detail(samples=4, slices=40, shadows=2048, reflections=True)

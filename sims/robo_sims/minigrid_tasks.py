@@ -25,9 +25,12 @@ class Guide(Protocol):
     """Plug-in that adds subgoals to grid worlds, an entry point of `robo_rl.guides`."""
 
     def simulation(self, simulation: MiniGridSimulation, subgoals: str, teaching: Mapping[str, Any] | None) -> Simulation:
-        """Return a simulation with observed subgoals.
+        """Return the simulation, extended by subgoals that are part of the observation.
 
-        subgoals: form of the subgoals. teaching: settings of the teacher that gives them in training; None for no teacher.
+        Args:
+            simulation: The simulation of the task.
+            subgoals: Form in which subgoals are observed.
+            teaching: Settings of the teacher that gives the subgoals in training; None for no teacher.
         """
 
     def batch(self, batch: MiniGridBatch, subgoals: str, teaching: Mapping[str, Any] | None) -> SimulationBatch:

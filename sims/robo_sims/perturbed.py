@@ -46,7 +46,7 @@ class Perturbation(EnvironmentWrapper):
     strength: float = 1.0
     """Factor of the forces of all actuators: gains, biases and limits."""
     gravity: float = 1.0
-    """Factor of gravity."""
+    """Factor by which gravity is multiplied."""
     latency: int = 0
     """Delay of actions in steps; until the first arrives, actions of 0 are executed."""
     noise: float = 0.0

@@ -52,12 +52,15 @@ class SimulationStep:
 
 @dataclass(frozen=True)
 class Barriers:
-    """K conditions G u >= b on a physical action u (A,), which keep the current state safe; for safety filters."""
+    """Constraints G u >= b on a physical action u (A,): safe actions of the current state satisfy all K of them.
+
+    Safety filters use them to correct an action.
+    """
 
     gradient: npt.NDArray[np.float64]
-    """G (K, A)."""
+    """Matrix G (K, A) of the K constraints."""
     bound: npt.NDArray[np.float64]
-    """b (K,)."""
+    """Right-hand side b (K,) of the K constraints."""
     brake: npt.NDArray[np.float64]
     """Physical action (A,) that brings the robot to a stop."""
 

@@ -31,7 +31,8 @@ class TaskFamily(EnvironmentFamily):
     batch: Callable[..., SimulationBatch | None] | None = None
     """Function (task, num_envs, threads, **arguments of `simulate`) -> batch, or None if the task cannot be batched."""
     drawing: tuple[str, ...] = ("cameras", "image_size", "render_mode")
-    """Arguments that go to SimulationEnvironment or BatchedEnvironment instead of the simulation."""
+    """Names of keyword arguments that configure pictures: they go to SimulationEnvironment or BatchedEnvironment, not to
+    `simulate`."""
 
     @override
     def names(self) -> list[str]:

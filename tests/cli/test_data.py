@@ -50,6 +50,22 @@ def test_the_same_command_records_the_same(recorded):
 
 
 @pytest.mark.slow
+def test_a_function_of_ones_own_is_recorded(tmp_path, monkeypatch, capsys):
+    source = "def forward(seen):\n    return [1.0, 0.0, 0.0, 0.0, seen['gripper_opening'][0] * 0]\n"
+    (tmp_path / "my_forward.py").write_text(f"{source}\n\nclass Forward:\n    act = staticmethod(forward)\n")
+    monkeypatch.chdir(tmp_path)
+    for policy in ("my_forward:forward", "my_forward:Forward", "mix:my_forward:forward=0.5,random=0.5"):
+        out = policy.replace(":", "-")
+        assert dispatch(["record", TASK, "--policy", policy, "--episodes", "2", "--out", out]) == 0
+        entries = Dataset(Path(out)).entries()
+        assert {entry.source for entry in entries} <= {policy, "my_forward:forward", "random"}
+        if "random" not in policy:
+            assert all(np.array_equal(Dataset(Path(out)).read(each).actions[:, 0], np.ones(each.steps)) for each in entries)
+    assert dispatch(["data", "info", out]) == 0
+    assert "None" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_append_adds_and_a_full_folder_is_refused(recorded):
     with pytest.raises(DatasetError, match="is not empty"):
         dispatch(["record", TASK, "--out", str(recorded)])
@@ -224,7 +240,17 @@ def test_statistics_fit_a_terminal(recorded, capsys):
         ),
         (["record", "gymnasium/Hopper-v5", "--out", "x"], InvalidSetting, "no scripted expert"),
         (["data", "inf", "x"], UnknownName, "did you mean 'info'"),
-        (["data", "info", "x"], DatasetError, "is not a dataset"),
+        (["data", "info", "x"], DatasetError, r"is not a dataset(.|\n)*no such folder(.|\n)*robo-rl record"),
+        (
+            ["data", "info", "."],
+            DatasetError,
+            r"no dataset.json(.|\n)*robo-rl data convert \. --out DATASET reads other formats",
+        ),
+        (
+            ["record", TASK, "--policy", "nowhere:expert", "--out", "x"],
+            InvalidSetting,
+            "module of the policy nowhere:expert cannot",
+        ),
         (["data", "merge", "x", "--out", "y"], DatasetError, "is not a dataset"),
     ],
 )
@@ -375,7 +401,7 @@ def test_labels_must_fit(recorded):
         RewardLabels(_array([float("nan")] * entry.steps), _array([1.0] * entry.steps) > 0, "m", "w", "p")
     with pytest.raises(InvalidSetting, match="impossible name"):
         LabelSet(dataset, "../escape")
-    with pytest.raises(UnknownName, match="Unknown label set 'progres'"):
+    with pytest.raises(UnknownName, match=r"Unknown label set 'progres'(.|\n)*robo-rl label .* --name progres makes it"):
         LabelSet.existing(dataset, "progres")
 
 

@@ -59,6 +59,8 @@ def test_what_cannot_be_converted(recorded, capsys):
         dispatch(["data", "convert", "elsewhere", "--out", "x"])
     with pytest.raises(DatasetNotFound, match="does not exist"):
         dispatch(["data", "convert", "nowhere", "--from", "d4rl", "--out", "x"])
+    with pytest.raises(DatasetNotFound, match="nowhere does not exist"):
+        dispatch(["data", "convert", "nowhere", "--to", "d4rl", "--out", "x"])
     for out in ("elsewhere", ".", "/", str(recorded)):
         capsys.readouterr()
         with pytest.raises(DatasetError, match="is there already"):

@@ -30,6 +30,7 @@ from robo_rl.runs.observer import RunRecord
 from robo_rl.runs.run import Run, find_run
 from robo_rl.training.actor_learner.process import LearnerProcess
 from robo_rl.training.actor_learner.server import Finished
+from robo_rl.types import ActionSource
 
 RECIPE: dict[str, Any] = {
     "name": "apart",
@@ -59,7 +60,7 @@ def assert_all_was_learnt_from(run: Run) -> None:
     assert int(np.sum(parts["replay"]["rows"]["starts"])) == 90
     assert parts["learner"]["updates"] == 90 - 10 + 1
     human = int(np.sum(parts["offline"]["corrections"]["rows"]["starts"]))
-    assert human == int(np.sum(parts["replay"]["rows"]["is_human"]))
+    assert human == int(np.sum(parts["replay"]["rows"]["source"] == ActionSource.HUMAN))
     assert (run.path / "evaluation.json").exists()
 
 

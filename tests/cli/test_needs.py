@@ -18,7 +18,7 @@ from robo_cli.main import dispatch
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
 from robo_rl.rewards.fitted_folder import NEEDED, fitted
 
-NEEDY = {name: read_recipe(name).needs for name in recipe_files() if read_recipe(name).needs}
+NEEDY = {name: needs for name in recipe_files() if (needs := read_recipe(name).needs)}
 PATHS = re.compile(r"(?:rewards|data|models|runs)/[\w./-]+")
 
 

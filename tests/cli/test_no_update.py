@@ -14,6 +14,7 @@ import robo_rl
 from factories import rest_slow
 from robo_cli.main import dispatch
 from robo_rl.training.updates import learns_too_late
+from robo_rl.workbench import NothingLearnt
 
 SMALL = {"network": {"hidden": [8]}, "batch_size": 4}
 SB3 = {"policy_kwargs": {"net_arch": [8]}, "batch_size": 4}
@@ -54,6 +55,16 @@ def test_no_update_is_said_everywhere(
     assert f"WARNING  {said[0].lower()}{said[1:]}".replace("&gt;", ">") in capsys.readouterr().out
     run = robo_rl.open_run("latest", runs=tmp_path / "runs")
     assert said in run.report.read_text()
+
+
+@pytest.mark.slow
+def test_python_warns_of_a_training_without_an_update(tmp_path: Path) -> None:
+    reach = {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 5}}
+    few = {"threads": 1, "evaluation": {"episodes": 1, "videos": 0}}
+    with pytest.warns(NothingLearnt, match="no update was made: replay.learning_starts 5000 >= steps 6"):
+        run = robo_rl.train("sac", environment=reach, steps=6, out=tmp_path, learner=SMALL, **few)
+    with pytest.warns(NothingLearnt, match="steps 12"):
+        robo_rl.resume(run, steps=12)
 
 
 @pytest.mark.parametrize(("algorithm", "learner"), rest_slow(SOME))

@@ -145,8 +145,8 @@ class Reader:
             if not self._twin:
                 self._twin = self._stack.enter_context(twin_process(Path("twin.log"), task="robo/ArmPick-v0", cameras=[]))
             return self._twin if word == "URL" else word.replace(TWIN, self._twin)
-        if word.startswith("~/"):
-            return f"home/{word[2:]}"
+        if word.startswith(("~/", "/")):
+            return f"home/{word.lstrip('~/')}"
         if word in ("RUN", "RUN_A", "RUN_B", "BASE") or word.startswith("RUN@"):
             return self._run(word)
         if word == "latest":

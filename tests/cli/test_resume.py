@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from robo_app.training import finalisation
 from robo_cli import main
 from robo_rl.errors import RunError
 from robo_rl.runs.checkpoints import load_checkpoint, save_checkpoint
@@ -132,6 +133,22 @@ def test_an_interrupted_run_is_saved_first_and_loses_no_step(
     assert "resumed at step 33, exact" in capsys.readouterr().out
     expected, got = parameters(uninterrupted), parameters(run)
     assert all(expected[name].tobytes() == got[name].tobytes() for name in expected)
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_the_final_evaluation_says_how_to_go_on(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*given: Any, **named: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(finalisation, "judge", interrupted)
+        main.dispatch(["train", str(recipe), "--out", str(tmp_path)])
+    run = find_run("latest", tmp_path)
+    assert f"the training is saved; go on with: robo-rl resume {run.path}" in capsys.readouterr().out
+    assert main.dispatch(["resume", str(run.path)]) == 0
+    assert run.evaluation is not None
 
 
 def test_a_finished_run_is_left_as_it_is(uninterrupted: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from robo_datasets.dataset import Dataset
 from robo_real.limits import TWIN
 from robo_real.serving import ServerSettings, build_server
 from robo_real.workspace import write_limits
-from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.errors import InvalidSetting, RobotStopped, SpecMismatch, UnknownName
 from robo_rl.runs.run import find_run
 from robo_rl.types import ActionSource
 
@@ -77,6 +77,25 @@ def test_shadow_run_of_evaluate_and_refine(trained, url, capsys):
     assert np.ptp(episodes[0].observations["end_effector_position"], axis=0).max() < 0.005
     assert len([*(trained.path.parent).glob("*/recipe.yaml")]) == 1  # nothing was trained
     assert not (trained.path / "evaluations").exists()  # what the expert reached is no success of the policy
+
+
+@pytest.mark.slow
+def test_stopped_shadow_run_reports_on_its_episodes(trained, url, monkeypatch, capsys):
+    from robo_app.robots import shadow
+
+    def record_one(*arguments, seed, **settings):
+        if seed > 0:
+            raise RobotStopped("stopped", "a person")
+        return record_episode(*arguments, seed=seed, **settings)
+
+    record_episode = shadow.record_episode
+    monkeypatch.setattr(shadow, "record_episode", record_one)
+    order = ["evaluate", "latest", "--environment", f"robot:{url}", "--environment.arguments.max_steps", "12"]
+    with pytest.raises(RobotStopped):
+        dispatch([*order, "--episodes", "3", "--seed", "0", "--shadow", "zero"])
+    ((name, report, episodes),) = kept(trained)
+    assert name == "001-zero" and report["episodes"] == len(episodes) == 1
+    assert "ended early, after 1 of 3 episodes" in capsys.readouterr().err
 
 
 @pytest.mark.slow

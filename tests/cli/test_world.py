@@ -38,6 +38,8 @@ def test_fit_check_and_train_inside(data, capsys):
     assert "fitted to these very episodes" in out and "random: success" in out and "outside the data" in out
     figures = json.loads(Path("w/check/check.json").read_text())
     assert figures["schema"] == "robo_rl.world_check/1" and len(figures["policies"]) == 2
+    page = Path("w/check/check.html").read_text()
+    assert "the very episodes" in page and "data:video/mp4" in page and "random" in page
     tiny = ["--learner.replay.learning-starts", "20", "--learner.network.hidden", "8", "--evaluation.episodes", "2"]
     train = ["train", "sac", "--environment", "world:w", "--steps", "60", "--environment.arguments.action_repeat", "3", *tiny]
     assert dispatch(train) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from factories import axes, make_spec
 from robo_cli.train import evaluate as evaluate_command
-from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.errors import EnvironmentFailed, InvalidSetting, RobotStopped, SpecMismatch
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation, compare, evaluate, evaluation_seeds
 from robo_rl.evaluation.measures import Measure
 from robo_rl.evaluation.statistics import pass_at_k
@@ -112,6 +112,51 @@ def test_a_policy_of_another_environment_is_refused():
         evaluate(RandomPolicy(other, 0), Coin(), seeds=[0])
     assert "The policy was made for another environment than this test/Coin: 2 field(s) differ." in str(error.value)
     assert "action.control_period: 0.1 here, 0.05 there" in str(error.value)
+
+
+class Failing(Coin):
+    """Raises `error` at the second step of the third episode."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def step(self, action):
+        if self.seed == FIRST_SEED + 2 and self.count == 1:
+            raise self.error
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "reason"),
+    [
+        (RobotStopped("stopped", "a person"), RobotStopped, "RobotStopped: The robot may not move. got: stopped: a person"),
+        (ZeroDivisionError("of\x1b it"), EnvironmentFailed, "EnvironmentFailed: test/Coin raised an error in step()"),
+        (KeyboardInterrupt(), KeyboardInterrupt, "interrupted"),
+        (SystemExit(0), SystemExit, "SystemExit: 0"),
+    ],
+)
+def test_early_end_keeps_episodes_that_finished(error, raised, reason):
+    kept = []
+    with pytest.raises(raised):
+        evaluate(RandomPolicy(SPEC, 0), Failing(error), 5, on_incomplete=kept.append)
+    (found,) = kept
+    assert found.seeds == (FIRST_SEED, FIRST_SEED + 1) and found.lengths == (4, 10) and found.successes == (True, False)
+    assert found.incomplete.planned == 5 and found.incomplete.reason.startswith(reason)
+    assert f"WARNING  ended early, after 2 of 5 episodes: {reason}" in str(found) and "\x1b" not in str(found)
+    again = Evaluation.from_json(json.loads(json.dumps(found.to_json())))
+    assert again == found and compare([again], [outcome()])[1] == [FIRST_SEED, FIRST_SEED + 1]
+
+
+def test_whole_or_empty_evaluation_has_no_early_end():
+    kept = []
+    policy = RandomPolicy(SPEC, 0)
+    whole = evaluate(policy, Coin(), 3, on_incomplete=kept.append)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(policy, Failing(KeyboardInterrupt()), seeds=[FIRST_SEED + 2], on_incomplete=kept.append)
+    assert kept == [] and whole.incomplete is None and "early" not in str(whole)
+    before = {name: value for name, value in whole.to_json().items() if name != "incomplete"}  # of an older version
+    assert Evaluation.from_json(before) == whole
 
 
 def test_policy_runs_on_another_task_with_same_interface():

@@ -20,7 +20,7 @@ from robo_rl.environments import foreign
 from robo_rl.environments.foreign import ForeignEnv, UnitsUnknown
 from robo_rl.environments.importing import name_of, portable_id
 from robo_rl.environments.make import make_environment, make_vector_environment
-from robo_rl.errors import EnvironmentFailed, InvalidSetting, RoboRLError, UnknownName
+from robo_rl.errors import EnvironmentFailed, InvalidAction, InvalidSetting, RoboRLError, UnknownName
 from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import specification
 
@@ -274,8 +274,44 @@ def test_a_name_that_makes_nothing_is_one_error(folder, name):
 
 
 def test_an_argument_that_it_lacks_is_one_error(folder):
-    with pytest.raises(EnvironmentFailed, match=r"cannot be made(.|\n)*unexpected keyword argument 'length'"):
+    with pytest.raises(
+        EnvironmentFailed,
+        match=r"cannot be made(.|\n)*unexpected keyword argument 'length'\n +allowed: g=10.0, render_mode=None\n",
+    ):
         make_environment("strangers_package.envs:Mine", length=3)
+
+
+class OfTheOldGym(Spaces):
+    def reset(self):
+        return super().reset()
+
+
+class Heavy(Spaces):
+    def __init__(self, mass):
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (OfTheOldGym, r"write the reset of .*OfTheOldGym as reset\(self, \*, seed=None, options=None\)"),
+        (Heavy, r"it was given no arguments; --environment.arguments.KEY VALUE gives one"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::robo_rl.environments.foreign.UnitsUnknown")
+def test_a_call_that_fails_names_none_of_our_files(kind, words):
+    with pytest.raises(EnvironmentFailed, match=rf"do: +{words}") as caught:
+        robo_rl.run_episode(make_environment(kind), lambda seen: [0.0, 0.0], seed=0)
+    assert "robo_rl/" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("action", "words"), [(0.5, "one number is np.array"), ([np.nan, 0.0], "look at the policy that returned it")]
+)
+@pytest.mark.filterwarnings("ignore::robo_rl.environments.foreign.UnitsUnknown")
+def test_an_action_that_is_none_says_what_to_do(action, words):
+    with pytest.raises(InvalidAction, match=f"do: .*{words}"):
+        robo_rl.evaluate(lambda seen: action, Spaces, episodes=1)
 
 
 def test_several_are_stepped_side_by_side(folder):

@@ -311,6 +311,15 @@ def test_mixing_keeps_each_row_together():
     np.testing.assert_array_equal(batch.is_human, x % 3 == 0)
 
 
+def test_rows_of_version_0_1_still_load():
+    memory, copy = filled(20), ReplayBuffer(SPEC, 21, 0)
+    state = memory.state_dict()
+    state["rows"]["is_human"] = state["rows"].pop("source") == ActionSource.HUMAN
+    copy = ReplayBuffer(SPEC, memory.capacity, 0)
+    copy.load_state_dict(state)
+    assert_equal(copy.sample(50), memory.sample(50))
+
+
 def test_mixed_saved_and_loaded_gives_the_same_next_sample():
     mixed, copy = (SymmetricReplay(filled(5), filled(5, start=500)) for _ in range(2))
     mixed.sample(10)
@@ -362,7 +371,7 @@ def episode_of(steps: list[Transition]) -> Episode:
 
 
 def assert_equal(one: Batch, other: Batch) -> None:
-    for name in ("actions", "rewards", "masks", "discounts", "weights", "is_human"):
+    for name in ("actions", "rewards", "masks", "discounts", "weights", "sources"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     for name in one.observations:
         np.testing.assert_array_equal(one.observations[name], other.observations[name])

@@ -95,6 +95,11 @@ def test_not_finding_a_run_names_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(RunNotFound, match=r"is not a run folder(.|\n)*a folder that holds recipe.yaml and spec.json"):
         find_run(str(tmp_path / "empty"), tmp_path)
+    (tmp_path / "empty" / "dataset.json").write_text("{}")
+    with pytest.raises(RunNotFound, match=r"got: +a dataset\n(.|\n)*do: +robo-rl data info .*empty"):
+        find_run(str(tmp_path / "empty"), tmp_path)
+    with pytest.raises(UnknownName, match=r"do: +a model of Stable-Baselines3 is zoo:model\.zip"):
+        find_run("model.zip", tmp_path)
     with pytest.raises(UnknownName, match=r"Unknown run 'latest'"):
         find_run("latest", tmp_path / "nothing")
 

@@ -229,7 +229,7 @@ def test_a_catalogue_that_is_wrong_is_named(filled):
         lambda path: os.truncate(path / "starts.npy", 60),
         lambda path: flip(path / "vectors.npy"),
         lambda path: flip(path / "observation.camera_wrist.npy"),
-        lambda path: (path / "is_human.npy").unlink(),
+        lambda path: (path / "source.npy").unlink(),
         lambda path: (path / "cache.json").write_text("{"),
         lambda path: (path / "cache.json").write_text("[]"),
         lambda path: change(path / "cache.json", rows=3),

@@ -59,7 +59,7 @@ def batch(rewards) -> Batch:
         discounts=np.full(size, 0.99, np.float32),
         next_observations={"position": positions},
         weights=np.ones(size, np.float32),
-        is_human=np.zeros(size, bool),
+        sources=np.zeros(size, np.int8),
     )
 
 

@@ -61,7 +61,7 @@ def make_batch():
             "discounts": np.full(size, 0.9, np.float32),
             "next_observations": observations(random, size),
             "weights": np.ones(size, np.float32),
-            "is_human": np.zeros(size, np.bool_),
+            "sources": np.zeros(size, np.int8),
         }
         return Batch(**(arrays | replaced))
 

@@ -34,7 +34,7 @@ def chain() -> Batch:
         discounts=np.full(6, DISCOUNT, np.float32),
         next_observations={"place": PLACES[after]},
         weights=np.ones(6, np.float32),
-        is_human=np.zeros(6, bool),
+        sources=np.zeros(6, np.int8),
     )
 
 

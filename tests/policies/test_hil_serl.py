@@ -47,7 +47,7 @@ def batch(rows: int = 8, seed: int = 0, **replaced) -> Batch:
         "discounts": np.full(rows, 0.97, np.float32),
         "next_observations": observed(),
         "weights": np.ones(rows, np.float32),
-        "is_human": np.zeros(rows, np.bool_),
+        "sources": np.zeros(rows, np.int8),
     }
     return Batch(**(arrays | replaced))
 

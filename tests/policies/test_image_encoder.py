@@ -357,7 +357,7 @@ def error_after(updates: int, config: RLPDConfig | DrQConfig, *, shown: bool) ->
                 discounts=np.full(32, 0.9, np.float32),
                 next_observations=seen,
                 weights=np.ones(32, np.float32),
-                is_human=np.zeros(32, np.bool_),
+                sources=np.zeros(32, np.int8),
             )
         )
     places = np.linspace(-0.9, 0.9, 19, dtype=np.float32)

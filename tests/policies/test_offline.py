@@ -135,7 +135,7 @@ def batch_of(rewards, masks, *, states=None, actions=None, following=None, disco
         discounts=np.full(size, discount, np.float32),
         next_observations={"state": one_hot[following]},
         weights=np.ones(size, np.float32),
-        is_human=np.zeros(size, np.bool_),
+        sources=np.zeros(size, np.int8),
         extras={"next_actions": np.zeros((size, 1), np.float32), "has_next_action": np.ones(size, np.bool_), **more},
     )
 

@@ -55,7 +55,7 @@ def batch_of_all_kinds() -> Batch:
         discounts=uniform(0.5),
         next_observations={"state": uniform(-1, 3)},
         weights=uniform(0.2),
-        is_human=np.zeros(ROWS, np.bool_),
+        sources=np.zeros(ROWS, np.int8),
         extras={
             "next_actions": uniform(-1, 2),
             "has_next_action": np.array([1, 1, 0, 1, 0, 0], np.bool_),

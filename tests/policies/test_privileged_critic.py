@@ -127,7 +127,9 @@ def test_privileged_entries_that_are_not_there_are_refused(config):
 def test_privileged_nan_is_refused():
     learner, batch = CONFIGS["sac"].build(ARM, 0), random_batch(ARM, 8, seed=0)
     batch.observations["coin"][3] = np.nan
-    with pytest.raises(NonFiniteUpdate, match="observations are not finite"):
+    with pytest.raises(
+        NonFiniteUpdate, match=r"observations are not finite(.|\n)*1 of 8 rows with NaN or infinity, in coin\[0\]"
+    ):
         learner.update(batch)
 
 

@@ -146,7 +146,7 @@ def test_three_states_reach_their_known_values():
         discounts=np.full(96, 0.8, np.float32),
         next_observations={"state": one_hot[(state + 1) % 3]},
         weights=np.ones(96, np.float32),
-        is_human=np.zeros(96, np.bool_),
+        sources=np.zeros(96, np.int8),
     )
     for _ in range(150):
         learner.update(batch)

@@ -235,7 +235,7 @@ def three_states():
             discounts=np.full(size, 0.8, np.float32),
             next_observations={"state": one_hot[(state + 1) % 3]},
             weights=np.ones(size, np.float32),
-            is_human=np.zeros(size, np.bool_),
+            sources=np.zeros(size, np.int8),
         )
 
     return make

@@ -90,6 +90,23 @@ def test_policy_of_other_unit_frame_or_rate_is_refused(serve, change, told):
     environment.close()
 
 
+def test_stop_of_the_guard_loses_no_finished_episode():
+    environment, kept = lockstep("robo/ArmReach-v0", action_repeat=3, max_steps=4), []
+
+    def stop_after_two(episode):
+        if episode.seed == 1:
+            environment.robot.stop("a person")
+
+    with pytest.raises(RobotStopped):
+        evaluate(
+            environment.scripted_policy(0), environment, seeds=range(5), on_episode=stop_after_two, on_incomplete=kept.append
+        )
+    (found,) = kept
+    assert found.seeds == (0, 1) and len(found.returns) == 2 and found.commands.total == sum(found.lengths)
+    assert "after 2 of 5 episodes: RobotStopped" in found.early_end and "a person" in found.early_end
+    environment.close()
+
+
 # a simulated person beside a twin
 
 

@@ -284,7 +284,7 @@ def test_what_no_later_question_would_change_is_an_error_at_once(endpoint, chat_
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": ""}, "Which model"),
+        ({"model": ""}, r"Which model(.|\n)*--reward.settings.judge_settings.model NAME(.|\n)*judge chance"),
         ({"key_variable": KEY}, "never the key itself"),
         ({"base_url": "localhost:8000"}, "not an address"),
         ({"base_url": f"http://user:{KEY}@127.0.0.1/v1"}, "more than an address"),

@@ -13,7 +13,7 @@ from robo_rl.rewards.chat.packs import read_pack
 from robo_rl.rewards.chat.question import Answer
 from robo_rl.rewards.programs.grammar import MOST_ROUNDS
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.programs.vocabulary import FUNCTIONS
+from robo_rl.rewards.programs.vocabulary import FUNCTIONS, GEOMETRY
 from robo_rl.rewards.writing.prompts import (
     FORM,
     Example,
@@ -79,6 +79,12 @@ def test_prompts_list_exactly_what_the_validator_lets_through():
         _, _, plain = name.partition(".")
         assert (plain or name) in words, name
     assert f"at most {MOST_ROUNDS};" in words
+
+
+def test_prompts_say_what_functions_return():
+    lines = [line for line in means().splitlines() if line.startswith("- ")]
+    assert "- quat_mul(left, right): (..., 4): first the turn `right`, then the turn `left`." in lines
+    assert len(lines) == len(GEOMETRY) and all(re.match(r"- \w+\([\w, ]+\): \(\.\.\.", line) for line in lines), lines
 
 
 def test_few_shot_shows_the_examples_nearest_by_their_words():

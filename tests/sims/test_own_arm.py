@@ -27,6 +27,7 @@ from robo_rl.code_names import name_of_object
 from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import ArraySpec
+from robo_sims.arm.realtime_arm import ClockedArm, RealtimeArm
 from robo_sims.own_arm.model import ArmModel, Gripper, OwnArm
 from robo_sims.own_arm.task import OwnArmTask
 
@@ -43,7 +44,7 @@ MJCF = """<mujoco><compiler angle="degree" autolimits="true"/><option timestep="
           <joint name="flex" axis="0 1 0" range="-120 120"/> <geom type="sphere" size="0.01" mass="0.1"/>
           <body name="hand">
             <joint name="roll" axis="1 0 0" range="-170 170"/>
-            <geom type="box" size="0.02 0.01 0.01" pos="0.02 0 0" mass="0.05"/>
+            <geom type="box" size="0.01 0.01 0.01" pos="0.03 0 0" mass="0.05"/>
             <site name="grip" pos="0.08 0 0" xyaxes="0 0 1 0 -1 0"/>
             <body name="jaw" pos="0.04 0 0">
               <joint name="jaw" axis="0 0 1" range="-10 100"/>
@@ -238,6 +239,24 @@ def test_twin_draws_in_the_thread_of_its_pictures_alone(task: type[Reach], monke
     pictures = arm.pictures()
     pictures.copy_state()
     assert pictures.draw()["camera_overview"].shape == (16, 16, 3)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_one_clocked_arm_holds_and_follows(task: type[Reach], own: bool) -> None:
+    arm = task().make_realtime_arm() if own else RealtimeArm("ArmReach-v0")
+    assert isinstance(arm, ClockedArm) and {"reset", "follow", "follow_joints", "hold", "advance"}.isdisjoint(vars(type(arm)))
+    held = np.array(arm.measure()["joint_position"])
+    arm.follow_joints(held + 0.05)
+    for _ in range(50):
+        arm.advance()
+    moved = np.array(arm.measure()["joint_position"])
+    assert np.abs(moved - held).max() > 0.02
+    arm.hold()
+    arm.advance()
+    arm.hold()  # which keeps the angles of the first
+    for _ in range(50):
+        arm.advance()
+    np.testing.assert_allclose(arm.measure()["joint_position"], moved, atol=0.02)
 
 
 class NoArm(gymnasium.Env[Any, Any]):

@@ -124,6 +124,8 @@ def test_what_has_no_imagined_steps_is_refused():
         Worlds(share=1.0)
     with pytest.raises(InvalidSetting, match=r"worlds.horizon"):
         Worlds(horizon=0)
+    with pytest.raises(InvalidSetting, match=r"worlds.penalty(.|\n)*2 elites"):
+        Worlds(elites=1, penalty=1.0)
     able = Capabilities.of(SACConfig(worlds=WORLDS))
     assert "worlds.share" in able.excludes[Feature.RELABELLED]
 

@@ -14,7 +14,7 @@ from robo_rl.errors import CheckpointCorrupt, InvalidSetting
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.worlds.dynamics import BOUND_WEIGHT, Dynamics, DynamicsConfig
 from robo_rl.worlds.fitting import DynamicsFit
-from robo_rl.worlds.imagining import Draw
+from robo_rl.worlds.imagining import Draw, Imagination
 from robo_rl.worlds.steps import Steps, arrays_of, coded, require_predictable
 from robo_rl.worlds.world import UNDER_WAY, fit_world, load_world
 
@@ -39,6 +39,20 @@ def test_states_and_observations_are_the_same(rows, seed):
     np.testing.assert_array_equal(spec.observation.stack(arrays), states)
     arrays["a"][:] = 0
     assert states.any()  # copies
+
+
+def test_penalty_is_taken_from_the_reward_where_members_disagree():
+    dynamics, states = learned().dynamics, np.array([[0.0, 1.0], [0.3, 1.0], [4.0, 1.0]], np.float32)
+    draw, actions = Draw.none(dynamics, 3), np.array([[0.1], [0.5], [1.0]], np.float32)
+    free = Imagination(SPEC, dynamics).step(states, actions, draw)
+    costly = Imagination(SPEC, dynamics, 2.0).step(states, actions, draw)
+    assert free.disagreement[2] > free.disagreement[0] > 0  # nobody was ever at 4
+    taken = 2.0 * float(dynamics.scale[-1]) * free.disagreement
+    np.testing.assert_allclose(costly.rewards, free.rewards - taken, rtol=1e-5)
+    np.testing.assert_array_equal(costly.states, free.states)
+    alone = Dynamics(2, 1, replace(SMALL, members=1, elites=1))
+    with pytest.raises(InvalidSetting, match=r"members that can disagree(.|\n)*2 elites"):
+        Imagination(SPEC, alone, 1.0)
 
 
 def test_loss_is_the_gaussian_likelihood_with_cross_entropy():

@@ -11,14 +11,25 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check
 from stable_baselines3 import SAC
 from stable_baselines3.common.env_checker import check_env as stable_baselines_check
 from worlds.point import SPEC, learned
+from worlds.point import episode as recorded
 
+from robo_cli.data.info import summary_of
+from robo_datasets.dataset import Dataset
+from robo_datasets.profile import profile
+from robo_datasets.recorder import record_episode
+from robo_policies.learners.sac import SACConfig
+from robo_rl.collectors.segments import Segment, SegmentCollector
 from robo_rl.conformance.environments import ENVIRONMENT_CHECKS
+from robo_rl.conformance.trainings import Log
 from robo_rl.conformance.vector import VECTOR_CHECKS, Subject
 from robo_rl.environments.make import make_environment, make_vector_environment
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting, RenderingUnavailable, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
+from robo_rl.protocols.contract import ONLINE, ONLINE_IN_MANY
 from robo_rl.rollout.episode import RandomPolicy, rollout
+from robo_rl.settings import updated
 from robo_rl.spec.environment import specification
+from robo_rl.training.plan import TrainingPlan
 from robo_rl.types import DIVERGED, ActionSource
 
 
@@ -56,6 +67,58 @@ def test_every_step_is_told_to_be_imagined(folder):
     assert infos["action_source"].tolist() == [5] * 4
 
 
+def test_collectors_send_that_steps_are_imagined(folder):
+    environment, policy = make_environment(f"world:{folder}"), RandomPolicy(SPEC, 0)
+    collector = SegmentCollector(environment, policy, seed=0, birth=0)
+    found = Segment(collector.handle({"steps": 5, "is_random": True, "version": 0}))
+    assert {step.source for step in found.transitions()} == {ActionSource.IMAGINED}
+
+
+class VectorEnvironments:
+    """Makes the environments of a training, one or many at once."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __call__(self):
+        return make_environment(self.name)
+
+    def make_vector(self, count):
+        return make_vector_environment(self.name, count, autoreset_mode="SameStep")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 3])
+def test_replay_memory_marks_imagined_rows(folder, count):
+    name = f"world:{folder}"
+    loop, factory = ONLINE, partial(make_environment, name)
+    if count > 1:
+        loop, factory = ONLINE_IN_MANY, VectorEnvironments(name)
+    config = updated(SACConfig(), {"network": {"hidden": (8,)}, "batch_size": 8, "replay": {"learning_starts": 16}})
+    training = TrainingPlan(config, loop, SPEC, factory, 60, 0, count=count).training()
+    training.run(Log())
+    rows = training.step_learner.replay.state_dict()["rows"]
+    assert rows["starts"].sum() > 50 and set(rows["source"][rows["starts"]].tolist()) == {int(ActionSource.IMAGINED)}
+
+
+@pytest.mark.slow
+def test_dataset_says_that_it_has_imagined_episodes(folder, tmp_path):
+    real, both = Dataset.create(tmp_path / "real", SPEC), Dataset.create(tmp_path / "both", SPEC, {"environment": "mine"})
+    with real.writer() as writer:
+        writer.add(recorded(0))
+    assert "imagined" not in summary_of(real)["card"]
+    with both.writer() as writer:
+        writer.add(recorded(1))
+        record_episode(make_environment(f"world:{folder}"), RandomPolicy(SPEC, 0), writer, seed=0, source="random")
+    assert summary_of(Dataset(both.path))["card"] == both.card and "a learned world imagined steps" in both.card["imagined"]
+    assert profile(both)["acted"].keys() == {"policy", "imagined"}
+    with real.writer() as writer:
+        writer.copy(both, both.entries()[0])
+        assert "imagined" not in real.card
+        writer.copy(both, both.entries()[1])
+    assert "imagined" in Dataset(real.path).card
+
+
 def test_evaluations_say_that_they_are_imagined(folder):
     found = evaluate(RandomPolicy(SPEC, 0), make_environment(f"world:{folder}"), seeds=[0, 1])
     assert "imagined in a learned world" in str(found)
@@ -73,6 +136,17 @@ def test_limit_is_a_truncation_and_ends_terminate(folder):
     assert observation["place"] == np.float32(0.9)
     _, _, terminated, truncated, info = environment.step(np.ones(1, np.float32))
     assert terminated and not truncated and info["success"] is True and info["stop_reason"] == "goal"
+
+
+def test_penalty_costs_reward(folder):
+    free, costly = (make_environment(f"world:{folder}", penalty=penalty) for penalty in (0, 5.0))
+    for environment in (free, costly):
+        environment.reset(seed=0)
+    paid, less = (environment.step(np.ones(1, np.float32))[1] for environment in (free, costly))
+    assert less < paid
+    for wrong in (-1.0, True, float("nan"), "much"):
+        with pytest.raises(InvalidSetting, match="penalty is out of range"):
+            make_environment(f"world:{folder}", penalty=wrong)
 
 
 def test_starts_are_recorded_states(folder):

@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from markupsafe import escape
 from worlds.point import SPEC, episode, episodes, learned
 
 from factories import make_spec
 from robo_rl.errors import SpecMismatch
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.worlds.check import PolicyTrial, check_world
+from robo_rl.worlds.check_page import write_check
 
 HELD_OUT = episodes(30, first=1000)
 
@@ -94,10 +96,34 @@ def test_order_of_policies_and_distance_to_data():
     trials = [PolicyTrial(str(k), group, group) for k, group in enumerate(groups)]
     found = check_world(learned(), HELD_OUT, trials)
     assert found.order.interval.estimate == pytest.approx(1.0)
-    assert all(each.outside < 0.2 for each in found.policies)
+    assert all(each.near.outside < 0.2 for each in found.policies)
     far = [replace(each, actions=each.actions + 50) for each in HELD_OUT]
     told = check_world(learned(), HELD_OUT, [PolicyTrial("far", HELD_OUT, far)])
-    assert told.policies[0].outside == 1.0 and "100% of the imagined steps of far" in " ".join(told.verdict.reasons)
+    assert told.policies[0].near.outside == 1.0 and "100% of the imagined steps of far" in " ".join(told.verdict.reasons)
+
+
+@pytest.mark.slow
+def test_calibration_and_what_foretells_errors():
+    found = check_world(learned(), HELD_OUT)
+    shares = [each.interval.estimate for each in found.coverage.values()]
+    assert shares == sorted(shares) and shares[0] < 0.5 < shares[-1] <= 1.0
+    assert found.near.outside < 0.2 and found.near.median < found.near.largest and found.near.beyond < 0.02
+    # pushes twice as long as any that was recorded: farther away and less certain
+    away = [replace(each, actions=each.actions * np.where(np.arange(len(each)) % 2, 3, 1)[:, None]) for each in HELD_OUT]
+    told = check_world(learned(), [replace(each, actions=each.actions.astype(np.float32)) for each in away])
+    assert told.by_distance.low > 0.3 and told.by_doubt.low > found.by_doubt.interval.estimate
+    assert 0.2 < told.near.beyond < 0.5 and told.near.outside > 0.2
+
+
+def test_page(tmp_path):
+    facts = {"world": "worlds/<b>", "dataset": "data/other", "content": "0123456789abcdef0"}
+    trials = [PolicyTrial(name, HELD_OUT[:10], HELD_OUT[:10]) for name in ("scripted", "mine & yours")]
+    found = check_world(learned(), HELD_OUT, trials, facts=facts)
+    text = write_check(found, learned(), tmp_path / "check.html").read_text()
+    assert found.verdict.headline in text and "worlds/&lt;b&gt;" in text and "mine &amp; yours" in text
+    assert all(str(escape(each.rule)) in text for each in found.verdict.findings) and "the compared episodes" in text
+    assert text.count("<svg") == 2 and "<video" not in text and "http" not in text
+    assert f"{found.saved[20].interval.estimate:.1%}" in text
 
 
 def test_other_spec_is_refused():

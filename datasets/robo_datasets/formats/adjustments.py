@@ -13,7 +13,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, ObservationSpec
 
 ALL = "all"
-"""Name for every element of an action, or every camera."""
+"""Name that stands for all elements of an action, or for all cameras."""
 Turn = Literal["90", "180", "270", "upside-down", "mirrored"]
 """Degrees clockwise, or the axis of a reflection: top and bottom, left and right."""
 
@@ -62,15 +62,15 @@ class Adjustments:
     def limits(
         self, names: Sequence[str], low: Sequence[float], high: Sequence[float]
     ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the foreign values of each action element that become -1 and 1.
+        """Return which values of a foreign action become -1 and which become 1, for each element of the action.
 
         Args:
             names: Elements of the action.
-            low: Foreign values that become -1 unless `action_ranges` has others; empty for -1.
-            high: Foreign values that become 1, likewise; empty for 1.
+            low: (A,) Foreign values that become -1, where `action_ranges` has none; empty for -1 itself.
+            high: (A,) Foreign values that become 1, where `action_ranges` has none; empty for 1 itself.
 
         Returns:
-            The values at -1, and those at 1.
+            (A,) the foreign values that become -1, and (A,) those that become 1.
         """
         if not self.action_ranges:
             return tuple(low), tuple(high)

@@ -32,7 +32,7 @@ class Extremes:
 
     @property
     def found(self) -> Mapping[str, float]:
-        """Observation -> largest magnitude."""
+        """Name of an observation -> largest absolute value that has been seen so far."""
         return self._most
 
     def lines(self, shown: Mapping[str, float], spec: EnvironmentSpec) -> list[str]:

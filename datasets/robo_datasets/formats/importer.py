@@ -33,7 +33,7 @@ class EpisodeImporter:
     source: str = "imported"
     """name of the actor in the episodes' metadata"""
     split: bool = False
-    """True if the foreign observation is one vector that joins the arrays of the spec"""
+    """True if the foreign observation is one vector; it is split into the arrays of the spec."""
     notes: tuple[str, ...] = field(default=())
     """remarks for the user"""
     adjustments: Adjustments = NONE

@@ -21,7 +21,7 @@ class ColumnStatistics:
         return _of_columns(self._parts[-1])
 
     def total(self) -> dict[str, Array]:
-        """Return the statistics of all."""
+        """Return the statistics over all episodes that were added: name -> (elements,)."""
         return _of_columns(np.concatenate(self._parts))
 
 

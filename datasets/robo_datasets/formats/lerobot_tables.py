@@ -39,14 +39,14 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Layout:
-    """What a LeRobotDataset has: its features, and the observations in them."""
+    """Description of a LeRobotDataset: its folder, frame rate, features, and the observations in each feature."""
 
     root: Path
     """folder of the dataset"""
     features: Mapping[str, Mapping[str, Any]]
     """key of a feature -> its entry in info.json"""
     rate: float
-    """[1/s] frame rate"""
+    """Frame rate of the dataset [1/s]."""
     parts: Mapping[str, tuple[ArraySpec, ...]]
     """key of a feature -> specs of the observations in it, in order"""
 
@@ -139,7 +139,15 @@ def _are_equal(first: Array, second: Array) -> bool:
 
 
 def table_batches(layout: Layout, keys: list[str]) -> Iterator[dict[str, Array]]:
-    """Yield the rows of all files in order, in batches: key -> array (rows, ...)."""
+    """Yield the rows of all data files in order and in batches.
+
+    Args:
+        layout: Layout of the dataset.
+        keys: Names of the columns.
+
+    Returns:
+        For each batch, key -> array (rows, ...).
+    """
     widths = {key: math.prod(layout.features[key]["shape"]) for key in keys}
     for path in table_files(layout.root, DATA_PATH):
         for batch in batches(path, widths):

@@ -32,7 +32,7 @@ class Recording:
     actions: Array
     """(T, A); (T,) for discrete actions"""
     rewards: Array | None = None
-    """(T,)"""
+    """(T,) reward of each step; None if the format has no rewards."""
     terminated: bool | None = None
     truncated: bool | None = None
     stop_reason: str | None = None
@@ -82,10 +82,10 @@ def cost_name(spec: EnvironmentSpec | None) -> str:
 
 @dataclass(frozen=True)
 class Actions:
-    """What is known about the actions of foreign data."""
+    """Number of elements, limits, names and units of the actions of foreign data, as far as their file tells."""
 
     size: int
-    """number of elements A; for discrete actions the number of choices"""
+    """Number of elements A of an action; for discrete actions the number of choices."""
     low: tuple[float, ...] | None = None
     """lowest value of each element that the file declares; None if the file declares none"""
     high: tuple[float, ...] | None = None
@@ -95,7 +95,7 @@ class Actions:
     most: tuple[float, ...] = ()
     """highest value of each element that occurs in the data"""
     names: tuple[str, ...] = ()
-    """names of the elements; empty if the file has none"""
+    """Names of the elements of an action; empty if the file has none."""
     are_normalized: bool = True
     """True if actions are in [-1, 1] by the format's convention, should the file declare no limits"""
     are_choices: bool = False

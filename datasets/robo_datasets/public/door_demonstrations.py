@@ -56,7 +56,7 @@ class Played:
         return np.asarray(self._actions[self._step - 1])
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Return the action (A,) clipped to [-1, 1], and a person as its source."""
+        """Return the action (A,), clipped to [-1, 1], and "person" as its source, since a person demonstrated it."""
         return np.clip(proposed, -1.0, 1.0), ActionSource.HUMAN
 
 

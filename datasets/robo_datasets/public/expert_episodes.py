@@ -21,7 +21,7 @@ class ExpertEpisodes:
     name = "cs285"
 
     def read(self, source: Path) -> Foreign:
-        """Open a file; raises DatasetError."""
+        """Open a file of expert episodes; raises DatasetError if it is no such file."""
         try:
             episodes = read_demonstrations(source, ARRAYS)
         except ValueError as error:

@@ -54,7 +54,7 @@ class PublicSet:
 
     @property
     def members(self) -> tuple[PublicFile, ...]:
-        """Files of the set, from `files` or the manifest."""
+        """All files of the set: those of the field `files`, or those that the manifest lists."""
         if not self.manifest:
             return self.files
         lines = (line.split(" ", 2) for line in (HERE / self.manifest).read_text().splitlines())

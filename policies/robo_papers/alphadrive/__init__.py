@@ -1,1 +1,1 @@
-"""Driving in plans of some seconds, judged in groups."""
+"""Driving task whose actions are plans of some seconds, learned by comparing plans in groups (after AlphaDrive)."""

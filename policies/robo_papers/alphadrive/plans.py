@@ -1,9 +1,9 @@
-"""The wrapper `planned`, a driving task in plans of some seconds: one of four speeds and of three ways, held by a tracker.
+"""The wrapper `planned`: a driving task whose action is a plan, one of four speeds and of three ways, held for some seconds.
 
 After Jiang et al. 2025, "AlphaDrive: Unleashing the Power of VLMs in Autonomous Driving via Reinforcement Learning and
-Reasoning", arXiv:2503.07608, without its language model and in closed loop: a plan is driven, not compared with
-a recorded one. An episode is one plan from a state in the middle of a route, which the seed gives; so a group of episodes with
-one seed is a group of plans from one snapshot. With `whole` it is a whole route.
+Reasoning", arXiv:2503.07608, without its language model and in closed loop: a plan is driven, not compared with a recorded one.
+An episode is one plan from a state in the middle of a route, which the seed gives; so a group of episodes with one seed is a
+group of plans from one snapshot. With `whole` it is a whole route.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ SPEEDS = ("keep", "faster", "slower", "stop")
 WAYS = ("lane", "left", "right")
 PLANS = tuple(f"{speed}_{way}" for speed in SPEEDS for way in WAYS)
 LANE = 3.5
-"""[m] from the route to the lane beside it."""
+"""[m] distance from the route to the lane beside it."""
 CHANGE = 5.0
-"""[m/s] by which a plan is faster or slower."""
+"""[m/s] difference of speed by which a plan is faster or slower than now."""
 SIGHT = 40.0
-"""[m] within which something on the route is in the way."""
+"""[m] distance ahead within which something on the route counts as in the way."""
 PREFIX_NOISE = 0.2
-"""Share of the plans by chance on the way to a state."""
+"""Share of random plans on the way to the state from which an episode begins."""
 VALID = 0.2
-"""Worth of a plan that can be driven at all."""
+"""Reward of a plan that can be driven at all."""
 MEASURED = (
     Measure("progress", "1", "share of the pace that the plans of the episode held, in the mean"),
     Measure("invalid", "1", "share of its plans to a lane that there is not"),
@@ -46,9 +46,10 @@ MEASURED = (
 
 
 class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A driving environment whose actions are plans.
+    """Driving environment whose actions are plans; each is executed for `horizon` steps by a tracker.
 
-    reward = 0 for an invalid plan, else 0.2 + w * (safe + (1 - safe) * progress), the second term 0 after an infraction
+    The reward is 0 for an invalid plan, else 0.2 + w * (safe + (1 - safe) * progress). The second term is 0 after an
+    infraction.
     """
 
     def __init__(
@@ -169,7 +170,10 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._seen(), sum(terms.values()), is_over and not truncated, truncated, found
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> ScriptedPlanner:
-        """Return a planner that changes lanes before an obstacle, to the left four times of five; `noise`: share of others."""
+        """Return a scripted expert that changes lanes before an obstacle, to the left four times of five.
+
+        noise: share of random plans.
+        """
         return ScriptedPlanner(self.environment_spec, seed=seed, noise=noise)
 
     def _along(self) -> float:
@@ -192,7 +196,7 @@ class PlannedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def is_blocked(observation: Observation) -> bool:
-    """Return True if something stands on the route within sight."""
+    """Return True if another road user stands on the route ahead, nearer than SIGHT."""
     line = line_of(observation)
     for there, x, y, *_ in observation["others"].tolist():
         if there and 0 < x < SIGHT:
@@ -203,10 +207,16 @@ def is_blocked(observation: Observation) -> bool:
 
 
 class Tracker(ScriptedDriver):
-    """Drives at a speed beside the route."""
+    """Controller that drives at a given speed and a given distance beside the route."""
 
     def controls(self, observation: Observation, target: float, offset: float) -> npt.NDArray[np.float32]:
-        """Return (steer, longitudinal) for a speed [m/s] and a distance to the right of the route [m]."""
+        """Return the controls (steer, longitudinal), float32, that lead to a speed and a lateral position.
+
+        Args:
+            observation: Observation of the driving environment.
+            target: Wanted speed [m/s].
+            offset: Wanted distance to the right of the route [m].
+        """
         line = line_of(observation)
         steps = np.diff(line, axis=0)
         right = np.stack([-steps[:, 1], steps[:, 0]], 1) / np.maximum(np.hypot(*steps.T), 1e-6)[:, None]
@@ -217,17 +227,17 @@ class Tracker(ScriptedDriver):
 
 
 class ScriptedPlanner(Stateful):
-    """Holds its lane, and leaves it for another one before an obstacle."""
+    """Scripted expert for plans: holds its lane, and leaves it for another one before an obstacle."""
 
     def __init__(self, spec: EnvironmentSpec, *, seed: int, noise: float) -> None:
         self.environment_spec, self._noise = spec, noise
         self._random = np.random.default_rng(seed)
 
     def reset(self) -> None:
-        """Do nothing."""
+        """Do nothing: the expert has no memory."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.int64]:
-        """Return the number of a plan."""
+        """Return the number of the plan that the expert chooses, an int64 scalar."""
         if not deterministic and self._random.random() < self._noise:
             return np.asarray(self._random.integers(len(PLANS)))
         speed = "faster" if observation["velocity"][0] < 8.0 else "keep"
@@ -250,22 +260,22 @@ class ScriptedPlanner(Stateful):
 
 @dataclass(frozen=True)
 class PlannedWrapper(EnvironmentWrapper):
-    """Drive by plans, each chosen as one action and held for some steps."""
+    """Settings of the wrapper `planned`: drive by plans, each chosen as one action and held for some steps."""
 
     changes = ("name", "observation", "action", "max_steps", "success_rule")
 
     horizon: int = 30
-    """Steps for which a plan is held."""
+    """Number of steps for which a plan is held."""
     pace: float = 10.0
-    """[m/s] Progress of 1; no plan is faster."""
+    """[m/s] Speed that counts as a progress of 1; no plan is faster."""
     safe: float = 0.3
-    """Worth of standing without an infraction."""
+    """Part of a plan's reward, 0 to 1, that it gets without progress if there was no infraction."""
     prefix: int = 3
-    """Most plans of the script before it."""
+    """Largest number of scripted plans that are driven before an episode begins."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Name of a speed or a way -> weight, if something is in the way ahead."""
+    """Name of a speed or a way -> weight w of the reward of its plans, if something is in the way ahead."""
     whole: bool = False
-    """An episode is a route, plan by plan."""
+    """True if an episode is a whole route, plan by plan; False if it is one plan."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> PlannedEnv:
@@ -273,7 +283,13 @@ class PlannedWrapper(EnvironmentWrapper):
 
 
 def project(line: npt.NDArray[np.float64], x: float, y: float) -> tuple[float, float]:
-    """Return the distance along the route points and the distance from them [m] of a position."""
+    """Project a position onto a route: return the distance along the route and the distance from it [m].
+
+    Args:
+        line: (N, 2) points of the route [m].
+        x: Position [m].
+        y: Position [m].
+    """
     start, step = line[:-1], np.diff(line, axis=0)
     share = ((x - start[:, 0]) * step[:, 0] + (y - start[:, 1]) * step[:, 1]) / np.maximum((step**2).sum(1), 1e-6)
     share = np.clip(share, 0.0, 1.0)

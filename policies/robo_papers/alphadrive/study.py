@@ -40,7 +40,7 @@ IN_PLANS: list[dict[str, Any]] = [{"name": "planned"}]
 
 
 def f1(found: frozenset[int], truth: frozenset[int]) -> float:
-    """Return the harmonic mean of precision and recall."""
+    """Return the F1 score of a found set, the harmonic mean of precision and recall against the true set."""
     return 2.0 * len(found & truth) / (len(found) + len(truth))
 
 
@@ -52,7 +52,7 @@ TOYS: dict[str, Callable[[frozenset[int]], float]] = {
 
 
 class Sets(gymnasium.Env[Any, Any]):
-    """One decision: a set of actions, worth as a function says."""
+    """Toy environment of one decision: the action is a set, and a function gives the set's reward."""
 
     def __init__(self, worth: Callable[[frozenset[int]], float]) -> None:
         names = tuple("_".join(map(str, sorted(each))) for each in SETS)
@@ -63,17 +63,17 @@ class Sets(gymnasium.Env[Any, Any]):
         self._worth = worth
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begin."""
+        """Begin the only step."""
         super().reset(seed=seed)
         return {"one": np.ones(1, np.float32)}, {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Return the worth of the set."""
+        """Return the reward of the chosen set, and end the episode."""
         return {"one": np.ones(1, np.float32)}, self._worth(SETS[int(action)]), True, False, {}
 
 
 def chances(actor: EpisodeActor, observation: Observation) -> Floats:
-    """Return the probabilities of a policy's actions."""
+    """Return the probabilities (K,) of a policy's K actions for one observation."""
     encoder = actor.parts.encoder
     seen = {name: observation[name][None] for name in encoder.reads}
     with torch.no_grad():
@@ -84,18 +84,24 @@ def chances(actor: EpisodeActor, observation: Observation) -> Floats:
 
 
 def group_ppo() -> Any:
-    """Return the usual settings of group-ppo."""
+    """Return the settings of the learner group-ppo that the study uses."""
     return load("learners", "group-ppo")()
 
 
 def actor_of(training: EpisodicTraining) -> EpisodeActor:
-    """Return the actor of a training."""
+    """Return the actor network of a training."""
     assert isinstance(training.learner, ClippedLearner)
     return training.learner.actor
 
 
 def toy(name: str, variety: float, seed: int) -> tuple[Floats, float]:
-    """Return the chances of the sets after 800 updates of one group, and their mean worth."""
+    """Train on the toy; return the probabilities of the sets after 800 updates of one group, and their mean reward.
+
+    Args:
+        name: Name of the function that gives a set its reward.
+        variety: Setting `variety` of the learner group-ppo.
+        seed: Seed of the training.
+    """
     settings: dict[str, Any] = {
         "episodes": 8,
         "group": 8,
@@ -111,7 +117,7 @@ def toy(name: str, variety: float, seed: int) -> tuple[Floats, float]:
 
 
 def toys(seeds: int) -> None:
-    """Print the chance of long lists and of the right plans: one of them, or two if both are right."""
+    """Print how probable long lists and the right sets are after training: one right set, or two."""
     for name in TOYS:
         for variety in (0.0, 0.2):
             found = [toy(name, variety, seed)[0] for seed in range(seeds)]
@@ -124,7 +130,7 @@ def toys(seeds: int) -> None:
 
 
 def rounded(values: list[float]) -> str:
-    """Return values of two digits."""
+    """Return values as text with two digits each."""
     return ", ".join(f"{value:.2f}" for value in values)
 
 
@@ -147,7 +153,7 @@ METHODS = {
 
 
 def drive(method: Method, seed: int, demonstrations: int = 300) -> dict[str, float]:
-    """Return the figures of one training, from snapshots and on whole routes that it has not seen."""
+    """Train from the cloned planner, and return the figures of the policy from snapshots and on whole unseen routes."""
     environment = make_environment("carla/Highway-v0", wrappers=IN_PLANS, **HIGHWAY)
     script = environment.get_wrapper_attr("scripted_policy")(seed, 0.2)
     levels = range(10_000 * (seed + 1), 10_000 * (seed + 1) + demonstrations)
@@ -172,7 +178,7 @@ def drive(method: Method, seed: int, demonstrations: int = 300) -> dict[str, flo
 
 
 def judged(actor: EpisodeActor, policy: Policy, snapshots: int = 400) -> dict[str, float]:
-    """Return worth of plans at snapshots of the test, entropy of the way between two free lanes, and routes driven."""
+    """Measure a policy at snapshots of the test: reward of plans, entropy of the way between two free lanes, routes driven."""
     environment = make_environment("carla/HighwayTest-v0", wrappers=IN_PLANS, **HIGHWAY)
     entropies, lesser = list[float](), list[float]()
     found = evaluate(policy, environment, snapshots, deterministic=False)
@@ -199,7 +205,7 @@ def judged(actor: EpisodeActor, policy: Policy, snapshots: int = 400) -> dict[st
 
 
 def main() -> None:
-    """Train what is missing in the folder, and print the table."""
+    """Train what is missing in the folder, and print the table of all results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("kind", choices=("toy", "drive"))
     parser.add_argument("--out", type=Path, default=Path("planner"))

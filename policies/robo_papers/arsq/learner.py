@@ -36,7 +36,7 @@ action add up, and V rises by as much as those of a fresh network happen to be b
 
 @dataclass(frozen=True)
 class GoodEpisodes(FromExpert):
-    """Marks steps as good: those of the expert, and those of training episodes with a return of `threshold` or more."""
+    """Extra `from_expert` that also marks episodes of the training as the expert's, if their return reaches `threshold`."""
 
     uses_rewards = True
     threshold: float | None = None
@@ -49,7 +49,7 @@ class GoodEpisodes(FromExpert):
 
 @dataclass(frozen=True)
 class ARSQNetwork(Network):
-    """Networks of ARSQ; the authors have three hidden layers of 512."""
+    """Settings group `network` of ARSQ: sizes and standardisation; the authors have three hidden layers of 512."""
 
     normalization_rows: int = 10_000
     """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
@@ -57,7 +57,7 @@ class ARSQNetwork(Network):
 
 @dataclass(frozen=True)
 class ARSQReplay(Replay):
-    """Replay memory of ARSQ."""
+    """Settings group `replay` of ARSQ: random steps before the first update, share of recorded episodes in a batch."""
 
     learning_starts: int = 1_000
     """Environment steps with random actions before the first update."""
@@ -67,24 +67,27 @@ class ARSQReplay(Replay):
 
 @dataclass(frozen=True)
 class ARSQConfig(LearnerSettings):
-    """Settings of ARSQ."""
+    """Settings of ARSQ (Liu et al. 2025, arXiv:2502.00288): soft Q-learning over actions as series of choices.
+
+    They set the number of levels and bins, the entropy's weight, and the loss that keeps the policy near the expert's choices.
+    """
 
     needs = Needs(STEPS, excludes={Feature.RELABELLED: "choose a reward that does not change"})
 
     levels: int = 3
-    """L; the last box is 2 / bins^L wide along each element."""
+    """L, number of levels of choices. After the last the box of possible actions is 2 / bins^L wide along each element."""
     bins: int = 5
     """n, number of parts into which a choice cuts a box."""
     temperature: float = 1e-3
     """[reward] alpha: weight of the entropy of each choice; an action has `levels` times its elements of them."""
     conservative: Literal["margin", "cql", "off"] = "margin"
-    """Loss that keeps the advantages of other bins below those of the expert's bins."""
+    """Form of the loss that keeps the advantages of other bins below those of the expert's bins; "off" for none."""
     conservative_weight: float = 1.0
-    """Weight of this loss."""
+    """Weight of the loss `conservative`."""
     experts: str = "success"
     """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
     self_imitation: float | None = None
-    """Return from which on a training episode counts as the expert's; None: no training episode does."""
+    """Return from which on a training episode counts as the expert's. None: no training episode does."""
     lr: float = 3e-4
     """Learning rate of Adam."""
     batch_size: int = 256
@@ -94,9 +97,9 @@ class ARSQConfig(LearnerSettings):
     tau: float = 0.02
     """Share of the online values that enters the target values at each update."""
     network: ARSQNetwork = ARSQNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     replay: ARSQReplay = ARSQReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,17 +110,17 @@ class ARSQConfig(LearnerSettings):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must sample."""
+        """Settings that the training loop reads: replay memory, batches, and whose steps are the expert's."""
         return replace(Sampling.of(self), extras=(GoodEpisodes(self.experts, threshold=self.self_imitation),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> ARSQ:
-        """Return a fresh learner."""
+        """Build an untrained ARSQ learner for the spec of an environment; its networks are initialised from `seed`."""
         return ARSQ(spec, self, seed)
 
 
 @dataclass(frozen=True)
 class Cube:
-    """Coarse-to-fine codes of actions in [-1, 1]^A; choice k is of level k // A and element k % A."""
+    """Converts actions in [-1, 1]^A to series of choices and back; choice k is of level k // A and element k % A."""
 
     actions: int
     levels: int
@@ -152,9 +155,9 @@ class Cube:
 
 
 class Choices(nn.Module):
-    """N networks A_k(s, box, bin), the soft advantage of each bin of choice k; exp(A_k / alpha) is a distribution over bins.
+    """N networks that give the soft advantage A_k(s, box, bin) of each bin of choice k.
 
-    The policy draws, or takes the best, by the least advantage of the N networks.
+    exp(A_k / alpha) is a distribution over bins. The policy draws, or takes the best, by the least advantage of the N networks.
     """
 
     def __init__(self, parts: LearnerParts, inputs: int, cube: Cube, alpha: float, members: int = 2) -> None:
@@ -183,7 +186,7 @@ class Choices(nn.Module):
         return self._chosen(observations, None)
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw actions (B, A), one choice after the other."""
+        """Draw random actions (B, A) for features (B, F), one choice after the other."""
         return self._chosen(observations, generator)
 
     def _chosen(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -201,14 +204,14 @@ class Choices(nn.Module):
 
 
 def shrink_outputs(layers: nn.Module, gain: float) -> None:
-    """Multiply weights and biases of the last layer."""
+    """Multiply weights and biases of a network's last layer by `gain`."""
     arrays = layers.state_dict()
     last = max(name.rpartition(".")[0] for name in arrays if name.startswith(("linears.", "last.")))
     layers.load_state_dict({name: array * gain if name.startswith(f"{last}.") else array for name, array in arrays.items()})
 
 
 class SoftValues(Trainable):
-    """The networks that one loss trains: soft advantages of the choices, and V(s)."""
+    """The two networks of ARSQ that one loss trains: soft advantages of the choices, and the value V(s)."""
 
     def __init__(self, choices: Choices, value: Critics) -> None:
         super().__init__()
@@ -216,7 +219,7 @@ class SoftValues(Trainable):
 
 
 class ARSQ(Learned):
-    """Soft Q-learning: Q(s, a) = V(s) + the soft advantages of the choices that make up a."""
+    """Learner of ARSQ: soft Q-learning with Q(s, a) = V(s) + the soft advantages of the choices that make up a."""
 
     def __init__(self, spec: EnvironmentSpec, config: ARSQConfig, seed: int) -> None:
         require_continuous(spec, "ARSQ")
@@ -231,7 +234,7 @@ class ARSQ(Learned):
         parts.act_with(choices)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step of the values and of the choices."""
+        """Take one gradient step of values and advantages; returns metrics for the log, empty if none are due."""
         parts, data = self.parts, self.parts.batch(batch)
         observations = parts.encoder(data.observations)
         soft = self.choices.of_actions(observations, codes := self.cube.encode(data.actions))
@@ -245,7 +248,7 @@ class ARSQ(Learned):
 
     @torch.no_grad()
     def target(self, data: TensorBatch) -> Tensor:
-        """Return r + gamma min_i V'_i(s') (B,).
+        """Return the targets of the values, r + gamma min_i V'_i(s') (B,).
 
         V is the soft value already, because exp(A / alpha) of the bins of a choice sums to 1.
         """

@@ -31,7 +31,8 @@ from robo_rl.training.off_policy import online_training
 from robo_rl.types import Episode
 
 STEPS, EPISODES, NOISE = 2_000, 50, 0.1
-"""Environment steps of a training, which are its updates, too, but for the first 500; recorded episodes, and their noise."""
+"""Environment steps of a training, which are its updates, too, but for the first 500; number of recorded episodes; their
+noise."""
 JUDGED = range(900_000, 900_020)
 SHARED: dict[str, Any] = {"batch_size": 64, "network": {"hidden": (128, 128)}}
 ONLINE: dict[str, Any] = {**SHARED, "experts": "all", "replay": {"learning_starts": 500}}
@@ -46,13 +47,13 @@ make = partial(make_environment, "gymnasium/Reacher-v5")
 
 
 def mean_return(policy: Policy) -> float:
-    """Return the mean return over the episodes that judge."""
+    """Return the mean return of a policy over the episodes of the study's evaluation."""
     environment = make()
     return float(np.mean([rollout(environment, policy, seed=seed, deterministic=True).undiscounted_return for seed in JUDGED]))
 
 
 def trained(config: ARSQConfig | BCConfig, episodes: Sequence[Episode], seed: int, steps: int) -> float:
-    """Return the mean return after a training."""
+    """Train by these settings, and return the mean return of the policy in the evaluation."""
     spec = specification(make())
     learner = config.build(spec, seed)
     if isinstance(config, ARSQConfig):
@@ -67,7 +68,7 @@ def trained(config: ARSQConfig | BCConfig, episodes: Sequence[Episode], seed: in
 
 
 def main() -> None:
-    """Train all that the folder lacks, and print the table."""
+    """Train all methods and seeds whose results the folder lacks, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)

@@ -1,4 +1,4 @@
-"""Fetching one of several things that look alike, with questions that cost something.
+"""Task of fetching one of several objects that look alike, in which the agent may ask questions at a cost.
 
 After the task of Ramrakhya et al. 2025, "Grounding Multimodal LLMs to Embodied Agents that Ask for Help with Reinforcement
 Learning" (Ask-to-Act), arXiv:2504.00907, without its pictures and words: K objects stand in a row, each described by bits; one
@@ -29,7 +29,7 @@ Bonus = Literal["bits", "question"]
 
 
 class FetchSimulation(Simulation):
-    """One object of several is to be fetched; moves, a grasp, and questions about its bits.
+    """Simulation: one object of several is to be fetched, by moves, a grasp, and questions about the object's bits.
 
     reward = success - question_cost per question - step_cost per step + information (H before - H after the question)
     """
@@ -90,7 +90,7 @@ class FetchSimulation(Simulation):
 
     @property
     def entropy(self) -> float:
-        """H [bit]."""
+        """Entropy H of what is known about the object [bit]: log2 of the number of objects left."""
         return math.log2(max(int(self._fits.sum()), 1))
 
     @override
@@ -131,7 +131,7 @@ class FetchSimulation(Simulation):
 
     @override
     def render(self) -> npt.NDArray[np.uint8]:
-        """Return a row of squares: candidates blue, others grey, a dark frame for the hand."""
+        """Draw a row of squares (H, W, 3): candidates blue, other objects grey, a dark frame for the hand."""
         picture = np.full((64, 64 * len(self._codes), 3), 230, np.uint8)
         for place, fits in enumerate(self._fits):
             picture[16:48, 64 * place + 16 : 64 * place + 48] = (50, 80, 200) if fits else (180, 180, 180)
@@ -140,7 +140,7 @@ class FetchSimulation(Simulation):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
     def _observe(self) -> Arrays:
         place = np.eye(len(self._codes), dtype=np.float32)[self._place]
@@ -149,7 +149,7 @@ class FetchSimulation(Simulation):
 
 
 class AskingPolicy(Stateful):
-    """Asks for one bit after the other until one object is left, then goes there."""
+    """Scripted expert: asks for one bit after the other until one object is left, then goes there."""
 
     def __init__(self, spec: EnvironmentSpec, bits: int, seed: int, noise: float) -> None:
         self.environment_spec, self._bits, self._noise = spec, bits, noise
@@ -157,11 +157,11 @@ class AskingPolicy(Stateful):
         self._next = 0
 
     def reset(self) -> None:
-        """Begin with the first bit."""
+        """Begin an episode with the question for the first bit."""
         self._next = 0
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.int64]:
-        """Return an action, an int64 scalar."""
+        """Return the action of the next question, move or grasp, an int64 scalar."""
         if not deterministic and self._random.random() < self._noise:
             return np.asarray(self._random.integers(self.environment_spec.action.size))
         left = np.flatnonzero(observation["candidates"])
@@ -191,4 +191,4 @@ def _tasks() -> Iterable[str]:
 
 
 FAMILY = TaskFamily("questions", _tasks, FetchSimulation, drawing=("render_mode",))
-"""One of several things that look alike, with questions that cost something."""
+"""Family of the environments "questions/...": one of several objects that look alike, with questions that cost something."""

@@ -24,7 +24,7 @@ OBJECTS, PRICES = (1, 2, 4, 8), (0.05, 0.3, 0.45, 0.6)
 
 
 def measured(out: Path, seed: int, steps: int, **arguments: Any) -> tuple[float, float]:
-    """Return success and questions of an episode after training in these arguments."""
+    """Train with these arguments of the environment; return success rate and questions per episode."""
     name = "-".join(f"{key}_{value}" for key, value in arguments.items())
     environment = {"name": "questions/Fetch-v0", "arguments": arguments}
     run = finished(out, name, seed) or robo_rl.train(
@@ -36,12 +36,12 @@ def measured(out: Path, seed: int, steps: int, **arguments: Any) -> tuple[float,
 
 
 def as_figures(measure: Callable[[], tuple[float, float]]) -> dict[str, float]:
-    """Return success and number of questions by name."""
+    """Measure success and number of questions, and return the two by name."""
     return dict(zip(("success", "questions"), measure(), strict=True))
 
 
 def main() -> None:
-    """Train and print the tables."""
+    """Train what is missing, and print the tables of success and questions."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)

@@ -1,1 +1,1 @@
-"""BARFI: how much a heuristic counts."""
+"""BARFI: learns how much a designer's auxiliary reward counts."""

@@ -40,10 +40,10 @@ from robo_rl.types import Episode, Metrics, StateDict
 
 @dataclass(frozen=True)
 class BARFINetwork(EpisodeNetwork):
-    """Networks of BARFI."""
+    """Settings group `network` of BARFI, whose networks are always computed by plain autograd."""
 
     engine: Literal["auto", "reference", "accelerated"] = "reference"
-    """Always reference: derivatives of derivatives are taken, which the kernels do not have."""
+    """Always "reference" (autograd), because second derivatives are taken, which the accelerated code lacks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,30 +52,33 @@ class BARFINetwork(EpisodeNetwork):
 
 @dataclass(frozen=True)
 class BARFIConfig(EpisodeSettings):
-    """Settings of BARFI."""
+    """Settings of BARFI (Gupta et al. 2023, arXiv:2310.19007), which learns the weight of an auxiliary reward.
+
+    They name the auxiliary term, and set the learning of its weight phi and the Neumann series of its gradient.
+    """
 
     network: BARFINetwork = BARFINetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     auxiliary: str = ""
     """Term of the environment's reward_terms that is the designer's heuristic; must be set."""
     learns_blend: bool = True
-    """False keeps phi as it is at first; a control."""
+    """False keeps phi at `first_weight`: a control condition."""
     first_weight: float = 1.0
-    """phi at first; 1 is the naive sum, 0 the task's reward alone."""
+    """Weight phi of the auxiliary term at the start; 1 is the plain sum, 0 the task's reward alone."""
     blend_lr: float = 3.0
     """Learning rate of phi, a plain gradient: scaled ones follow the noise once the task is solved."""
     blend_decay: float = 0.0
-    """Pull of phi towards 0 per step."""
+    """Share of phi by which it is pulled towards 0 at each step."""
     inner_updates: int = 5
-    """Steps of the policy for each step of the blend."""
+    """Gradient steps of the policy for each step of phi."""
     remembered: int = 16
-    """Newest episodes that the policy learns from; those since the last step of the blend alone judge the task."""
+    """Number of newest episodes that the policy learns from. Those since the last step of phi alone judge the task."""
     alpha: float = 0.3
-    """Step of the Neumann series."""
+    """Step alpha of the Neumann series."""
     terms: int = 40
-    """Terms of the series; with few the direction is nearly that of the task's gradient."""
+    """Number of terms of the Neumann series; with few the direction is nearly that of the task's gradient."""
     decay: float = 0.003
-    """Weight of half the squared parameters in the loss of the policy."""
+    """Weight of half the squared parameters in the policy's loss (weight decay)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,7 +92,7 @@ class BARFIConfig(EpisodeSettings):
 
 
 class BARFI(LearnsFromEpisodes):
-    """Policy gradient on a blend of rewards that is learned."""
+    """Learner of BARFI: policy gradient on a blend of the task's reward and an auxiliary one, whose weight is learned."""
 
     def __init__(self, spec: EnvironmentSpec, config: BARFIConfig, seed: int) -> None:
         require_allowed(config, {"auxiliary": (bool(config.auxiliary), "the name of a term of the reward")})
@@ -113,14 +116,17 @@ class BARFI(LearnsFromEpisodes):
         return self.parts.finish_update(figures)
 
     def returns(self, episode: Episode) -> npt.NDArray[np.float32]:
-        """Return the returns-to-go (T, 2) of the task's reward and of the heuristic; raises UnknownName without it."""
+        """Return the returns-to-go (T, 2) of an episode: of the task's reward and of the auxiliary term.
+
+        Raises UnknownName if the environment reports no such term.
+        """
         if self.config.auxiliary not in episode.reward_terms:
             raise UnknownName("term of the reward", self.config.auxiliary, episode.reward_terms)
         parts = (episode.rewards, episode.reward_terms[self.config.auxiliary])
         return np.stack([returns_to_go(each, self.config.discount) for each in parts], 1).astype(np.float32)
 
     def surrogate(self, features: Tensor, actions: Tensor, returns: Tensor) -> Tensor:
-        """Return the mean of log pi(a|s) (G - mean G), less the penalty: its gradient is that of the policy."""
+        """Return a scalar whose gradient is the policy gradient: the mean of log pi(a|s) (G - mean G), minus the penalty."""
         penalty = sum(parameter.square().sum() for parameter in self._parameters)
         gains = (self.actor.log_densities(features, actions) * (returns - returns.mean())).mean()
         return gains - 0.5 * self.config.decay * penalty
@@ -165,12 +171,19 @@ class BARFI(LearnsFromEpisodes):
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors as one vector."""
+    """Join tensors into one vector."""
     return torch.cat([each.reshape(-1) for each in tensors])
 
 
 def neumann(curvature: Callable[[Tensor], Tensor], vector: Tensor, alpha: float, terms: int) -> Tensor:
-    """Return alpha times the sum of (1 + alpha H)^j v for j below `terms`: about (-H)^-1 v for a negative H."""
+    """Return about (-H)^-1 v for a negative H, by a Neumann series: alpha times the sum of (1 + alpha H)^j v.
+
+    Args:
+        curvature: Function v -> H v.
+        vector: v.
+        alpha: Step of the series.
+        terms: Number of terms, j from 0.
+    """
     total, power = torch.zeros_like(vector), vector
     for _ in range(terms):
         total = total + power
@@ -179,7 +192,14 @@ def neumann(curvature: Callable[[Tensor], Tensor], vector: Tensor, alpha: float,
 
 
 def largest_curvature(curvature: Callable[[Tensor], Tensor], size: int, generator: torch.Generator, rounds: int = 5) -> float:
-    """Return about the largest absolute eigenvalue of H, by power iteration."""
+    """Estimate the largest absolute eigenvalue of a matrix H by power iteration.
+
+    Args:
+        curvature: Function v -> H v.
+        size: Number of rows of H.
+        generator: Draws the first vector.
+        rounds: Number of iterations.
+    """
     vector, length = torch.randn(size, generator=generator), 0.0
     for _ in range(rounds):
         vector = vector / torch.linalg.vector_norm(vector).clamp_min(1e-12)

@@ -1,4 +1,4 @@
-"""Contact tasks at 200 Hz with a stiffness in the action: a mass before a hidden wall, and an arm that wipes a hidden board.
+"""Contact tasks at 200 Hz whose action includes a stiffness: a mass before a hidden wall, an arm that wipes a hidden board.
 
 An impedance controller pulls the hand to a moving target by a spring: F = K e - D v, with e from the hand to the target, v the
 hand's velocity, D = 2 zeta sqrt(K m) (Hogan 1985, "Impedance control: an approach to manipulation", part I). An action is the
@@ -32,20 +32,20 @@ PERIOD = 0.005
 SUBSTEPS = 2
 """Steps of the physics and of the controller in a period."""
 GENTLE = 15.0
-"""[N] largest force that costs nothing."""
+"""[N] largest contact force that costs nothing."""
 TOUCH = 0.5
-"""[N] force from which on the tool touches."""
+"""[N] contact force from which on the tool counts as touching."""
 LEASH = 0.04
 """[m] largest distance of the target from the hand, along each axis."""
 DAMPING_RATIO = 0.8
 REGULAR = 1e-6 * np.eye(6)
 """Added to J J^T, so that it can be inverted everywhere."""
 LOSS = 0.0005
-"""Loss of reward in each step."""
+"""Amount subtracted from the reward in each step."""
 
 
 class ContactSimulation(Simulation):
-    """A task whose work is done in contact: reward for work, a cost for force, the largest force as a measure."""
+    """Base class of the contact tasks: reward for work, a constraint cost for force, the largest force as a measure."""
 
     measures = (Measure("peak_force", "N", "largest contact force of the episode"),)
 
@@ -119,14 +119,14 @@ class ContactSimulation(Simulation):
 
 
 class MassSimulation(ContactSimulation):
-    """A mass on one axis that must press on a wall for a while; where the wall is, only touch shows."""
+    """Simulation: a mass on one axis must press on a wall for a while; only touch shows where the wall is."""
 
     mass = 1.0
-    """[kg]"""
+    """[kg] mass of the body"""
     wall_stiffness, wall_damping = 1500.0, 10.0
-    """[N/m], [N s/m]"""
+    """[N/m] and [N s/m] stiffness and damping of the wall"""
     needed = 0.3
-    """[s] in contact."""
+    """[s] time in contact that completes the task"""
 
     def __init__(self, limit: float | str) -> None:
         arrays = (
@@ -186,24 +186,24 @@ class MassSimulation(ContactSimulation):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
 
 class WipeSimulation(ContactSimulation):
-    """The arm wipes a strip of a soft board whose height and slope only touch shows."""
+    """Simulation: the arm wipes a strip of a soft board; only touch shows the board's height and slope."""
 
     cells = 10
-    """Parts of the strip."""
+    """Number of parts of the strip that must be wiped."""
     cell = np.array([0.03, 0.016])
     """[m] size of a part along x and y."""
     stiffnesses = (100.0, 800.0)
-    """[N/m] of the hand along an axis."""
+    """[N/m] smallest and largest stiffness of the hand along an axis."""
     mass = 3.0
     """[kg] that the damping is for: about what the hand feels like in this posture."""
     turning = 60.0, 4.0
-    """[N m/rad, N m s/rad] that keep the hand upright."""
+    """[N m/rad] and [N m s/rad] stiffness and damping that keep the hand upright."""
     posture = 5.0, 2.0
-    """[N m/rad, N m s/rad] in the null space."""
+    """[N m/rad] and [N m s/rad] stiffness and damping of the joints' posture in the null space of the hand."""
 
     def __init__(self, limit: float | str, detail: str) -> None:
         length = self.cells * self.cell[1]
@@ -352,4 +352,4 @@ def _simulate(task: str, limit: float | str = 0.1, detail: str = "plain") -> Sim
 
 
 FAMILY = TaskFamily("contact", lambda: tuple(TASKS), _simulate)
-"""A mass and an arm in contact at 200 Hz, with stiffness in the action and a constraint cost."""
+"""Family of the environments "contact/...": a mass and an arm in contact at 200 Hz, with a stiffness in the action."""

@@ -1,9 +1,9 @@
-"""Bresa: a safety reflex inside the fast loop of a slow task policy, for contact tasks with a stiffness in the action.
+"""Bresa: a fast safety reflex beside a slow task policy, for contact tasks with a stiffness in the action.
 
-After the reflex of "Bresa: Bio-inspired Reflexive Safe Reinforcement Learning for Contact-Rich Robotic Tasks" (2025), of
-which no code was found, built from Thananjeyan et al. 2021, "Recovery RL", arXiv:2010.15920, whose equations are cited. The
-task policy, a soft actor-critic, chooses an action for K steps of the environment. At every step a critic judges the risk of
-going on with it; above a threshold a recovery policy acts instead. B rows.
+After the reflex of "Bresa: Bio-inspired Reflexive Safe Reinforcement Learning for Contact-Rich Robotic Tasks" (2025), of which
+no code was found, built from Thananjeyan et al. 2021, "Recovery RL", arXiv:2010.15920, whose equations are cited. The task
+policy, a soft actor-critic, chooses an action for K steps of the environment. At every step a critic judges the risk of going
+on with it; above a threshold a recovery policy acts instead. B rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ from robo_rl.types import DIVERGED, Array, Batch, Episode, Metrics, StateDict, T
 
 @dataclass(frozen=True)
 class BresaConfig(SACSettings, OwnLoop):
-    """Settings of Bresa; those of SAC are of the task policy, `discount` and `n_step` count its actions."""
+    """Settings of Bresa (2025, after Recovery RL, arXiv:2010.15920): SAC as slow task policy, and a fast reflex.
+
+    The fields of SAC steer the task policy; `discount` and `n_step` count its actions. Bresa's own set the rate of both, the
+    risk at which the recovery policy acts, and the learning of risk and recovery.
+    """
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out"})
     takes_demonstrations = True
@@ -61,11 +65,13 @@ class BresaConfig(SACSettings, OwnLoop):
     cost: str = ""
     """Constraint cost that counts as a violation in any step where it is above 0; by default all of the environment's."""
     risk_discount: float = 0.1
-    """gamma_risk for one task action; that of an environment step is its K-th root: 0.1 in 20 steps looks 9 steps ahead."""
+    """Discount of the risk for one task action; that of an environment step is its K-th root: 0.1 in 20 steps looks 9 steps
+    ahead."""
     risk_updates: int = 1
-    """Updates of critic and recovery policy per task action."""
+    """Updates of risk critic and recovery policy per task action."""
     risk_pretraining: int = 1_000
-    """Updates of both before the reflex acts for the first time, on random actions and recorded episodes."""
+    """Updates of risk critic and recovery policy before the reflex acts for the first time, on random actions and recorded
+    episodes."""
     violations: float = 0.25
     """Share of violations in a batch of the risk critic, if there are any; they are rare in the memory."""
 
@@ -82,7 +88,7 @@ class BresaConfig(SACSettings, OwnLoop):
 
     @property
     def fast_discount(self) -> float:
-        """gamma_risk of one environment step."""
+        """Discount of the risk for one environment step."""
         return float(self.risk_discount ** (1.0 / self.hold))
 
     @override
@@ -101,7 +107,7 @@ class BresaConfig(SACSettings, OwnLoop):
 
 
 class Bresa(Learned):
-    """Soft actor-critic with a risk critic and a recovery policy."""
+    """Learner of Bresa: a soft actor-critic for the task, with a risk critic and a recovery policy."""
 
     def __init__(self, spec: EnvironmentSpec, config: BresaConfig, seed: int) -> None:
         names = cost_names(spec.costs)
@@ -118,11 +124,17 @@ class Bresa(Learned):
         self.recovery = parts.add("recovery", DeterministicActor(parts.networks, inputs, actions, 0.0), config.lr)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one step of the task policy, on its own actions."""
+        """Take one gradient step of the task policy (SAC) on a batch of its own actions.
+
+        Returns metrics, empty if none are due.
+        """
         return self.task.update(batch)
 
     def update_risk(self, batch: Batch) -> dict[str, Tensor]:
-        """Take one step of the risk critic and of the recovery policy, on environment steps."""
+        """Take one gradient step of the risk critic and of the recovery policy, on environment steps.
+
+        Returns losses and other figures for the log.
+        """
         parts, config = self.parts, self.config
         data = parts.batch(batch)
         observations = parts.encoder(data.observations).detach()
@@ -139,7 +151,9 @@ class Bresa(Learned):
 
     @torch.no_grad()
     def risk_target(self, following: Tensor, actions: Tensor, violated: Tensor, masks: Tensor) -> Tensor:
-        """Return (B,): c + (1 - c) gamma Q_risk(s', a'), with the larger of two target critics (Recovery RL, eq. 1).
+        """Return the targets (B,) of the risk critic: c + (1 - c) gamma Q_risk(s', a') (Recovery RL, eq. 1).
+
+        The larger of two target critics counts.
 
         Differs from Recovery RL: a' is the same action with probability 1 - 1 / K, else the task policy's, because a task
         action lasts K steps. With a fresh action at every step, an action of 5 ms would hardly matter to its own risk.
@@ -160,13 +174,13 @@ class Bresa(Learned):
 
     @torch.no_grad()
     def recover(self, features: Tensor) -> Array:
-        """Return the recovery policy's action (A,)."""
+        """Return the recovery policy's action (A,) for features (1, F)."""
         action: Array = self.recovery(features)[0].cpu().numpy()
         return action
 
 
 class ReflexPolicy(Stateful):
-    """Holds each action of the task policy for K steps, and lets the recovery policy act in its place at risk."""
+    """Policy of Bresa: holds each action of the task policy for K steps; at risk the recovery policy acts instead."""
 
     def __init__(self, learner: Bresa, proposals: Policy | None = None, config: BresaConfig | None = None) -> None:
         """proposals, config: task policy and settings of the reflex, if not the learner's."""
@@ -182,7 +196,7 @@ class ReflexPolicy(Stateful):
         self._forget()
 
     def replan(self) -> None:
-        """Forget both in the middle of an episode."""
+        """Forget the held action and the reflex in the middle of an episode, after an action that was not the policy's own."""
         replan(self.proposals)
         self._forget()
 
@@ -194,12 +208,12 @@ class ReflexPolicy(Stateful):
 
     @property
     def is_recovering(self) -> bool:
-        """True if the recovery policy acts."""
+        """True while the recovery policy acts in place of the task policy."""
         return self._recovering > 0
 
     @property
     def is_due(self) -> bool:
-        """True if the next action is a new one of the task policy."""
+        """True if the task policy chooses a new action at the next step."""
         return self._step % self._config.hold == 0
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
@@ -237,7 +251,7 @@ class ReflexPolicy(Stateful):
 
 
 class BresaTraining(EpisodeLoop):
-    """Episodes at the environment's rate: K steps are one for the task policy."""
+    """Training loop of Bresa: episodes at the environment's rate, in which K steps are one step of the task policy."""
 
     def __init__(
         self,

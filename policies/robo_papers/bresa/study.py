@@ -30,7 +30,7 @@ from robo_rl.types import Array
 
 
 class Judge:
-    """Learner whose risks are kept, or drawn from kept ones."""
+    """Stands in for the learner: its risks are recorded, or drawn from recorded ones in random order."""
 
     def __init__(self, learner: Bresa, drawn: Sequence[float] = ()) -> None:
         self._learner, self._drawn = learner, drawn
@@ -38,7 +38,7 @@ class Judge:
         self.risks = list[float]()
 
     def judge(self, observation: Observation, action: Array) -> tuple[float, Tensor]:
-        """Return a risk, and the features for `recover`."""
+        """Return the risk of an action, its own or a drawn one, and the features (1, F) for `recover`."""
         risk, features = self._learner.judge(observation, action)
         risk = float(self._random.choice(self._drawn)) if self._drawn else risk
         self.risks.append(risk)
@@ -49,7 +49,7 @@ class Judge:
 
 
 def compared(run: Path, episodes: int) -> dict[str, dict[str, float]]:
-    """Return row -> figure -> mean over episodes of one run."""
+    """Compare the variants of the reflex on one run: return variant -> figure -> mean over episodes."""
     policy = robo_rl.load_policy(run)
     assert isinstance(policy, ReflexPolicy)
     config, name = policy.learner.config, robo_rl.open_run(run).recipe["environment"]["name"]
@@ -75,7 +75,7 @@ def compared(run: Path, episodes: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Print a table: mean and interval over runs."""
+    """Compare the variants of the reflex, and print a table with mean and interval over runs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--episodes", type=int, default=50)

@@ -1,1 +1,1 @@
-"""Constrained policy optimisation."""
+"""CPO, constrained policy optimisation: policy gradient with limits on costs."""

@@ -1,6 +1,7 @@
-"""Constrained policy optimisation: Achiam, Held, Tamar and Abbeel 2017, arXiv:1705.10528.
+"""CPO, constrained policy optimisation: Achiam, Held, Tamar and Abbeel 2017, arXiv:1705.10528.
 
-Equation numbers are those of the paper; g, b, H, c and delta as there, for the gain g that is climbed. T steps, N environments.
+Equation numbers are those of the paper, and so are g, b, H, c and delta, with g the gradient of the gain. T steps, N
+environments.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from robo_rl.training.rollout_buffer import RolloutBuffer
 from robo_rl.types import Metrics, StateDict
 
 SMALLEST = 1e-8
-"""Squared norms below it count as no gradient."""
+"""Squared norm below which a gradient counts as zero."""
 
 
 @dataclass(frozen=True)
 class TrustRegionSettings:
-    """Steps of the policy: the group `trust_region` of settings."""
+    """Settings group `trust_region` of CPO: size of the policy's step, and how it is computed."""
 
     max_kl: float = 0.01
-    """[nat] delta, size of the trust region."""
+    """[nat] size delta of the trust region: largest KL divergence of a step."""
     damping: float = 0.1
-    """Added to the diagonal of H."""
+    """Number added to the diagonal of H, the Hessian of the KL divergence."""
     conjugate_steps: int = 15
     """Steps of the conjugate gradient method."""
     backtracks: int = 20
-    """Shorter steps that are tried."""
+    """Largest number of shorter steps that are tried if a step breaks a condition."""
     shrink: float = 0.8
-    """Share of the step that is left after each of them."""
+    """Factor by which each further try is shorter."""
 
     def __post_init__(self) -> None:
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in ("max_kl", "conjugate_steps", "backtracks")}
@@ -53,10 +54,13 @@ class TrustRegionSettings:
 
 @dataclass(frozen=True)
 class CPOConfig(ConstrainedSettings):
-    """Settings of CPO; lr, epochs and batch_size are those of the critics."""
+    """Settings of CPO (Achiam et al. 2017, arXiv:1705.10528): policy steps in a trust region, within limits of costs.
+
+    Its own fields set the trust region and a safety margin of the costs. lr, epochs and batch_size are those of the critics.
+    """
 
     trust_region: TrustRegionSettings = TrustRegionSettings()
-    """Steps of the policy."""
+    """Size and computation of the policy's steps."""
     standard_errors: float = 0.0
     """Number of standard errors that are added to J_C, the mean over the episodes of a rollout, 0 or more: a mean that is low
     by chance then loosens nothing."""
@@ -71,7 +75,7 @@ class CPOConfig(ConstrainedSettings):
 
 
 class TrustRegion(Constraint):
-    """One step of the policy per rollout, in a trust region and inside the linearised constraint.
+    """Hooks that make PPO take CPO's step: one step of the policy per rollout, within trust region and linearised limits.
 
     Costs count relative to their limits, so that the step is the same in any unit; a limit of 0 leaves the unit as it is. With
     several costs the step respects the one with the largest relative violation.
@@ -110,7 +114,7 @@ class TrustRegion(Constraint):
 
     @property
     def violations(self) -> npt.NDArray[np.float64]:
-        """(C,) c = J_C - d; far inside before the first episode has ended."""
+        """(C,) violations c = J_C - d of the limits; far below 0 before the first episode has ended."""
         found = self.costs.per_episode
         return np.where(np.isfinite(found), found - self.costs.bounds, -np.inf)
 
@@ -126,7 +130,7 @@ class TrustRegion(Constraint):
         return [[(ratio, rows[5], (values - rows[4]).square())]]
 
     def climb(self, networks: PolicyValue, rows: Rows) -> Tensor:
-        """Take the step of the policy, algorithm 1; returns the ratios of all rows (T N,)."""
+        """Take the policy's step on a rollout (algorithm 1); return the probability ratios of all rows (T N,)."""
         _, vectors, actions, old, _, gains = rows
         distribution, config, violation = networks.distribution, self.config.trust_region, self._violation
         actor = actor_of(networks)
@@ -169,7 +173,7 @@ class TrustRegion(Constraint):
 
     @override
     def metrics(self, buffer: RolloutBuffer) -> Metrics:
-        """Return rates of costs, the share of the last step that was taken, and 1 if it only lowered the cost."""
+        """Return mean costs per step, the share of the last step that was taken, and 1 if it only lowered the cost."""
         return self.costs.metrics() | self.newest
 
     @override
@@ -182,19 +186,19 @@ class TrustRegion(Constraint):
 
 
 def actor_of(networks: PolicyValue) -> list[torch.nn.Parameter]:
-    """Return the parameters that the policy depends on."""
+    """Return the parameters of the policy, without those of the value function."""
     names = ("actor_trunk", "actor_weight", "actor_bias", "distribution", "encoder")
     return [value for name, value in networks.named_parameters() if name.partition(".")[0] in names]
 
 
 def set_parameters(parameters: Sequence[torch.nn.Parameter], flat: Tensor) -> None:
-    """Write the values of one tensor into parameters."""
+    """Write the values of one flat tensor into parameters, in order."""
     for each, values in zip(parameters, flat.split([each.numel() for each in parameters]), strict=True):
         each.data.copy_(values.view(each.shape))
 
 
 class PolicyStep(NamedTuple):
-    """Step of a policy's parameters, and the case that it comes from."""
+    """Step of a policy's parameters, and which of CPO's three cases it is."""
 
     step: Tensor
     kind: str
@@ -202,9 +206,16 @@ class PolicyStep(NamedTuple):
 
 
 def step_within(g: Tensor, b: Tensor, c: float, delta: float, inverse: Callable[[Tensor], Tensor]) -> PolicyStep:
-    """Return x that maximises g x with b x + c <= 0 and x H x / 2 <= delta, eq. 10 to 13; a pure descent of b if none exists.
+    """Return the parameters' step x that maximises g x within trust region and limit (eq. 10 to 13).
 
-    inverse: v -> H^-1 v.
+    The conditions are b x + c <= 0 and x H x / 2 <= delta. If no x fulfils both, the step only lowers the cost.
+
+    Args:
+        g: Gradient of the gain.
+        b: Gradient of the cost.
+        c: Violation of the limit.
+        delta: Size of the trust region [nat].
+        inverse: Function v -> H^-1 v.
     """
     up = inverse(g)
     q = float(g @ up)
@@ -247,7 +258,13 @@ def _project(value: float, low: float, high: float) -> float:
 
 
 def solve(product: Callable[[Tensor], Tensor], wanted: Tensor, steps: int) -> Tensor:
-    """Return x with H x = wanted, by conjugate gradients (Hestenes and Stiefel 1952)."""
+    """Solve H x = wanted by conjugate gradients (Hestenes and Stiefel 1952).
+
+    Args:
+        product: Function v -> H v.
+        wanted: Right-hand side.
+        steps: Number of iterations.
+    """
     x, residual = torch.zeros_like(wanted), wanted.clone()
     direction, square = residual.clone(), residual @ residual
     for _ in range(steps):
@@ -262,7 +279,7 @@ def solve(product: Callable[[Tensor], Tensor], wanted: Tensor, steps: int) -> Te
 
 
 def flat_gradient(value: Tensor, parameters: list[torch.nn.Parameter], *, keeps: bool = False) -> Tensor:
-    """Return the gradient in one tensor; keeps: it can be differentiated again."""
+    """Return the gradient of a scalar by all parameters as one vector; keeps: True if it shall be differentiated again."""
     found = torch.autograd.grad(value, parameters, create_graph=keeps, retain_graph=True, allow_unused=True)
     pairs = zip(found, parameters, strict=True)
     return torch.cat([torch.zeros(each.numel()) if part is None else part.reshape(-1) for part, each in pairs])

@@ -35,7 +35,7 @@ RECIPE: dict[str, Any] = {
 
 
 def recorded(folder: Path, levels: Sequence[int], episodes: int) -> Dataset:
-    """Return a dataset of the scripted expert on levels in turn."""
+    """Record the scripted expert on these levels in turn, and return the dataset."""
     environment = make_environment(NAME, **ARGUMENTS)
     expert_for = environment.get_wrapper_attr("scripted_policy")
     dataset = Dataset.create(folder, specification(environment), {"environment": NAME, "arguments": ARGUMENTS})
@@ -48,7 +48,7 @@ def recorded(folder: Path, levels: Sequence[int], episodes: int) -> Dataset:
 
 
 def scores(folder: Path, count: int, seed: int, episodes: int, updates: int, tests: int) -> tuple[float, float]:
-    """Return the success rates on the training's levels and on those of the test."""
+    """Clone the expert on some levels; return the success rates on these levels and on those of the test."""
     levels = range(seed * MOST, seed * MOST + count)  # each seed has others
     dataset = recorded(folder / "data", levels, episodes)
     run = robo_rl.train("offline-bc", seed=seed, steps=updates, dataset=dataset.path, out=folder, **RECIPE)
@@ -61,7 +61,7 @@ def scores(folder: Path, count: int, seed: int, episodes: int, updates: int, tes
 
 
 def shared_layouts(name: str) -> int:
-    """Return how many of 300 levels of the training have the layout of one of the first levels of the test."""
+    """Return how many of 300 training levels have the same layout as one of the first test levels."""
     environment = make_environment(name)
 
     def layout(split: Split, level: int) -> str:
@@ -73,14 +73,14 @@ def shared_layouts(name: str) -> int:
 
 
 def measured(count: int, seed: int, settings: Mapping[str, int]) -> dict[str, float]:
-    """Return success on the levels of the training, and on those of the test."""
+    """Return success rates by name: on the levels of the training, and on those of the test."""
     with tempfile.TemporaryDirectory() as folder:
         found = scores(Path(folder), count, seed, *settings.values())
     return dict(zip(("training levels", "test levels"), found, strict=True))
 
 
 def main() -> None:
-    """Print the table, and the rank correlation between the number of levels and the success on the test's."""
+    """Print a table of success by number of training levels, and the rank correlation of the number with the test success."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=300)

@@ -24,12 +24,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """Settings of `replay`."""
+    """Settings of the sampler `replay`, prioritised level replay (Jiang et al. 2021)."""
 
     rank_power: float = 0.1
-    """Temperature of the weights by rank."""
+    """Temperature of the weights by rank: small values prefer the highest ranks."""
     staleness: float = 0.1
-    """Share of the weights for tasks that were not seen for long."""
+    """Share of the weights that goes to tasks by the time since they were seen, 0 to 1."""
 
     def __post_init__(self) -> None:
         shares = {"staleness": (0.0 <= self.staleness <= 1.0, "0 to 1")}
@@ -38,17 +38,17 @@ class ReplaySettings:
 
 @dataclass(frozen=True)
 class LogisticSettings:
-    """Settings of `logistic`."""
+    """Settings of the sampler `logistic`, which fits success to difficulty."""
 
     memory: int = 48
-    """Newest episodes that are fitted; 0 for all, the control."""
+    """Number of newest episodes that are fitted; 0 for all, the control condition."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"memory": (self.memory >= 0, "0 or more")})
 
 
 class LearnabilitySampler(TaskSampler):
-    """Tasks by p (1 - p), p the running success rate."""
+    """Sampler that draws tasks in proportion to p (1 - p), with p the running success rate (learnability)."""
 
     @override
     def choose(self, generator: np.random.Generator) -> int:
@@ -57,7 +57,7 @@ class LearnabilitySampler(TaskSampler):
 
 
 class ReplaySampler(TaskSampler):
-    """Prioritised level replay: tasks by the rank of their surprise, and by the time since they were seen.
+    """Sampler of prioritised level replay: tasks by the rank of their surprise, and by the time since they were seen.
 
     New tasks come with the share of those that were not seen. Differs from the paper: the score is the distance of the return
     from its running mean, in place of the critic's error, so that the sampler needs no critic.
@@ -76,7 +76,7 @@ class ReplaySampler(TaskSampler):
         return int(generator.choice(seen, p=weights))
 
     def weights(self, seen: npt.NDArray[np.int64]) -> Floats:
-        """Return the probability of each of the tasks `seen` (K,)."""
+        """Return the probability (K,) that each of the tasks `seen` (K,), numbers of tasks, is drawn next."""
         ranks = np.empty(len(seen))
         ranks[np.argsort(-self.surprise[seen], kind="stable")] = np.arange(1, len(seen) + 1)
         by_rank = ranks ** (-1.0 / self._settings.rank_power)
@@ -87,7 +87,10 @@ class ReplaySampler(TaskSampler):
 
 
 class LogisticSampler(TaskSampler):
-    """The task whose success rate is nearest to one half by a logistic fit over the newest episodes, as in SEELE."""
+    """Sampler that takes the task whose success rate is nearest to one half by a logistic fit, as in SEELE.
+
+    The newest episodes are fitted.
+    """
 
     is_ordered = True
 
@@ -122,9 +125,13 @@ class LogisticSampler(TaskSampler):
 
 
 def fitted_logistic(places: Floats, outcomes: Floats, ridge: float = 0.1, iterations: int = 20) -> tuple[float, float]:
-    """Return slope and offset of p(x) = sigmoid(slope x + offset) for outcomes (K,) in [0, 1], by Newton's method.
+    """Fit p(x) = sigmoid(slope x + offset) to outcomes by Newton's method; return slope and offset.
 
-    ridge: weight of the squared slope and offset, so that outcomes that are all alike have a solution.
+    Args:
+        places: (K,) x, the difficulty of each task.
+        outcomes: (K,) in [0, 1].
+        ridge: Weight of the squared slope and offset, so that outcomes that are all alike have a solution.
+        iterations: Number of Newton's steps.
     """
     design = np.stack([places, np.ones_like(places)], 1)
     found = np.zeros(2)

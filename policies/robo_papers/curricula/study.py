@@ -23,7 +23,7 @@ SOLVED = 0.9
 
 
 class TheTaskAlone(TaskSampler):
-    """No curriculum: the last task."""
+    """Sampler for the study without a curriculum: always the last task."""
 
     @override
     def choose(self, generator: np.random.Generator) -> int:
@@ -31,7 +31,7 @@ class TheTaskAlone(TaskSampler):
 
 
 class Misfiled(LearnabilitySampler):
-    """A control: outcomes are counted for the task that is as far from the other end."""
+    """Sampler for a control condition: outcomes are counted for the task at the same distance from the other end."""
 
     @override
     def report(self, task: int, *, success: bool, score: float) -> None:
@@ -39,7 +39,7 @@ class Misfiled(LearnabilitySampler):
 
 
 def ruled(name: str, **changes: Any) -> Callable[[], TaskSampler]:
-    """Return a function that makes a sampler of the lock's tasks."""
+    """Return a function that makes a task sampler of the lock, by the name of the sampler and changed settings."""
     return lambda: sampler_of(DIGITS, SamplerRule(**{"sampler": name, "uniform_share": 0.1, **changes}))
 
 
@@ -56,9 +56,10 @@ KINDS: dict[str, Callable[[], TaskSampler]] = {
 
 
 def opened(sampler: TaskSampler, seed: int) -> tuple[int, int] | None:
-    """Return episodes and steps until the lock opens in nine of ten tries from its beginning; None if it never does.
+    """Train on the lock; return episodes and steps until it opens in nine of ten tries from its beginning.
 
-    A student by REINFORCE with a table of logits; groups of episodes of one task, whose mean is the baseline.
+    The student is REINFORCE with a table of logits; groups of episodes of one task, whose mean is the baseline. None if the
+    lock never opens.
     """
     random = np.random.default_rng(seed)
     logits, code, steps = np.zeros((DIGITS, SYMBOLS)), random.integers(SYMBOLS, size=DIGITS), 0
@@ -84,18 +85,18 @@ def opened(sampler: TaskSampler, seed: int) -> tuple[int, int] | None:
 
 
 def softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return probabilities (N, K) of logits."""
+    """Return the softmax (N, K) of logits (N, K) along the last axis."""
     raised = np.exp(logits - logits.max(1, keepdims=True))
     return np.asarray(raised / raised.sum(1, keepdims=True))
 
 
 def figures(made: Callable[[], TaskSampler], seed: int) -> dict[str, float]:
-    """Return episodes and steps until the lock opens; the most that there are if it never does."""
+    """Return episodes and steps until the lock opens, by name; the largest possible numbers if it never does."""
     return dict(zip(("episodes", "steps"), opened(made(), seed) or (MOST, MOST * DIGITS), strict=True))
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=5)
     add_archive_option(parser, "curricula-lock")

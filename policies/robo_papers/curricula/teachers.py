@@ -1,9 +1,9 @@
-"""A grid whose start is too far from its goal: episodes until it is mastered, by the pay of a teacher of other starts.
+"""A grid whose start is too far from its goal: episodes until it is mastered, by how a teacher of other starts is paid.
 
 python -m robo_papers.curricula.teachers --seeds 5
 
-SOAR: a teacher proposes starts; copies of the student practise them; the teacher is paid by a copy's gain on the far start,
-and the best copy that gains enough becomes the student. The episodes of all copies and of their trials are counted.
+SOAR: a teacher proposes starts; copies of the student practise them; the teacher is paid by a copy's gain on the far start, and
+the best copy that gains enough becomes the student. The episodes of all copies and of their trials are counted.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ WALLS = frozenset((row, 4) for row in range(8))
 """A wall with a gap at its end; a random walk gets past it to the goal in one episode of 2,000."""
 GROUP, RATE, TEACHER_RATE = 8, 0.5, 20.0
 UPDATES, PROPOSALS, TRIALS = 5, 4, 128
-"""Of a copy: groups that it practises, copies of a round, and episodes from the far start that judge each."""
+"""Groups of episodes that a copy of the student practises, copies per round, and episodes from the far start that judge each
+copy."""
 LEAST_GAIN, MASTERED, MOST = 0.01, 0.9, 100_000
 GOAL = SIZE * SIZE - 1
 STARTS = [SIZE * row + column for row in range(SIZE) for column in range(SIZE) if (row, column) not in WALLS][:-1]
-"""All free places but the goal; the first one is the far start."""
+"""Numbers of all free places but the goal; the first one is the far start."""
 
 
 def moved() -> npt.NDArray[np.int64]:
-    """Return the place after each action in each place, (places, 4)."""
+    """Return the grid cell that each action leads to from each cell, (cells, 4): row * SIZE + column."""
     found = np.zeros((SIZE * SIZE, len(MOVES)), np.int64)
     for place in range(SIZE * SIZE):
         for action, (down, right) in enumerate(MOVES):
@@ -46,7 +47,11 @@ AFTER = moved()
 
 
 def played(logits: Floats, start: int, count: int, random: np.random.Generator) -> tuple[Floats, Floats]:
-    """Return the outcomes (count,) of episodes, and for each the gradient of its log-probability (count, places, 4)."""
+    """Play episodes of a tabular student from one start.
+
+    Returns:
+        Outcomes (count,), and the gradient of each episode's log-probability (count, places, 4).
+    """
     chances = softmax(logits)
     rising = np.cumsum(chances, 1)
     places, alive = np.full(count, start), np.ones(count, np.bool_)
@@ -61,7 +66,7 @@ def played(logits: Floats, start: int, count: int, random: np.random.Generator) 
 
 
 def practised(logits: Floats, start: int, random: np.random.Generator) -> tuple[Floats, float]:
-    """Return a copy of the student after some groups of episodes from one start, and its mean success in them."""
+    """Let a copy of the student practise from one start; return the copy's logits and its mean success while practising."""
     outcomes = []
     for _ in range(UPDATES):
         found, gradient = played(logits, start, GROUP, random)
@@ -71,7 +76,7 @@ def practised(logits: Floats, start: int, random: np.random.Generator) -> tuple[
 
 
 Paid = Callable[[Floats, Floats], Floats]
-"""(gains, successes) of the proposals -> the teacher's pay."""
+"""Function (gains, successes) of the proposals -> pay of the teacher for each."""
 TEACHERS: dict[str, Paid] = {
     "paid by the gain on the far start (SOAR)": lambda gains, successes: gains,
     "control: paid by success in practice": lambda gains, successes: successes,
@@ -80,7 +85,7 @@ TEACHERS: dict[str, Paid] = {
 
 
 def taught(paid: Paid, seed: int) -> int:
-    """Return the episodes until the far start is mastered, MOST if it never is."""
+    """Let a teacher propose starts; return the number of episodes until the far start is mastered, MOST if it never is."""
     random, wishes = np.random.default_rng(seed), np.zeros(len(STARTS))
     student, episodes = np.zeros((SIZE * SIZE, len(MOVES))), TRIALS
     before = played(student, STARTS[0], TRIALS, random)[0].mean()
@@ -101,7 +106,7 @@ def taught(paid: Paid, seed: int) -> int:
 
 
 def untaught(starts: Sequence[int], seed: int) -> int:
-    """Return the episodes until the far start is mastered by practice from these starts, drawn alike."""
+    """Practise from these starts, drawn uniformly; return the number of episodes until the far start is mastered."""
     random, student, episodes = np.random.default_rng(seed), np.zeros((SIZE * SIZE, len(MOVES))), 0
     while episodes < MOST and not is_mastered(student, seed):
         student, _ = practised(student, starts[int(random.integers(len(starts)))], random)
@@ -110,13 +115,16 @@ def untaught(starts: Sequence[int], seed: int) -> int:
 
 
 def is_mastered(student: Floats, seed: int) -> bool:
-    """Return True if nine of ten of 200 episodes from the far start succeed; these are not counted."""
+    """Return True if the student succeeds in nine of ten of 200 episodes from the far start.
+
+    These episodes are not counted.
+    """
     outcomes, _ = played(student, STARTS[0], 200, np.random.default_rng([seed, 1]))
     return bool(outcomes.mean() >= MASTERED)
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=5)
     seeds = range(parser.parse_args().seeds)

@@ -1,4 +1,4 @@
-"""Several arms, one of which pays at every pull of an episode, and a map that says which: exploration as memory.
+"""Bandit with several arms, one of which pays in all of an episode, and a map that says which: exploration as memory.
 
 After the ablations of Rentschler and Roberts 2025, "Exploitation Is All You Need... for Exploration", arXiv:2508.01287. K arms,
 n pulls. The best total of a policy is n / K without a memory, from n = K on n - (K - 1) / 2 if it thinks of the next pull
@@ -24,7 +24,7 @@ TASKS = ("Map-v0",)
 
 
 class MapSimulation(Simulation):
-    """Pulls of K arms; the last action reads the map."""
+    """Simulation of a bandit: K actions pull an arm each, the last action reads the map."""
 
     measures = (Measure("maps", "1", "readings of the map"),)
 
@@ -69,7 +69,7 @@ class MapSimulation(Simulation):
 
     @override
     def render(self) -> npt.NDArray[np.uint8]:
-        """Return a row of squares, the one that pays green."""
+        """Return a picture (height, width, 3) of the map: a row of squares, in which the one that pays is green."""
         picture = np.full((64, 64 * self._arms, 3), 230, np.uint8)
         for arm in range(self._arms):
             picture[16:48, 64 * arm + 16 : 64 * arm + 48] = (60, 170, 80) if arm == self._paying else (180, 180, 180)
@@ -77,7 +77,7 @@ class MapSimulation(Simulation):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
     def _observe(self, chosen: int | None, paid: float) -> Arrays:
         last, shown = np.zeros(self._arms + 1, np.float32), np.zeros(self._arms, np.float32)
@@ -95,7 +95,10 @@ class MapSimulation(Simulation):
 
 
 def best_totals(arms: int, pulls: int) -> tuple[float, float, float]:
-    """Return the best expected totals with foresight, by the next pull alone, and without a memory, by counting."""
+    """Return three best expected totals of an episode: with foresight, by the next pull alone, and without a memory.
+
+    They are found by counting.
+    """
     greedy = sum(min(pull + 1, arms) / arms for pull in range(pulls))  # by then arms were tried, and the right one stays
     return max(greedy, pulls - 1.0), greedy, pulls / arms
 
@@ -105,4 +108,4 @@ def _tasks() -> Iterable[str]:
 
 
 FAMILY = TaskFamily("bandits", _tasks, MapSimulation, drawing=("render_mode",))
-"""Arms of which one pays, and a map that says which."""
+"""Family of the environments "bandits/...": arms of which one pays, and a map that says which."""

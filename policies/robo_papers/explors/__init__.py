@@ -1,1 +1,1 @@
-"""ExploRS: a reward that helps, learned."""
+"""ExploRS: learns a reward that helps a policy to reach a sparse reward."""

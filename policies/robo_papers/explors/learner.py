@@ -37,10 +37,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ExploRSNetwork(EpisodeNetwork):
-    """Networks of ExploRS."""
+    """Settings group `network` of ExploRS, whose networks are always computed by plain autograd."""
 
     engine: Literal["auto", "reference", "accelerated"] = "reference"
-    """Always reference: directional derivatives are taken, which the kernels do not have."""
+    """Always "reference" (autograd), because directional derivatives are taken, which the accelerated code lacks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,10 +49,13 @@ class ExploRSNetwork(EpisodeNetwork):
 
 @dataclass(frozen=True)
 class ExploRSConfig(EpisodeSettings):
-    """Settings of ExploRS."""
+    """Settings of ExploRS (Devidze et al. 2022), which adds a learned reward and a bonus for new places to a sparse reward.
+
+    They set size and fall of the bonus, and learning rate and size of the learned reward.
+    """
 
     network: ExploRSNetwork = ExploRSNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     bonus: float = 0.1
     """b, bonus of a place that was never visited; 0 for no bonus."""
     visits: float = 1.0
@@ -62,7 +65,7 @@ class ExploRSConfig(EpisodeSettings):
     reward_lr: float = 1e-2
     """Learning rate of R_phi; 0 keeps it at 0."""
     reward_limit: float = 0.2
-    """Largest absolute R_phi."""
+    """Largest absolute value of the learned reward R_phi."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,7 +78,7 @@ class ExploRSConfig(EpisodeSettings):
 
 
 class LearnedReward(Trainable):
-    """R_phi: a network for the learned reward, within [-limit, limit], 0 at first."""
+    """Network of the learned reward R_phi, with values within [-limit, limit], 0 at the start."""
 
     def __init__(self, inputs: int, limit: float) -> None:
         super().__init__()
@@ -86,13 +89,13 @@ class LearnedReward(Trainable):
         self.layers = nn.Sequential(nn.Linear(inputs, 64), nn.Tanh(), last)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return rewards (B,), between minus and plus the limit, of features and actions side by side (B, F + A)."""
+        """Return rewards (B,) within [-limit, limit] for features and actions side by side (B, F + A)."""
         found: Tensor = self._limit * torch.tanh(self.layers(inputs).squeeze(-1))
         return found
 
 
 class ExploRS(LearnsFromEpisodes):
-    """Policy gradient on the sum of the task's reward, a learned reward and a bonus for new places."""
+    """Learner of ExploRS: policy gradient on the sum of task reward, learned reward and bonus for new places."""
 
     def __init__(self, spec: EnvironmentSpec, config: ExploRSConfig, seed: int) -> None:
         self.config, self.actor = config, config.actor(spec, seed)
@@ -130,7 +133,7 @@ class ExploRS(LearnsFromEpisodes):
         return (self.actor.log_densities(features, actions) * weights).mean()
 
     def slope(self, features: Tensor, actions: Tensor, gains: Floats) -> dict[str, Tensor]:
-        """Return name of a policy parameter -> gradient of the task's own return."""
+        """Return the gradient of the task's own return by each policy parameter, by name."""
         parameters = dict(self.actor.network.named_parameters())
         found = torch.autograd.grad(self.surrogate(features, actions, gains), [*parameters.values()], allow_unused=True)
         zeros = (torch.zeros_like(each) for each in parameters.values())
@@ -177,7 +180,7 @@ class ExploRS(LearnsFromEpisodes):
         return float(np.abs(weights).mean())
 
     def bonuses(self, episode: Episode) -> Floats:
-        """Return B (T,) of the places to which the steps lead, and count them."""
+        """Return the bonus B (T,) of the places to which the steps of an episode lead, and count the visits."""
         encoder, config = self.parts.encoder, self.config
         states = encoder.stack({name: episode.observations[name][1:] for name in encoder.reads})
         cells = [row.tobytes() for row in np.floor(states / config.cell).astype(np.int32)]
@@ -201,13 +204,13 @@ class ExploRS(LearnsFromEpisodes):
 
 
 def centred(returns: npt.NDArray[np.floating]) -> Floats:
-    """Return returns-to-go less their mean, by their deviation; 0 if all are alike."""
+    """Standardise returns-to-go: subtract their mean and divide by their deviation; 0 if all are equal."""
     deviation = returns.std()
     return np.asarray((returns - returns.mean()) / deviation if deviation > 1e-9 else np.zeros(len(returns)), np.float64)
 
 
 def accumulated(wanted: Floats, discount: float) -> Floats:
-    """Return w_u = sum over t <= u of discount^(u - t) c_t, (T,)."""
+    """Return discounted running sums w_u = sum over t <= u of discount^(u - t) c_t, (T,), for c (T,)."""
     total, found = 0.0, np.empty(len(wanted))
     for step, each in enumerate(wanted.tolist()):
         total = discount * total + each

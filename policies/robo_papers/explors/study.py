@@ -23,7 +23,7 @@ from robo_rl.types import Array
 
 PLACES, LONGEST, LITTLE, SLIPS, STEPS = 10, 20, 0.02, 0.1, 16_000
 SETTINGS: dict[str, Any] = {"network": {"hidden": (), "normalization_rows": 0}, "lr": 3e-2, "episodes": 8}
-"""Settings of all: a table of logits, since places are one-hot."""
+"""Settings that all methods of the study share: a table of logits, since places are one-hot."""
 KINDS: dict[str, dict[str, Any]] = {
     "the reward alone": {"bonus": 0.0, "reward_lr": 0.0},
     "and a bonus": {"reward_lr": 0.0},
@@ -33,7 +33,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class Chain(gymnasium.Env[Any, Any]):
-    """Steps to the left at its beginning pay a little, its far end pays 1 and ends the episode; one step in ten slips."""
+    """Environment of the study: a chain whose left end pays a little, and whose far right end pays 1 and ends the episode.
+
+    One step in ten slips.
+    """
 
     environment_spec = EnvironmentSpec(
         "bench/Chain",
@@ -64,20 +67,20 @@ class Chain(gymnasium.Env[Any, Any]):
 
 
 def successes(seed: int, steps: int = STEPS, **settings: Any) -> list[bool]:
-    """Return the success of each episode of a training."""
+    """Train with these settings; return for each training episode whether it succeeded."""
     heard = Successes()
     updated(ExploRSConfig(), SETTINGS, settings).training(Chain, steps=steps, seed=seed).run(heard)
     return heard.found
 
 
 def figures(seed: int, settings: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of successful episodes, over the training and over its end."""
+    """Train a policy, and return its share of successful episodes over the whole training and over the last 100."""
     found = successes(seed, **settings)
     return {"success": float(np.mean(found)), "success of the last 100": float(np.mean(found[-100:]))}
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=8)
     add_archive_option(parser, "explors")

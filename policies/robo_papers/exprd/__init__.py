@@ -1,1 +1,1 @@
-"""Rewards that are designed from a known model."""
+"""EXPRD: rewards that are designed by a teacher who knows the model of the environment."""

@@ -21,24 +21,25 @@ from robo_sims.policy_iteration import TIE, optimal_values
 
 Table = npt.NDArray[np.float64]
 SLACK = 1.001
-"""The gap asked for is that of the original reward, divided by this.
-
-The authors have 1 + 1e-5, which is within the rounding of a linear program if the bound is tight.
-"""
+"""Divisor of the original reward's gap between best and other actions, which a designed reward must keep. The authors have 1 +
+1e-5, which is within the rounding of a linear program if the bound is tight."""
 
 
 @dataclass(frozen=True)
 class ExpRDSettings:
-    """Settings of the design; defaults are the authors' for four rooms."""
+    """Settings of the design of a reward by EXPRD (Devidze et al. 2021): discount, bound, horizons, sparsity.
+
+    Defaults are the authors' for four rooms.
+    """
 
     discount: float = 0.95
-    """gamma"""
+    """Discount gamma of the task, 0 to below 1."""
     largest: float = 10.0
-    """Largest reward of a state and action, and the smallest with a minus."""
+    """Largest reward of a state and action; the smallest is minus this."""
     horizons: tuple[int, ...] = (1, 4, 8, 16, 32)
-    """Steps within which the best action should show."""
+    """Numbers of steps within which the best action should show."""
     sparsity: float = 0.0
-    """Weight of the sum of absolute rewards."""
+    """Weight of the sum of absolute rewards in the objective, which favours few rewards."""
 
     def __post_init__(self) -> None:
         allowed = {"discount": (0.0 <= self.discount < 1.0, "0 to below 1"), "largest": (self.largest > 0, "above 0")}
@@ -51,14 +52,14 @@ class Design:
     """Designed reward of a tabular task, and how informative it is."""
 
     rewards: Table
-    """(S, A), 0 outside of `states`"""
+    """(S, A) designed rewards, 0 outside of `states`"""
     states: tuple[int, ...]
     informativeness: float
-    """I(R), 0 at most: minus the mean gap that is missing, over horizons and states."""
+    """I(R), at most 0: minus the mean missing gap between best and other actions, over horizons and states."""
 
 
 class Designer:
-    """Designs rewards for an MDP whose model is known."""
+    """Designs rewards for a tabular task whose model is known, by linear programs."""
 
     def __init__(self, moves: Table, rewards: Table, settings: ExpRDSettings | None = None) -> None:
         """moves: (S, A, S) probabilities. rewards: (S, A) of the task."""
@@ -74,7 +75,7 @@ class Designer:
         """(S,), delta"""
 
     def design(self, states: Sequence[int]) -> Design:
-        """Return the best reward that is paid in these states alone; raises InvalidSetting if none keeps the gaps."""
+        """Return the best reward that is paid in these states alone; raises InvalidSetting if no reward keeps the gaps."""
         settings, (count, actions) = self.settings, self.rewards.shape
         size, shown = count * actions, len(settings.horizons) * count
         rows, bounds = [], []
@@ -89,12 +90,17 @@ class Designer:
         return Design(rewards, tuple(int(state) for state in states), -float(found[size : size + shown].mean()))
 
     def adapted(self, states: Sequence[int], policy: Table, visits: Table) -> Table:
-        """Return the reward (S, A) that says most to a learner as it is (EXPADARD), under the same constraints.
+        """Return the reward (S, A) that is most informative for a learner with its present policy (EXPADARD).
 
-        policy: (S, A) of the learner. visits: (S,) share of its steps in each state. Maximised is how far the reward of a step
-        agrees with its advantage, both less their means under the learner's policy:
+        The constraints are those of `design`. Maximised is how far the reward of a step agrees with its advantage, both less
+        their means under the learner's policy:
 
             sum_s visits(s) sum_a pi(a|s) (A*(s, a) - mean of A*) (R(s, a) - mean of R)
+
+        Args:
+            states: States in which the reward may be paid.
+            policy: (S, A) policy of the learner.
+            visits: (S,) share of the learner's steps in each state.
         """
         advantages = self.values - self.values.max(1, keepdims=True)
         weights = visits[:, None] * policy
@@ -145,7 +151,7 @@ class Designer:
         return solution
 
     def grown(self, states: Sequence[int], more: int) -> Design:
-        """Return a design in which `more` states were added to `states`, each the one that helps most."""
+        """Design with `more` further states, added one by one, each the one that helps most."""
         best = self.design(states)
         for _ in range(more):
             left = [state for state in range(len(self.rewards)) if state not in best.states and self.gaps[state] > 0.0]

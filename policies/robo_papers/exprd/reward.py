@@ -1,4 +1,4 @@
-"""The reward `exprd`: designed for an environment whose model is known, before the first step or for a learner as it is."""
+"""The reward `exprd`: designed for an environment whose model is known, once before the first step or again and again."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from robo_rl.types import Array, Labels
 
 @dataclass(frozen=True)
 class DesignedReward(StepReward):
-    """A reward in few states that shows a learner early which action is best, and changes none of the best actions (EXPRD)."""
+    """Reward of EXPRD: paid in few states, shows a learner early which action is best, and keeps the best actions."""
 
     name: ClassVar[str] = "exprd"
 
     states: int = 3
-    """States that are paid beside those of the task's own reward."""
+    """Number of states in which the reward is paid, beside those of the task's own reward."""
     environment: str = ""
-    """Environment whose model counts; empty for that of the run. Recorded episodes do not know theirs."""
+    """Name of the environment whose model counts; empty for that of the run. Recorded episodes do not know theirs."""
     design: ExpRDSettings = field(default_factory=ExpRDSettings)
-    """Discount, bound, horizons, sparsity."""
+    """Settings of the design: discount, bound, horizons, sparsity."""
     adapts_every: int = 0
-    """Steps between designs for the learner as its latest steps show it (EXPADARD); 0 for one design, before the first step."""
+    """Steps between designs that follow the learner's latest steps (EXPADARD); 0 for one design, before the first step."""
     arguments: tuple[tuple[str, int], ...] = ()
     """Arguments of the environment that its model depends on, as pairs, such as [[mdp_seed, 3]]."""
 
@@ -38,15 +38,15 @@ class DesignedReward(StepReward):
         require_allowed(self, {name: (getattr(self, name) >= 0, "0 or more") for name in ("states", "adapts_every")})
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting for an environment without a known model."""
+        """Raise InvalidSetting for an environment whose model is not known."""
         self.table(place)
 
     def start(self, place: Place) -> None:
-        """Design the reward."""
+        """Design the reward, before the first step of a run."""
         self.table(place)
 
     def table(self, place: Place) -> Table:
-        """Return the reward (S, A) that is paid at present."""
+        """Return the designed reward (S, A) of each state and action, as it is paid at present."""
         if "table" not in place.memory:
             place.memory["table"] = self._designed(place)[1].rewards
         table: Table = place.memory["table"]
@@ -56,11 +56,11 @@ class DesignedReward(StepReward):
         return designed(self.environment or place.spec.name, self.arguments, self.states, self.design)
 
     def pairs(self, steps: Steps) -> tuple[Array, Array]:
-        """Return the states that were left and the actions that were taken, (K,) each."""
+        """Return the states in which the K steps began and the actions taken there, (K,) each."""
         return np.asarray(steps.before["state"]).argmax(-1), np.asarray(steps.actions, np.int64)
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the designed reward of each state and action."""
+        """Return the designed reward for state and action of each of the K steps."""
         pairs = self.pairs(steps)
         found = self.table(place)[pairs]
         if self.adapts_every:
@@ -84,7 +84,17 @@ class DesignedReward(StepReward):
 def designed(
     name: str, arguments: tuple[tuple[str, int], ...], states: int, settings: ExpRDSettings
 ) -> tuple[Designer, Design]:
-    """Return the design for the model of an environment; raises InvalidSetting if it has none."""
+    """Design a reward for the model of an environment; return designer and design, the same at every call.
+
+    Args:
+        name: Name of the environment.
+        arguments: Its arguments.
+        states: Number of states in which the reward is paid.
+        settings: Settings of the design.
+
+    Raises:
+        InvalidSetting: The environment has no known model.
+    """
     given: dict[str, Any] = dict(arguments)
     environment = make_environment(name, **given)
     model: Any = environment.get_wrapper_attr("simulation") if environment.has_wrapper_attr("simulation") else None
@@ -102,6 +112,9 @@ def designed(
 
 
 def seen_policy(taken: Table) -> tuple[Table, Table]:
-    """Return the policy (S, A) and the share of steps in each state (S,), given counts (S, A); each action counts 0.1 more."""
+    """Estimate a learner's policy (S, A) and the share of its steps in each state (S,) from counts (S, A).
+
+    Each action counts 0.1 more.
+    """
     smoothed = taken + 0.1
     return smoothed / smoothed.sum(1, keepdims=True), taken.sum(1) / max(taken.sum(), 1.0)

@@ -25,7 +25,7 @@ LEARNING_RATE, EXPLORATION, LENGTH = 0.5, 0.1, 60
 
 
 def value_of(moves: Table, rewards: Table, policy: npt.NDArray[np.int64]) -> float:
-    """Return the exact discounted value of a policy from state 0."""
+    """Return the exact discounted value of a deterministic policy (S,) from state 0."""
     states = np.arange(len(rewards))
     values = np.linalg.solve(np.eye(len(states)) - DISCOUNT * moves[states, policy], rewards[states, policy])
     return float(values[0])
@@ -34,10 +34,15 @@ def value_of(moves: Table, rewards: Table, policy: npt.NDArray[np.int64]) -> flo
 def steps_to_solve(
     moves: Table, task: Table, paid: Table, seed: int, adapted: Callable[[Table], Table] | None = None, every: int = 250
 ) -> int:
-    """Return the steps of Q-learning until its greedy policy is worth 95 % of the optimum of the task; STEPS if never.
+    """Return the number of steps of Q-learning until its greedy policy reaches 95 % of the optimum; STEPS if never.
 
-    paid: (S, A, S) reward of each transition that it learns from. adapted: returns another one for counted steps (S, A),
-    asked for after `every` steps.
+    Args:
+        moves: (S, A, S) probabilities of transitions.
+        task: Reward of the task, which judges.
+        paid: (S, A, S) reward of each transition that it learns from.
+        seed: Seed of the learner.
+        adapted: Returns another reward to learn from, given counts of steps (S, A); None keeps the reward.
+        every: Steps between two calls of `adapted`.
     """
     taken = np.zeros(task.shape)
     random, states = np.random.default_rng(seed), len(task)
@@ -59,12 +64,12 @@ def steps_to_solve(
 
 
 def solved(moves: Table, task: Table, paid: Table, seed: int, adapt: Callable[[Table], Table] | None) -> dict[str, float]:
-    """Return the steps until it is solved as a figure."""
+    """Return the number of steps until the task is solved, as a figure by name."""
     return {"steps": steps_to_solve(moves, task, paid, seed, adapt)}
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--largest", type=float, default=10.0, help="bound of designed rewards; the task pays 1")

@@ -1,1 +1,1 @@
-"""FISOR: hard constraints from recorded data."""
+"""FISOR: safe policies from recorded data, with constraints that must never be violated."""

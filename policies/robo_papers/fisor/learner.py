@@ -30,12 +30,15 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 LARGEST_ESCAPE, LARGEST_GAIN = 150.0, 100.0
-"""Largest weights of an action outside and inside the feasible region."""
+"""Largest weights of an action in the policy's loss: outside, and inside the feasible region."""
 
 
 @dataclass(frozen=True)
 class FISORConfig(OfflineValueSettings):
-    """Settings of FISOR."""
+    """Settings of FISOR (Zheng et al. 2024, arXiv:2401.10700): a diffusion policy from recorded data that stays safe.
+
+    They set the expectiles of the values, the signal of danger, the weights of safety and reward, and the diffusion.
+    """
 
     needs = Needs(DATA, CONTINUOUS_ONLY)
 
@@ -44,9 +47,11 @@ class FISORConfig(OfflineValueSettings):
     feasibility_expectile: float = 0.9
     """Expectile of -Q_h, over the actions in the data, that -V_h follows: V_h is near the safest action in the data."""
     unsafe_signal: float = 1.0
-    """h of a step with a cost; a step without has -1. The authors take 25, with which a danger far ahead counts longer."""
+    """Danger h of a step with a cost; a step without has -1. The authors take 25, with which a danger far ahead counts
+    longer."""
     clearance: str = ""
-    """Entry with distances to what is forbidden, negative inside: h is minus the smallest; "": h is of the costs alone."""
+    """Name of the observation entry with distances to what is forbidden, negative inside: h is then minus the smallest. "": h
+    follows from the costs alone."""
     escape_weight: float = 5.0
     """Inverse temperature of the gain in safety, V_h - Q_h, outside the feasible region [1/h]."""
     gain_weight: float = 3.0
@@ -74,14 +79,18 @@ class FISORConfig(OfflineValueSettings):
         return replace(super().sampling, extras=(Costs(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> FISOR:
-        """Return a fresh learner; raises InvalidSetting for a clearance that is not observed."""
+        """Build an untrained FISOR learner for the spec of an environment; its networks are initialised from `seed`.
+
+        Raises:
+            InvalidSetting: The entry `clearance` is not observed.
+        """
         if self.clearance and self.clearance not in spec.observation:
             raise InvalidSetting("The clearance is not observed.", got=self.clearance, allowed=list(spec.observation))
         return FISOR(spec, self, seed)
 
 
 class FISOR(Learned):
-    """Learns in which states an agent can stay safe for ever, and how to earn most reward there."""
+    """Learner of FISOR: learns in which states an agent can stay safe for ever, and how to earn most reward there."""
 
     def __init__(self, spec: EnvironmentSpec, config: FISORConfig, seed: int) -> None:
         require_continuous(spec, "fisor")
@@ -104,7 +113,7 @@ class FISOR(Learned):
         parts.act_with(self.actor)
 
     def signal(self, batch: Batch) -> Tensor:
-        """Return the safety signal h (B,) of each step; above 0 is unsafe."""
+        """Return the signal of danger h (B,) of each step; above 0 is unsafe."""
         if self.config.clearance:
             distances = torch.from_numpy(batch.next_observations[self.config.clearance])
             return -distances.flatten(1).amin(1).to(self.parts.device)
@@ -130,7 +139,7 @@ class FISOR(Learned):
     def learn_feasibility(
         self, data: TensorBatch, observations: Tensor, following: Tensor, signal: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Take a gradient step of V_h and Q_h, the values of safety; return Q_h and V_h (B,) of the batch."""
+        """Take a gradient step of V_h and Q_h, the values of danger; return Q_h and V_h (B,) of the batch."""
         parts, config = self.parts, self.config
         with torch.no_grad():
             danger = self.danger_target(observations, data.actions).amax(0)
@@ -147,7 +156,7 @@ class FISOR(Learned):
         return danger, value
 
     def danger_target_of(self, signal: Tensor, next_value: Tensor, data: TensorBatch) -> Tensor:
-        """Return (1 - gamma) h + gamma max(h, V_h(s')), or h where the episode terminated (eq. 8): (B,)."""
+        """Return the targets (B,) of Q_h: (1 - gamma) h + gamma max(h, V_h(s')), or h where the episode terminated (eq. 8)."""
         gamma = self.config.discount
         ahead = (1.0 - gamma) * signal + gamma * torch.maximum(signal, next_value)
         return torch.where(data.masks > 0, ahead, signal)
@@ -197,7 +206,7 @@ class FISOR(Learned):
 
 
 class SafestOfMany(nn.Module):
-    """Actor that draws N actions by diffusion and takes the safest, which has the least Q_h."""
+    """Actor of FISOR: draws N actions by diffusion and takes the safest, which has the least Q_h."""
 
     def __init__(self, diffusion: DiffusionActor, critic: Critics, candidates: int) -> None:
         super().__init__()
@@ -205,7 +214,7 @@ class SafestOfMany(nn.Module):
         self._fixed: Tensor | None = None  # noise of `mode`: a constant of an exported network
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return actions (B, A)."""
+        """Return the safest of N random actions for each observation, (B, A), given features (B, F)."""
         repeated = observations.repeat_interleave(self._count, 0)
         return self._safest(repeated, self.diffusion.noise(repeated, generator))
 

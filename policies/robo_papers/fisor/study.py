@@ -28,13 +28,13 @@ from robo_rl.spec.environment import Observation
 from robo_rl.types import Array
 
 FIRST = 1_000_000
-"""Seed of the first episode."""
+"""Reset seed of the first episode."""
 MOST = 20
-"""Episodes that are tried for each that is wanted."""
+"""Largest number of episodes that are tried for each wanted one."""
 
 
 def restored(run: Run) -> FISOR:
-    """Return the learner of a run."""
+    """Return the FISOR learner of a finished run."""
     learner = learner_of(recipe_of(run), run.spec)
     if not isinstance(learner, FISOR):
         raise SystemExit(f"{run.path}: not a run of fisor, which alone has a feasible region")
@@ -51,17 +51,17 @@ def danger(learner: FISOR, observation: Observation) -> float:
 
 
 def costs(outcome: Evaluation) -> Array:
-    """Return the sum of all costs of each episode."""
+    """Return the cost of each evaluated episode: the sum of all its costs."""
     return np.asarray(np.sum([values for name, values in outcome.measured.items() if name.startswith("cost_")], axis=0))
 
 
 def spending(run: Run, environment: gymnasium.Env[Any, Any], seeds: list[int]) -> dict[str, list[float]]:
-    """Return the sum of all costs of each episode of a run's policy."""
+    """Play one episode of a run's policy from each seed; return the sums of all costs of each episode, as the figure "cost"."""
     return {"cost": costs(evaluate(run.policy(), environment, seeds=seeds)).tolist()}
 
 
 def main() -> None:
-    """Print a line for each policy."""
+    """Run the study of this module as a command, and print a line for each policy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("runs", nargs="+", type=Path, help="of fisor first")
     parser.add_argument("--episodes", type=int, default=50, help="with a feasible start")

@@ -23,7 +23,7 @@ from robo_rl.types import Batch
 
 Floats = npt.NDArray[np.float32]
 PERIOD = 0.05
-"""[s]"""
+"""[s] control period of the double integrator."""
 FASTEST, WIDEST = 1.6, 1.2
 ROWS, STEPS = 60_000, 200
 SPEC = EnvironmentSpec(
@@ -41,38 +41,38 @@ CODINGS = {
 
 
 def moved(states: Floats, actions: Floats) -> Floats:
-    """Return states (B, 2) one step later."""
+    """Return the states (B, 2) one period later, for states (B, 2) and actions (B,) or (B, 1)."""
     position, velocity = states.T
     following = velocity + PERIOD * actions[:, 0]
     return np.stack((position + PERIOD * (velocity + following) / 2, following), 1).astype(np.float32)
 
 
 def observed(states: Floats) -> dict[str, Floats]:
-    """Return observations (B, ...) of states."""
+    """Return the observations (B, ...) by name for states (B, 2)."""
     return {"state": states, "clearance": (1.0 - np.abs(states[:, :1])).astype(np.float32)}
 
 
 def is_viable(states: Floats) -> npt.NDArray[np.bool_]:
-    """Return membership of the exact kernel (B,)."""
+    """Return for each state (B, 2) whether it lies in the exact viability kernel, (B,)."""
     position, velocity = states.T
     return np.asarray((np.abs(position + velocity * np.abs(velocity) / 2) <= 1.0) & (np.abs(position) <= 1.0))
 
 
 def recorded(random: np.random.Generator) -> Batch:
-    """Return single steps from everywhere, half of them braking, half random, paid for being far to the right."""
+    """Return single steps from random states, half of them braking, half random; being far to the right is paid."""
     states = random.uniform((-WIDEST, -FASTEST), (WIDEST, FASTEST), (ROWS, 2)).astype(np.float32)
     actions = random.uniform(-1.0, 1.0, (ROWS, 1)).astype(np.float32)
     brakes = random.random(ROWS) < 0.5
     actions[brakes, 0] = -np.sign(states[brakes, 1])
-    following, ones = moved(states, actions), np.ones(ROWS, np.float32)
+    following, ones, sources = moved(states, actions), np.ones(ROWS, np.float32), np.zeros(ROWS, np.int8)
     costs = (np.abs(following[:, :1]) > 1.0).astype(np.float32)
     rewards = following[:, 0].copy()
-    return Batch(observed(states), actions, rewards, ones, 0.99 * ones, observed(following), ones, ones > 2, {"costs": costs})
+    return Batch(observed(states), actions, rewards, ones, 0.99 * ones, observed(following), ones, sources, {"costs": costs})
 
 
 def rows_of(batch: Batch, rows: npt.NDArray[np.int64]) -> Batch:
     """Return some rows of a batch."""
-    plain = ("actions", "rewards", "masks", "discounts", "weights", "is_human")
+    plain = ("actions", "rewards", "masks", "discounts", "weights", "sources")
     found: dict[str, Any] = {name: getattr(batch, name)[rows] for name in plain}
     for name in ("observations", "next_observations", "extras"):
         found[name] = {key: value[rows] for key, value in getattr(batch, name).items()}
@@ -80,7 +80,7 @@ def rows_of(batch: Batch, rows: npt.NDArray[np.int64]) -> Batch:
 
 
 def trained(config: FISORConfig, seed: int, updates: int, kind: type[FISOR] = FISOR) -> FISOR:
-    """Return a learner after some updates from recorded steps."""
+    """Return a FISOR learner after some updates from recorded steps."""
     random, learner = np.random.default_rng(seed), kind(SPEC, config, seed)
     data = recorded(random)
     for _ in range(updates):
@@ -89,7 +89,11 @@ def trained(config: FISORConfig, seed: int, updates: int, kind: type[FISOR] = FI
 
 
 def agreement(learner: FISOR) -> tuple[float, float]:
-    """Return the intersection over union of the learnt region and the kernel, and the share of the region outside of it."""
+    """Compare the learnt feasible region with the true viability kernel.
+
+    Returns:
+        The intersection over union of the two, and the share of the learnt region that lies outside the kernel.
+    """
     axes = np.meshgrid(np.linspace(-WIDEST, WIDEST, 121), np.linspace(-FASTEST, FASTEST, 121))
     states = np.stack([axis.ravel() for axis in axes], 1).astype(np.float32)
     with torch.no_grad():
@@ -117,15 +121,15 @@ def violations(learner: FISOR, seed: int, count: int = 50) -> tuple[int, float]:
 
 
 class RewardAlone(FISOR):
-    """Control: actions are weighted by the advantage alone, and the first one drawn is taken."""
+    """Control condition: actions are weighted by the advantage alone, and the first drawn one is taken."""
 
     def weights(self, danger_value: torch.Tensor, danger: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
-        """Return weights (B,) that know no danger."""
+        """Return weights (B,) that ignore danger."""
         return torch.exp(self.config.gain_weight * gain).clamp(max=100.0)
 
 
 def main() -> None:
-    """Print agreement and violations for each coding, and those of the control."""
+    """Run the study of this module as a command: print agreement and violations of each coding, and of a control."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=5_000)

@@ -1,1 +1,1 @@
-"""GAIL: imitation by a discriminator."""
+"""GAIL: imitation of an expert by a discriminator, which pays the policy for being taken for the expert."""

@@ -27,20 +27,23 @@ from robo_rl.types import Array, Batch, Metrics
 
 @dataclass(frozen=True)
 class GAILConfig(ImitationSettings):
-    """Settings of GAIL."""
+    """Settings of off-policy GAIL (Blondé et al. 2022, arXiv:2006.16785): SAC paid by a discriminator.
+
+    Its own fields set the discriminator: size, learning rate, gradient penalty, label smoothing, entropy.
+    """
 
     gradient_penalty: float = 10.0
-    """Weight of the penalty on gradients of the discriminator; 0 for none, the control."""
+    """Weight of the penalty on gradients of the discriminator; 0 for none, the control condition."""
     largest_gradient: float = 1.0
-    """Norm of the gradient that costs nothing: the Lipschitz constant of the reward."""
+    """Norm of the discriminator's gradient up to which there is no penalty: the Lipschitz constant of the reward."""
     discriminator_lr: float = 5e-4
     """Learning rate of the discriminator."""
     discriminator_hidden: tuple[int, ...] = (100, 100)
-    """Units of its hidden layers."""
+    """Units of the hidden layers of the discriminator."""
     label_smoothing: tuple[float, float] = (0.7, 1.2)
-    """Range from which labels of the expert's steps are drawn."""
+    """Range from which the labels of the expert's steps are drawn, instead of 1."""
     entropy: float = 0.001
-    """Weight of the discriminator's entropy."""
+    """Weight of the entropy of the discriminator's answers in its loss."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,12 +61,12 @@ class GAILConfig(ImitationSettings):
         )
 
     def build(self, spec: EnvironmentSpec, seed: int) -> GAIL:
-        """Return a fresh learner."""
+        """Build an untrained GAIL learner for the spec of an environment; its networks are initialised from `seed`."""
         return GAIL(spec, self, seed)
 
 
 class Discriminator(Trainable):
-    """D(s, a) by its logits."""
+    """Discriminator D(s, a): probability that a step is the expert's, as logits."""
 
     __call__: Callable[..., Tensor]
 
@@ -72,31 +75,31 @@ class Discriminator(Trainable):
         self.layers = MLPEnsemble(1, (inputs, *hidden, 1), False, generator)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return log D / (1 - D) (B,)."""
+        """Return the logits log D / (1 - D) (B,) for inputs (B, F)."""
         logits: Tensor = self.layers(inputs)[0, :, 0]
         return logits
 
 
 @dataclass(frozen=True)
 class Kinds:
-    """Places of the rows of a batch by their kind; known on the CPU, so that no device is waited for."""
+    """Row numbers of a batch by kind of step; known on the CPU, so that no device is waited for."""
 
     ends: Tensor
-    """Rows that terminated, to which absorbing states are added."""
+    """Rows of steps that terminated; absorbing states are added for them."""
     expert: Tensor
-    """Steps of the expert, added ones included."""
+    """Rows of the expert's steps, including those of added absorbing states."""
     policy: Tensor
 
     @classmethod
     def of(cls, masks: Array, is_expert: Array, device: torch.device) -> Kinds:
-        """Return the places, given masks (B,) and whose steps they are (B,)."""
+        """Find the rows of each kind, given masks (B,), 0 for a terminated step, and whether a step is the expert's (B,)."""
         ends = np.flatnonzero(masks == 0)
         whose = np.concatenate([is_expert, is_expert[ends]])
         return cls(*(to_device(torch.from_numpy(np.flatnonzero(each)), device) for each in (masks == 0, whose, ~whose)))
 
 
 class GAIL(Learned):
-    """Soft actor-critic on the reward of a discriminator."""
+    """Learner of GAIL: soft actor-critic on the reward of a discriminator that is trained beside it."""
 
     def __init__(self, spec: EnvironmentSpec, config: GAILConfig, seed: int) -> None:
         self.config, self.sac = config, SAC(spec, config, seed)
@@ -114,7 +117,10 @@ class GAIL(Learned):
         return self.parts.finish_update(learnt | found | {"imitation_reward": rewards.mean()})
 
     def learn_discriminator(self, data: TensorBatch, kinds: Kinds) -> dict[str, Tensor]:
-        """Take one step of the discriminator on a batch that holds steps of both; return figures."""
+        """Take one gradient step of the discriminator on a batch with steps of expert and policy.
+
+        Returns figures for the log.
+        """
         config, parts = self.config, self.parts
         inputs, is_expert = self.inputs(data), data.extras["from_expert"]
         inputs = torch.cat([inputs, absorbing(inputs[kinds.ends])])
@@ -142,9 +148,10 @@ class GAIL(Learned):
 
     @torch.no_grad()
     def rewards(self, data: TensorBatch) -> Tensor:
-        """Return -log(1 - D(s, a)) (B,); beyond an end that of the absorbing state counts for ever.
+        """Return the rewards -log(1 - D(s, a)) (B,) by the present discriminator.
 
-        Kostrikov et al. 2019, arXiv:1809.02925, let critics learn the absorbing state's value; it is r / (1 - gamma).
+        After the end of an episode the reward of the absorbing state counts for ever. Kostrikov et al. 2019, arXiv:1809.02925,
+        let critics learn the absorbing state's value; it is r / (1 - gamma).
         """
         inputs = self.inputs(data)
         there = functional.softplus(self.discriminator(absorbing(inputs[:1])))
@@ -152,7 +159,7 @@ class GAIL(Learned):
         return functional.softplus(self.discriminator(inputs)) + value
 
     def inputs(self, data: TensorBatch) -> Tensor:
-        """Return observations and actions side by side (B, F), and a column that is 1 in absorbing states alone."""
+        """Return the discriminator's inputs (B, F): observation, action, and 1 for an absorbing state, else 0."""
         observations = self.parts.encoder(data.observations).detach()
         return torch.cat([observations, data.actions, torch.zeros_like(data.actions[:, :1])], 1)
 
@@ -164,5 +171,5 @@ class GAIL(Learned):
 
 
 def absorbing(inputs: Tensor) -> Tensor:
-    """Return the absorbing state for each row: zeros, and 1 in the last column."""
+    """Return for each row the input (F,) of the absorbing state: zeros, and 1 in the last column."""
     return torch.cat([torch.zeros_like(inputs[:, 1:]), torch.ones_like(inputs[:, :1])], 1)

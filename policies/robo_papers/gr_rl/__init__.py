@@ -1,1 +1,1 @@
-"""Progress of an episode towards success, learned from successes and failures; finds the steps that lost time."""
+"""GR-RL: progress of an episode towards success, learned from successes and failures, finds steps that lost time."""

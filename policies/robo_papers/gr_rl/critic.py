@@ -34,22 +34,22 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class ProgressConfig:
-    """Settings of the networks that estimate progress, and of their fit."""
+    """Settings of a critic of progress and of its fit: number and size of networks, atoms, optimiser."""
 
     members: int = 3
     """K networks; each leaves out every K-th episode, whose progress it then measures."""
     hidden: tuple[int, ...] = (128, 128)
     """Units of the hidden layers."""
     atoms: int = 51
-    """Values between 0 and 1 whose chances are learned."""
+    """Number of values between 0 and 1 whose probabilities are learned."""
     least: float = 0.1
-    """Progress at the beginning of a success of median length; sets the discount."""
+    """Progress at the beginning of a successful episode of median length; it determines the discount."""
     lr: float = 1e-3
     """Learning rate of Adam."""
     batch_size: int = 256
-    """States of one step."""
+    """Number of states in one gradient step."""
     updates: int = 4000
-    """Steps of each member."""
+    """Gradient steps of each network."""
     seed: int = 0
     """Seed of first weights and batches."""
 
@@ -62,7 +62,7 @@ class ProgressConfig:
 
 
 class Track(NamedTuple):
-    """States of an episode, and how it ended."""
+    """States of an episode, and whether it succeeded."""
 
     states: Floats
     """(T + 1, D) states of D numbers, that before the first step included"""
@@ -70,7 +70,7 @@ class Track(NamedTuple):
 
 
 class ProgressCritic(Ensemble):
-    """K categorical networks over states."""
+    """K networks that estimate from a state the distribution of progress towards success."""
 
     values: Tensor
     discount: Tensor
@@ -82,7 +82,10 @@ class ProgressCritic(Ensemble):
 
     @torch.no_grad()
     def progress(self, states: Floats, *, member: int | None = None, best: float = 1.0) -> Floats:
-        """Return progress (B,) in [0, 1], by one member or all: the mean over the `best` share of outcomes."""
+        """Return the progress (B,) in [0, 1] of states (B, D).
+
+        member: number of one network; None for the mean of all. best: share of outcomes, from the best on, whose mean is taken.
+        """
         chances = self.outputs(torch.from_numpy(states)).softmax(-1)
         chances = (chances.mean(0) if member is None else chances[member]).flip(-1)
         above = chances.cumsum(-1)
@@ -99,7 +102,7 @@ def targets(track: Track, discount: float) -> Floats:
 
 
 def two_hot(values: Tensor, atoms: int) -> Tensor:
-    """Return chances (..., atoms) of the two neighbouring values, whose mean is the value in [0, 1]."""
+    """Return probabilities (..., atoms) of the two neighbouring atoms of each value in [0, 1], whose mean is the value."""
     places = values.clamp(0, 1) * (atoms - 1)
     low = places.floor().clamp(max=atoms - 2).long()
     share = (places - low)[..., None]
@@ -145,11 +148,15 @@ def fit(parts: Sequence[Sequence[Track]], config: ProgressConfig) -> ProgressCri
 
 
 def lost_share(progress: Array, discount: float, window: int) -> npt.NDArray[np.float64]:
-    """Return the share of the `window` steps around each step that was lost, (T,), for progress (T + 1,) of the states.
+    """Return for each step the share of lost steps among the `window` steps around it, (T,).
 
-    Progress p says that log p / log gamma steps are left. 0: each step made
-    progress; 1: none did; above 1: progress fell.
-    At both ends of the episode the window is shorter.
+    Progress p means that log p / log gamma steps are left. 0: each step made progress; 1: none did; above 1: progress fell. At
+    both ends of the episode the window is shorter.
+
+    Args:
+        progress: (T + 1,) progress of the states.
+        discount: gamma.
+        window: Number of steps.
     """
     left = np.log(np.clip(progress, 1e-6, 1.0)) / np.log(discount)
     now, last = np.arange(len(progress) - 1), len(progress) - 1

@@ -29,7 +29,7 @@ class FitProgress:
 
 @fitting
 def run(arguments: FitProgress) -> int:
-    """Fit, save, and print the numbers of successes and failures."""
+    """Fit a progress critic, save it, and print the numbers of successful and failed episodes."""
     require_empty(arguments.out)
     dataset = Dataset(arguments.dataset)
     entries = [entry for entry in dataset.entries() if entry.steps]

@@ -22,11 +22,11 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Episode, Labels, RewardLabels
 
 RETRIES = "retries"
-"""Entry of an episode's metadata: numbers of the steps at which a try had failed and another one began."""
+"""Key of an episode's metadata: numbers of the steps at which a try had failed and another one began."""
 
 
 def states_of(spec: EnvironmentSpec, episode: Episode) -> Floats:
-    """Return (T + 1, D): all float observations side by side."""
+    """Return the states (T + 1, D) of an episode: all float observations side by side."""
     names = columns_of(spec)
     if not names:
         raise InvalidSetting(f"Progress is read from vectors, and {spec.name} observes none.", got=", ".join(spec.observation))
@@ -39,14 +39,17 @@ _RETRY = re.compile(r"\s*+retry\s*+(?:at)?+\s*+(\d++(?:\.\d++)?+)s?\b.*+", re.DO
 
 
 def retries_in(notes: Iterable[str], episode: Episode) -> list[int]:
-    """Return the steps of the remarks that mark a retry, such as "retry at 3.2 s: slipped"."""
+    """Return the step numbers of the remarks on an episode that mark a retry, such as "retry at 3.2 s: slipped"."""
     times = episode.timestamps[:-1] - episode.timestamps[0]
     found = (_RETRY.fullmatch(note) for note in notes)
     return [int(np.searchsorted(times, float(each[1]) - 1e-9)) for each in found if each is not None and len(times)]
 
 
 def tracks_of(spec: EnvironmentSpec, episode: Episode, notes: Iterable[str] = ()) -> list[Track]:
-    """Return an episode as it ended, and as a failure that ends at each of its retries, of its metadata and of remarks."""
+    """Return the tracks of an episode: one as it ended, and for each retry a failure that ends there.
+
+    Retries are in the episode's metadata and in the remarks `notes`.
+    """
     states = states_of(spec, episode)
     retries = [*episode.metadata.get(RETRIES, ()), *retries_in(notes, episode)]
     failed = [Track(states[: int(step) + 1], False) for step in retries]
@@ -66,16 +69,20 @@ def key_of(episode: Episode) -> str:
 
 @dataclass(frozen=True)
 class ProgressReward(RewardModel):
-    """Gain of progress per step (robo-rl reward fit progress); steps that lose time have no label: no learner sees them."""
+    """Reward that is the gain of progress in each step, by a critic of `robo-rl reward fit progress`.
+
+    Steps that lose time have no label, so that no learner sees them.
+    """
 
     folder: str = ""
-    """Folder that `robo-rl reward fit` wrote."""
+    """Folder that `robo-rl reward fit progress` wrote."""
     best: float = 0.1
-    """Share of the outcomes, from the best on, whose mean is progress; 1 for all."""
+    """Share of the possible outcomes, from the best on, whose mean is the progress; 1 for all."""
     window: int = 10
-    """Steps around each step in which progress must be made."""
+    """Number of steps around each step in which progress must be made."""
     lost: float = 0.7
-    """Largest share of them that may be lost; above 1 progress falls, GR-RL's rule. 2 keeps almost all."""
+    """Largest share of the steps in a window that may be lost. Above 1 only falling progress counts, GR-RL's rule; 2 keeps
+    almost all steps."""
 
     def __post_init__(self) -> None:
         require_named(self.folder, "progress")
@@ -96,16 +103,16 @@ class ProgressReward(RewardModel):
 
     @property
     def fitted_to(self) -> frozenset[str]:
-        """Identities of the episodes that it learned from; empty if none are known."""
+        """Identities of the episodes that the critic learned from; empty if none are known."""
         return frozenset(self._saved["facts"].get("identities", ()))
 
     @property
     def discount(self) -> float:
-        """Discount of the fit."""
+        """Discount with which the critic was fitted, 0 to 1."""
         return float(self._critic.discount)
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return gains of progress; a step that loses more than allowed, or is not finite, has none.
+        """Return the gains of progress (T,); a step that loses more than allowed, or is not finite, has no label.
 
         Raises SpecMismatch for an episode of another environment.
         """

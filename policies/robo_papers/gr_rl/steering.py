@@ -1,8 +1,8 @@
-"""Steering of a frozen flow policy by its noise: the environment's action is the beginning of the flow.
+"""Steering of a frozen flow policy by its noise: the action of the environment is the noise at the beginning of the flow.
 
-Wagenmaker et al. 2025, "Steering Your Diffusion Policy with Latent Space Reinforcement Learning", arXiv:2506.15799, which
-GR-RL (arXiv:2512.01801) uses as its last stage. The flow's networks stay as they are; any learner of continuous actions chooses
-the noise.
+Wagenmaker et al. 2025, "Steering Your Diffusion Policy with Latent Space Reinforcement Learning", arXiv:2506.15799, which GR-RL
+(arXiv:2512.01801) uses as its last stage. The flow's networks stay as they are; any learner of continuous actions chooses the
+noise.
 
 Differs from the papers: one noise vector (A,) is repeated over the chunk, which is planned again at every step; the noise is
 bounded by `reach` deviations, so that actions stay among those that were cloned; GR-RL penalises larger ones.
@@ -25,7 +25,7 @@ REACH = 2.0
 
 
 class SteeredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment in which a flow policy acts, and the action is its noise."""
+    """Wrapper in which a frozen flow policy acts, and the action is the noise from which the policy makes its action."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], policy: ChunkPolicy, *, reach: float = REACH) -> None:
         """Raise InvalidSetting, SpecMismatch if the policy acts in another environment.
@@ -43,12 +43,12 @@ class SteeredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._observation: Observation = {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode of environment and flow policy."""
         self._observation, info = super().reset(seed=seed, options=options)
         return self._observation, info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Execute the first action of the chunk that begins as this noise."""
+        """Let the flow policy make a chunk from this noise, and execute the first action of the chunk."""
         wanted = self.acted(self._observation, self.environment_spec.action.validate(action))
         self._observation, reward, terminated, truncated, info = super().step(wanted)
         if "executed_action" in info:  # a guard changed the command: which noise leads to another is not known
@@ -56,7 +56,7 @@ class SteeredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observation, reward, terminated, truncated, info
 
     def acted(self, observation: Observation, noise: Array) -> Array:
-        """Return the inner action (A,) for noise (A,) in [-1, 1], which is scaled by `reach`."""
+        """Return the flow policy's action (A,) for noise (A,) in [-1, 1], which is scaled by `reach`."""
         drawn = np.tile(self._reach * np.asarray(noise, np.float32), (self._policy.chunk, 1))
         action: Array = self._policy.steered(observation, drawn)[0].astype(self._inner.action.dtype)
         return action

@@ -38,12 +38,12 @@ ENVIRONMENT = "robo/ArmPick-v0"
 ARGUMENTS: dict[str, Any] = {"action_repeat": 3, "max_steps": 60}
 EPISODES, CLEAN, SEED = 200, 40, 1_000
 SHORTEST, LONGEST = 10, 30
-"""[actions] of a detour: 1.5 to 4.5 s."""
+"""Shortest and longest detour [actions]: 1.5 to 4.5 s."""
 FACTS = "detours.json"
 
 
 class DetouringPolicy:
-    """An expert who, in some episodes, stands still for about 3 s, or wanders off, fingers open."""
+    """Expert that in some episodes makes a detour: it stands still for about 3 s, or wanders off with open fingers."""
 
     def __init__(self, expert: Policy, seed: int, share: float) -> None:
         self.environment_spec: EnvironmentSpec = expert.environment_spec
@@ -55,7 +55,7 @@ class DetouringPolicy:
         self.wrong: list[bool] = []
 
     def reset(self) -> None:
-        """Begin an episode."""
+        """Begin an episode of the expert, without a detour so far."""
         self._expert.reset()
         self.wrong = []
 
@@ -72,7 +72,14 @@ class DetouringPolicy:
 
 
 def recorded(folder: Path, episodes: int, share: float, first_seed: int) -> Dataset:
-    """Return the dataset, recorded if it is not there."""
+    """Return the dataset in a folder; record it first if it is not there.
+
+    Args:
+        folder: Folder of the dataset.
+        episodes: Number of episodes.
+        share: Share of the episodes with a detour.
+        first_seed: Seed of the first episode.
+    """
     if (folder / FACTS).exists():
         return Dataset(folder)
     wrong: dict[str, list[bool]] = {}
@@ -90,7 +97,7 @@ def recorded(folder: Path, episodes: int, share: float, first_seed: int) -> Data
 
 
 def lost_by_step(dataset: Dataset, reward: ProgressReward) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]]:
-    """Yield the share of steps lost (T,) and the truth (T,) of each episode."""
+    """Yield for each episode the estimated share of lost steps (T,), and the truth (T,): True during a detour."""
     truth = json.loads((dataset.path / FACTS).read_text())
     discount = reward.discount
     for entry in dataset.entries():
@@ -99,7 +106,7 @@ def lost_by_step(dataset: Dataset, reward: ProgressReward) -> Iterator[tuple[npt
 
 
 def found(dataset: Dataset, reward: ProgressReward) -> dict[str, float]:
-    """Return precision and recall of the filter on injected steps, and its share of dropped steps."""
+    """Measure the filter: its precision and recall on injected steps, and the share of steps that it drops."""
     pairs = [*lost_by_step(dataset, reward)]
     lost, wrong = np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs])
     dropped = lost > reward.lost
@@ -116,7 +123,7 @@ def found(dataset: Dataset, reward: ProgressReward) -> dict[str, float]:
 
 
 def trained(out: Path, name: str, recipe: str, seed: int, steps: int, **more: Any) -> Run:
-    """Return a run, trained if it is not there."""
+    """Train a recipe in a named folder, unless its run is there already; return the run."""
     if (run := finished(out / "runs", name, seed)) is not None:
         return run
     evaluation = {"every": 0, "episodes": 100, "videos": 0}
@@ -128,7 +135,7 @@ METHODS = ("all", "kept", "kept, mirrored", "steered")
 
 
 def run_of(out: Path, dataset: Dataset, method: str, seed: int, given: argparse.Namespace) -> Run:
-    """Return the run of a method."""
+    """Return the run of a method and seed, trained if it is not there."""
     name = f"{given.learner}-{method.replace(', ', '-')}"
     if method == "steered":
         base = run_of(out, dataset, "kept, mirrored", seed, given)
@@ -140,14 +147,14 @@ def run_of(out: Path, dataset: Dataset, method: str, seed: int, given: argparse.
 
 
 def evaluated(out: Path, dataset: Dataset, method: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
-    """Return success and steps of each evaluation episode of a method."""
+    """Evaluate a method; return success and number of steps of each episode."""
     evaluation = run_of(out, dataset, method, seed, given).evaluation
     assert evaluation is not None
     return {"success": [float(bool(success)) for success in evaluation.successes], "steps": evaluation.lengths}
 
 
 def main() -> None:
-    """Record, fit, measure, train, print."""
+    """Record demonstrations, fit the critic, measure the filter, train all methods, print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)

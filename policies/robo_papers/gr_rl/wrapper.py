@@ -1,4 +1,4 @@
-"""The wrapper `steered`: a run's flow policy acts, and the action is its noise."""
+"""The wrapper `steered`: the flow policy of a run acts, and the action is its noise."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True)
 class SteeredWrapper(EnvironmentWrapper):
-    """Let a run's flow policy act, whose noise is the action."""
+    """Settings of the wrapper `steered`: the flow policy of a run acts, and the action is its noise."""
 
     changes = ("name", "action")
 
     base: str
-    """A run of flow-bc."""
+    """Run of the learner flow-bc: its path or folder name."""
     reach: float = REACH
-    """Largest noise in standard deviations."""
+    """Largest noise, in standard deviations, that an action of 1 stands for."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> SteeredEnv:

@@ -13,10 +13,11 @@ from robo_rl.types import Episode
 
 
 class BranchingEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment whose episodes begin in a state of another episode, as long as one is named."""
+    """Wrapper whose episodes begin in a state of another episode, as long as one is named in `branch`."""
 
     branch: tuple[Episode, int] | None = None
-    """Episode of this environment, and the steps before the state; None for the task's own beginning."""
+    """A recorded episode of this environment, and the number of its steps before the state. None: episodes begin as the task
+    does."""
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Ways to divide the outcomes of episodes among their steps, one class each, for PPO from groups (page.md).
+"""Ways to divide the outcomes of a group's episodes among their steps, a class each, for PPO from groups (page.md).
 
 E episodes, those of a group side by side; B steps in all.
 """
@@ -32,28 +32,28 @@ from robo_rl.types import Episode
 
 @dataclass(frozen=True)
 class AdvantageSettings:
-    """Advantages of a learner from groups, and what each kind of them reads: the group `advantages` of settings."""
+    """Settings group `advantages` of PPO from groups: which kind of advantages, and what each kind needs."""
 
     kind: str = "group"
-    """group, anchor, graph, critic or set."""
+    """Kind of advantages: group, anchor, graph, critic or set."""
     resolution: float = 1.0
-    """anchor, graph, set: numbers of a state are rounded to multiples of it, in the units of the observation."""
+    """Only anchor, graph, set: numbers of a state are rounded to multiples of it, in the units of the observation."""
     signature: tuple[str, ...] = ()
-    """set: entries of the observation whose visited places, as a set, tell episodes apart; empty for all."""
+    """Only set: names of the observation entries whose visited places tell episodes apart; empty for all."""
     step_weight: float = 1.0
-    """anchor: weight of the step advantage beside that of the episode."""
+    """Only anchor: weight of the step's advantage beside that of the episode."""
     gae_lambda: float = 0.95
-    """critic, set: weight of the advantage estimate that looks one step further."""
+    """Only critic, set: lambda of generalised advantage estimation, 0 to 1."""
     critic_lr: float = 1e-3
-    """critic, set: learning rate of values."""
+    """Only critic, set: learning rate of the critic."""
     set_size: int = 4
-    """set: episodes of a set, fewer than `group`, whose first episode is in none."""
+    """Only set: number of episodes in a set, fewer than `group`; the first episode of a group is in no set."""
     sets: int = 8
-    """set: sets that are drawn of each group."""
+    """Only set: number of sets that are drawn from each group."""
     window: int = 5
-    """set: steps after the common state that have the set's advantage; those after it have the critic's."""
+    """Only set: number of steps after the common state that get the set's advantage; later steps get the critic's."""
     largest_return: float = 1.0
-    """set: the return that counts as 1; less than 0 counts as 0."""
+    """Only set: return that counts as 1; a return below 0 counts as 0."""
 
     def __post_init__(self) -> None:
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in ("resolution", "critic_lr", "largest_return")}
@@ -64,10 +64,10 @@ class AdvantageSettings:
 
 
 class Advantages(Stateless, ABC):
-    """Advantages of steps for one learner, from groups of episodes; abstract."""
+    """Base class of advantages of steps, computed from groups of episodes."""
 
     least_group = 2
-    """Fewest episodes of a group; 1 if no comparison within a group is needed."""
+    """Smallest number of episodes in a group; 1 if no comparison within a group is needed."""
 
     def __init__(self, actor: EpisodeActor, settings: Any) -> None:
         """settings: GroupPPOConfig."""
@@ -77,20 +77,20 @@ class Advantages(Stateless, ABC):
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
         """Return the advantages of all steps (B,), and figures for the log.
 
-        returns: (E,) those of the episodes, with the settings' changes such as variety.
+        returns: (E,) returns of the episodes, with changes by the settings, such as variety.
         """
 
     def player(self, environment: gymnasium.Env[Any, Any], seed: int) -> Player:
-        """Return the player of the episodes."""
+        """Return an object that plays the training episodes with this seed."""
         return Plays(environment, self.actor.policy, seed, self.config.group)
 
     def spans(self, episodes: Sequence[Episode]) -> list[slice]:
-        """Return a slice of the episodes for each group."""
+        """Return for each group the slice of its episodes."""
         group = self.config.group
         return [slice(first, first + group) for first in range(0, len(episodes), group)]
 
     def states(self, episodes: Sequence[Episode], names: Sequence[str] = ()) -> list[list[Hashable]]:
-        """Return a key of each state of each episode; equal states have equal keys.
+        """Return for each episode a key of each state; equal states have equal keys.
 
         names: entries of the observation that are compared, by default all that the policy reads.
         """
@@ -99,7 +99,7 @@ class Advantages(Stateless, ABC):
 
 
 class Group(Advantages):
-    """Advantage of all steps of an episode: its return, standardised in its group."""
+    """Advantages that are equal for all steps of an episode: its return, standardised within its group (GRPO)."""
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -107,7 +107,10 @@ class Group(Advantages):
 
 
 class Anchor(Advantages):
-    """Advantage of the episode, plus the return from a state on, standardised among all visits of the state in the group."""
+    """Advantages of GiGPO: that of the episode, plus one of the step.
+
+    The step's is the return from its state on, standardised among all visits of this state in the group.
+    """
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -119,7 +122,7 @@ class Anchor(Advantages):
 
 
 class Graph(Advantages):
-    """Mean advantage of the episodes of the group that take the same action in the same state."""
+    """Advantages of SALT: the mean over the episodes of the group that take the same action in the same state."""
 
     @override
     def of(self, episodes: Sequence[Episode], returns: Floats) -> tuple[Floats, Figures]:
@@ -133,7 +136,7 @@ class Graph(Advantages):
 
 
 class Critic(Advantages):
-    """Generalised advantage estimates of a learned value."""
+    """Advantages by generalised advantage estimation with a learned critic."""
 
     least_group = 1
 
@@ -175,7 +178,10 @@ class Critic(Advantages):
 
 
 class Sets(Advantages):
-    """Advantages of sets of episodes in the first steps after their common state, the critic's elsewhere; scaled separately."""
+    """Polychromic advantages: those of sets of episodes in the first steps after their common state, the critic's later.
+
+    Both are scaled separately.
+    """
 
     def __init__(self, actor: EpisodeActor, settings: Any) -> None:
         super().__init__(actor, settings)
@@ -206,7 +212,7 @@ class Sets(Advantages):
 
 
 class BranchingPlays:
-    """Player that begins the first episode of a group as the task does, and the others in one of that episode's states."""
+    """Plays a group: the first episode begins as the task does, the others in one state of the first."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], policy: Policy, seed: int, group: int) -> None:
         self._branching = BranchingEnv(environment)
@@ -224,12 +230,12 @@ class BranchingPlays:
 
 
 def for_each_step(by_episode: Floats, episodes: Sequence[Episode]) -> Floats:
-    """Return values of episodes (E,) repeated for each of their steps (B,)."""
+    """Repeat the values of episodes (E,) for each of their steps: (B,)."""
     return np.repeat(by_episode, [len(each) for each in episodes])
 
 
 def shared_little(states: Sequence[Sequence[Hashable]], spans: Sequence[slice]) -> float:
-    """Return the share of steps whose state is visited only once in its group, averaged over the groups."""
+    """Return the share of steps whose state no other step of its group visits, averaged over the groups."""
     return float(np.mean([single_share(states[span]) for span in spans]))
 
 

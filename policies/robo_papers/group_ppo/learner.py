@@ -34,35 +34,39 @@ KINDS: dict[str, type[Advantages]] = {
     "critic": Critic,
     "set": Sets,
 }
-"""By the name of the setting `advantages`."""
+"""Name of a kind in the setting `advantages.kind` -> its class."""
 
 
 @dataclass(frozen=True)
 class GroupPPOConfig(ClippedSettings):
-    """Settings of PPO from groups of episodes."""
+    """Settings of PPO from groups of episodes that begin in one state (GRPO: Shao et al. 2024, arXiv:2402.03300; page.md).
+
+    They choose the kind of advantages, cloning before the training, and further terms: variety, self-imitation, distance to the
+    clone.
+    """
 
     needs = Needs((EPISODES,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out"})
     takes_demonstrations = True
     has_critics = True
 
     advantages: AdvantageSettings = AdvantageSettings()
-    """Advantages, and what each kind reads."""
+    """Kind of advantages, and what it needs."""
     episodes: int = 32
     """Episodes between two updates."""
     group: int = 8
-    """Episodes of a group, which begin in the same state; divides `episodes`."""
+    """Number of episodes in a group, which begin in the same state; a divisor of `episodes`."""
     cloning: Cloning = Cloning()
     """Cloning of demonstrations before the first episode."""
     variety: float = 0.0
-    """Share of its return's size, at most, that an episode loses for the share of its group that takes the same actions."""
+    """Largest share of its return's size that an episode loses if others of its group take the same actions."""
     self_imitation: float = 0.0
-    """Weight of cloning its own best episodes so far."""
+    """Weight of cloning the policy's own best episodes so far; 0 for none."""
     kept_episodes: int = 32
-    """self_imitation: episodes that are kept."""
+    """Only self_imitation: number of best episodes that are kept."""
     reference_weight: float = 0.0
-    """Weight of the divergence from the policy before the first episode, the clone."""
+    """Weight of the divergence from the policy before the first episode (the clone); 0 for none."""
     shuffles: bool = False
-    """A control: advantages are permuted within each episode."""
+    """Permute advantages within each episode: a control condition."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,7 +101,7 @@ class GroupPPOConfig(ClippedSettings):
 
 
 class GroupRule(Rule):
-    """Advantages of one kind, by the return of each episode among its group."""
+    """Computes advantages of one kind from the returns of each group's episodes."""
 
     def __init__(self, actor: EpisodeActor, config: GroupPPOConfig, kind: Advantages) -> None:
         self._actor, self._config, self.kind = actor, config, kind
@@ -118,7 +122,7 @@ class GroupRule(Rule):
         return advantages, figures | more
 
     def common(self, episodes: Sequence[Episode]) -> Floats:
-        """Return the share of each episode's group (E,) that takes its actions, itself included."""
+        """Return for each episode (E,) the share of its group that takes the same actions, itself included."""
         is_discrete = self._actor.parts.spec.action.is_discrete
         taken = [tuple(action_keys(each, is_discrete=is_discrete)) for each in episodes]
         groups = [taken[first : first + self._config.group] for first in range(0, len(taken), self._config.group)]
@@ -134,7 +138,10 @@ class GroupRule(Rule):
 
 
 class NearClone(Term):
-    """The divergence from the clone, e^d - 1 - d with d = log clone(a|s) - log pi(a|s)."""
+    """Term of the loss that keeps the policy near the clone: the divergence e^d - 1 - d.
+
+    d = log clone(a|s) - log pi(a|s).
+    """
 
     def __init__(self, actor: EpisodeActor, weight: float) -> None:
         self._actor, self._weight = actor, weight

@@ -33,7 +33,7 @@ from robo_rl.types import Array, Episode
 LAYOUTS, SIZE, LONGEST = 20, 19, 100
 LEFT, RIGHT, FORWARD = range(3)
 ATTEMPTS, MOVED = 20, 10
-"""Episodes of each layout that are judged: from its own start, and from starts in other rooms."""
+"""Number of evaluation episodes of each layout: from its own start, and from starts in other rooms."""
 SETTINGS: dict[str, Any] = {
     "network": {"hidden": (128, 128), "normalization_rows": 0},
     "advantages": {"signature": ("room",), "resolution": 1.0, "set_size": 4, "sets": 8, "window": 5},
@@ -46,11 +46,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "sets-reference": {"advantages": {"kind": "set"}, "reference_weight": 0.05},
     "sets-permuted": {"advantages": {"kind": "set"}, "shuffles": True},
 }
-"""PPO, polychromic sets, these with a penalty of the distance to the clone, and a control: permuted within each episode."""
+"""Name of a method -> settings: PPO, polychromic sets, these with a penalty of the distance to the clone, and a control with
+advantages permuted within each episode."""
 
 
 class FourRooms(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """FourRooms on some layouts; the agent observes its view, the rooms are for the signature of an episode alone."""
+    """Wrapper of MiniGrid's FourRooms on some layouts; the agent observes its view, the room only tells episodes apart."""
 
     def __init__(self, *, moved: bool = False) -> None:
         """moved: episodes begin in another room than the layout's own start."""
@@ -64,7 +65,7 @@ class FourRooms(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def grid(self) -> Any:
-        """MiniGrid's environment."""
+        """MiniGrid's own environment inside the wrappers."""
         return self.env.get_wrapper_attr("simulation").source
 
     @override
@@ -99,7 +100,7 @@ def room_of(place: Sequence[int]) -> int:
 
 
 class Shortest:
-    """An expert who knows the layout; a tenth of its actions are random."""
+    """Scripted expert who knows the layout and takes a shortest way; a tenth of its actions are random."""
 
     def __init__(self, environment: FourRooms, seed: int) -> None:
         self.environment_spec, self._environment = environment.environment_spec, environment
@@ -137,14 +138,14 @@ def first_step(grid: Any) -> int:
 
 
 def demonstrations(seed: int, each: int) -> list[Episode]:
-    """Return episodes of the expert, as many of each layout."""
+    """Record episodes of the expert, `each` on every layout."""
     environment = FourRooms()
     expert = Shortest(environment, seed)
     return [rollout(environment, expert, seed=number) for number in range(LAYOUTS * each)]
 
 
 def judged(policy: Any) -> dict[str, Any]:
-    """Return pass@1 and pass@10 of the layouts, the mean number of rooms visited, and the success from moved starts."""
+    """Evaluate a policy: pass@1 and pass@10 of the layouts, mean number of rooms visited, success from moved starts."""
     home, moved = FourRooms(), FourRooms(moved=True)
     played = [[rollout(home, policy, seed=layout) for _ in range(ATTEMPTS)] for layout in range(LAYOUTS)]
     solved = [sum(bool(episode.success) for episode in layout) for layout in played]
@@ -155,7 +156,7 @@ def judged(policy: Any) -> dict[str, Any]:
 
 
 def trained(kind: str, seed: int, steps: int, each: int) -> dict[str, Any]:
-    """Return the figures of a clone, and of the same after a training by one objective."""
+    """Clone the expert, train the clone by one method, and return the figures of both."""
     config = updated(GroupPPOConfig(), SETTINGS, KINDS[kind])
     shown = demonstrations(seed, each)
     training = config.training(FourRooms, steps=0, seed=seed, demonstrations=shown)
@@ -167,7 +168,7 @@ def trained(kind: str, seed: int, steps: int, each: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Compute what is missing, and print the table."""
+    """Run the study of this module as a command: train policies whose results are missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200_000)

@@ -17,21 +17,21 @@ from robo_policies.learners.episodic import Advantages, EpisodeActor, Figures, T
 from robo_rl.types import Array, Episode, StateDict
 
 ROWS = 256
-"""Steps of the loss."""
+"""Number of steps on which the loss is computed."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Episode that is kept because of its score, so that the policy imitates it."""
+    """Episode that is kept for its high return, so that the policy imitates it."""
 
     score: float
     seen: dict[str, Array]
-    """Entries that the policy reads, (T, ...) each."""
+    """Observation entries that the policy reads, (T, ...) each."""
     actions: Array
 
 
 class SelfImitation(Term):
-    """The best episodes of a learner, and the loss of cloning them."""
+    """Keeps the best episodes of a learner so far, and adds the loss of cloning them."""
 
     def __init__(self, actor: EpisodeActor, weight: float, count: int) -> None:
         """weight: of the loss; count: episodes that are kept."""
@@ -51,7 +51,10 @@ class SelfImitation(Term):
         return bool(self.kept)
 
     def remember(self, episodes: Sequence[Episode]) -> None:
-        """Keep the best of these and those before, the newest of equals; none is as bad as the worst return ever."""
+        """Keep the best of these episodes and those kept before, the newest of equals.
+
+        An episode as bad as the worst return ever is never kept.
+        """
         reads = self._actor.parts.encoder.reads
         self._worst = min(self._worst, *(each.undiscounted_return for each in episodes))
         new = [
@@ -67,7 +70,10 @@ class SelfImitation(Term):
         return self.cloning()
 
     def cloning(self) -> Tensor:
-        """Return weight * mean -log pi(a|s) over random steps of the kept episodes, 0 without one."""
+        """Return the loss of self-imitation, a scalar: weight * mean -log pi(a|s) over random steps of the kept episodes.
+
+        It is 0 if no episode is kept.
+        """
         parts = self._actor.parts
         if not self.kept:
             return torch.zeros((), device=parts.device)

@@ -20,9 +20,14 @@ Keys = Sequence[Sequence[Hashable]]
 
 
 def anchored(states: Keys, rewards: Sequence[Floats], discount: float) -> Floats:
-    """Return the step advantage of GiGPO (B,): the return from there, standardised among all visits of the state in a group.
+    """Return the step advantages of GiGPO (B,) for the episodes of one group.
 
-    states: keys of the episodes of one group. A state that is visited once has 0.
+    A step's is the return from its state on, standardised among all visits of this state; 0 for a state that is visited once.
+
+    Args:
+        states: Keys of the states of each episode.
+        rewards: Rewards (T,) of each episode.
+        discount: Weight of a reward one step later.
     """
     returns = np.concatenate([returns_to_go(each, discount) for each in rewards])
     visits: dict[Hashable, list[int]] = defaultdict(list)
@@ -35,9 +40,11 @@ def anchored(states: Keys, rewards: Sequence[Floats], discount: float) -> Floats
 
 
 def merged(steps: Keys, advantages: Floats) -> Floats:
-    """Return the advantage of SALT (B,): a step has the mean over the episodes of the group that take it.
+    """Return the advantages of SALT (B,) for the episodes of one group: a step has the mean over the episodes that take it.
 
-    steps: keys of state and action of the episodes of one group. advantages: of these (E,).
+    Args:
+        steps: Keys of state and action of each episode.
+        advantages: (E,) advantages of the episodes.
     """
     takers: dict[Hashable, set[int]] = defaultdict(set)
     for number, each in enumerate(steps):
@@ -52,8 +59,15 @@ def set_advantages(
 ) -> tuple[Floats, float]:
     """Return the polychromic advantage of each episode of a group (E,), and the mean diversity of the sets.
 
-    A set of `size` episodes is worth its mean score times its share of distinct signatures; an episode has the mean over the
-    sets that contain it of their value less the mean of all. scores: in [0, 1]. Episodes in no set have 0.
+    A set of `size` episodes is worth its mean score times its share of distinct signatures; an episode has the mean, over the
+    sets that contain it, of their value less the mean of all. Episodes in no set have 0.
+
+    Args:
+        scores: (E,) in [0, 1].
+        signatures: What tells episodes apart, such as the rooms visited.
+        size: Episodes of a set.
+        sets: Number of sets that are drawn.
+        random: Draws the sets.
     """
     chosen = [random.choice(len(scores), size=size, replace=False) for _ in range(sets)]
     diversity = [len({signatures[member] for member in each}) / size for each in chosen]

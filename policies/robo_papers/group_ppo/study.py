@@ -43,7 +43,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class Walled(gymnasium.Env[Any, Any]):
-    """Two walls, each with a gap, between the start in one corner and the goal in the other."""
+    """Grid environment of the study: two walls, each with a gap, between the start in one corner and the goal in the other."""
 
     environment_spec = EnvironmentSpec(
         "bench/Walled",
@@ -74,7 +74,7 @@ class Walled(gymnasium.Env[Any, Any]):
 
 
 class Newest(SelfImitation):
-    """A control: the newest episodes are kept, good or not."""
+    """Control condition: the newest episodes are kept and imitated, good or not."""
 
     @override
     def remember(self, episodes: Sequence[Episode]) -> None:
@@ -83,7 +83,7 @@ class Newest(SelfImitation):
 
 
 class ImitatesNewest(GroupPPOConfig):
-    """Settings of the control that imitates the newest episodes (`Newest`), not the best."""
+    """Settings of the control that imitates the newest episodes (`Newest`) instead of the best."""
 
     @override
     def build(self, spec: EnvironmentSpec, seed: int) -> ClippedLearner:
@@ -93,7 +93,7 @@ class ImitatesNewest(GroupPPOConfig):
 
 
 def successes(seed: int, updates: int = UPDATES, **settings: Any) -> list[bool]:
-    """Return the success of each episode of a training."""
+    """Train a policy, and return for each training episode whether it succeeded."""
     kind = ImitatesNewest if settings.pop("newest", False) else GroupPPOConfig
     heard, config = Successes(), updated(kind(), SETTINGS, settings)
     config.training(Walled, steps=updates * config.episodes * LONGEST, seed=seed).run(heard)
@@ -101,13 +101,13 @@ def successes(seed: int, updates: int = UPDATES, **settings: Any) -> list[bool]:
 
 
 def figures(seed: int, settings: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of successful episodes, over the training and over its end."""
+    """Train a policy, and return its share of successful episodes over the whole training and over the last 100."""
     found = successes(seed, **settings)
     return {"success": float(np.mean(found)), "success of the last 100": float(np.mean(found[-100:]))}
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--rows", default="", help="only those whose name has this in it")

@@ -36,23 +36,26 @@ from robo_rl.training.episodic import Player
 from robo_rl.types import Array, Episode, StateDict
 
 CORRECTED = "corrected_actions"
-"""Metadata of an episode: actions (T, ...) of its corrector."""
+"""Key of an episode's metadata: the actions (T, ...) that its corrector would have taken."""
 
 
 @dataclass(frozen=True)
 class GTRConfig(ClippedSettings):
-    """Settings of GTR."""
+    """Settings of GTR (Wei et al. 2025, arXiv:2503.08525): PPO from whole episodes, with a corrector's actions as labels.
+
+    They set how many steps are corrected and remembered, and the weights of corrections and reward.
+    """
 
     corrections: int = 64
-    """Steps of a batch of episodes for which the corrector is asked, drawn at random; a person or a model is slow."""
+    """Number of steps of a batch of episodes for which the corrector is asked, drawn at random; a person or a model is slow."""
     remembered: int = 10_000
-    """Newest corrections that are learned from."""
+    """Number of newest corrections that are learned from."""
     weight: float = 1.0
-    """w, of the corrections in the loss, at first."""
+    """Weight w of the corrections in the loss, at the start."""
     fades_over: int = 0
-    """Updates over which w falls to 0, for a corrector that is wrong in the same places again and again; 0 keeps it."""
+    """Updates over which w falls to 0, for a corrector that is wrong in the same places again and again; 0 keeps w constant."""
     corrector_noise: float = 0.0
-    """Noise on the corrector's actions, to try how it errs: as that of `robo-rl record --noise`."""
+    """Noise on the corrector's actions, as in `robo-rl record --noise`, to try how its errors matter."""
     reward_weight: float = 1.0
     """Weight of the task's reward in the loss; 0 is DAgger."""
 
@@ -80,7 +83,7 @@ class GTRConfig(ClippedSettings):
 
 
 class ReturnsToGo(Rule):
-    """The return from each step on, standardised over the batch."""
+    """Rule whose advantages are the returns from each step on, standardised over the batch."""
 
     def __init__(self, discount: float, weight: float) -> None:
         self._discount, self._weight = discount, weight
@@ -92,7 +95,7 @@ class ReturnsToGo(Rule):
 
 
 class Corrections(Term):
-    """What the corrector would have done, of all episodes so far."""
+    """Term of the loss that clones the corrector's actions, from all episodes so far."""
 
     def __init__(self, actor: EpisodeActor, config: GTRConfig) -> None:
         self._actor, self._config = actor, config
@@ -101,7 +104,7 @@ class Corrections(Term):
 
     @property
     def weight(self) -> float:
-        """Weight of the corrections at this update."""
+        """Weight of the corrections in the loss at the present update."""
         fading = self._config.fades_over
         return self._config.weight * (max(0.0, 1.0 - self._actor.parts.updates / fading) if fading else 1.0)
 
@@ -112,7 +115,7 @@ class Corrections(Term):
 
     @override
     def take(self, episodes: Sequence[Episode], advantages: Advantages) -> Figures:
-        """Remember corrections of some steps."""
+        """Store the corrector's actions for some steps of the newest episodes; returns figures for the log."""
         places = [(each, step) for each in episodes for step in range(len(each))]
         names = self._actor.parts.encoder.reads
         for number in self._actor.random.permutation(len(places))[: self._config.corrections].tolist():
@@ -150,13 +153,13 @@ class Corrections(Term):
 
 
 class CorrectedPlays:
-    """Shows each episode to the corrector."""
+    """Plays training episodes and asks the corrector for its action in each step."""
 
     def __init__(self, plays: Player, corrector: Policy) -> None:
         self._plays, self._corrector = plays, corrector
 
     def play(self, number: int) -> Episode:
-        """Return the episode of a number."""
+        """Play episode `number` of the training, and store the corrector's actions in its metadata."""
         episode = self._plays.play(number)
         self._corrector.reset()
         actions = [

@@ -19,7 +19,7 @@ from robo_bench.walled_grid import FAR, MOVES, SIZE, played
 Floats = npt.NDArray[np.float64]
 UPDATES, EPISODES, ASKED, RATE, BATCH = 100, 64, 64, 0.5, 256
 TURNS = ((5, 2), (0, 4))
-"""Places through which each way to the goal leads, and where a biased corrector is always wrong."""
+"""Places through which each way to the goal leads, and in which a biased corrector is always wrong."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Kind:
     rewards: bool = True
     fades: bool = False
     filters: bool = False
-    """Skip corrections towards an action that was tried and is worth less than the best that was."""
+    """True to skip corrections towards an action that was tried and is worth less than the best that was."""
 
 
 KINDS = (
@@ -47,7 +47,7 @@ KINDS = (
 
 
 def best_actions() -> npt.NDArray[np.int64]:
-    """Return an action towards the goal for each place (S,)."""
+    """Return for each grid cell (S,) an action that leads nearer to the goal."""
     found = np.zeros(SIZE * SIZE, np.int64)
     for place in range(SIZE * SIZE):
         row, column = divmod(place, SIZE)
@@ -61,7 +61,7 @@ BEST = best_actions()
 
 
 def corrected(place: int, kind: Kind, random: np.random.Generator) -> int:
-    """Return the corrector's action at a place."""
+    """Return the corrector's action at a place, which is wrong as the method says."""
     right = int(BEST[place])
     if kind.corrector == "random" or (kind.corrector == "noisy" and random.random() > 0.6):
         return int(random.integers(4))
@@ -71,30 +71,30 @@ def corrected(place: int, kind: Kind, random: np.random.Generator) -> int:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return probabilities along the last axis."""
+    """Return the softmax of logits along the last axis."""
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     return np.asarray(weights / weights.sum(-1, keepdims=True))
 
 
 class Worth:
-    """Mean outcome of each action that was tried at a place."""
+    """Table of the mean outcome of each action that was tried at each place."""
 
     def __init__(self) -> None:
         self.sums, self.counts = np.zeros((2, SIZE * SIZE, 4))
 
     def add(self, places: list[int], actions: list[int], outcome: float) -> None:
-        """Take in an episode."""
+        """Add the outcome of an episode to the table, for each of its places and actions."""
         np.add.at(self.sums, (places, actions), outcome)
         np.add.at(self.counts, (places, actions), 1.0)
 
     def refuses(self, place: int, action: int) -> bool:
-        """Return True for an action that was tried and is worth less than another one."""
+        """Return True if the action was tried at this place and is worth less than another one."""
         means = np.where(self.counts[place] > 0, self.sums[place] / np.maximum(self.counts[place], 1), -1.0)
         return bool(means[action] >= 0 and means[action] < means.max())
 
 
 def learned(kind: Kind, seed: int) -> float:
-    """Return the share of successes over the last ten updates."""
+    """Train a policy, and return its share of successful episodes over the last ten updates."""
     random, logits, worth = np.random.default_rng(seed), np.zeros((SIZE * SIZE, 4)), Worth()
     corrections, successes = list[tuple[int, int]](), list[float]()
     for update in range(UPDATES):
@@ -122,10 +122,10 @@ def learned(kind: Kind, seed: int) -> float:
 
 
 def phases(weight: float, seed: int) -> tuple[float, float]:
-    """Return success, and the share of right phases, of a policy that also says in which third of the way it is.
+    """Train a policy that also says in which third of the way it is; return its success, and the share of right phases.
 
-    The outcome does not grade its words. It begins as a clone of both, and learns from the outcome of both together, as of
-    one action, with so large a step that the words drift; weight: of corrections of the phase alone.
+    The outcome does not grade its words. It begins as a clone of both, and learns from the outcome of both together, as of one
+    action, with so large a step that the words drift; weight: of corrections of the phase alone.
     """
     random = np.random.default_rng(seed)
     truth = np.minimum((np.where(np.isfinite(FAR), FAR, 0.0).ravel() * 3 / (FAR[0, 0] + 1)).astype(np.int64), 2)
@@ -152,17 +152,17 @@ def phases(weight: float, seed: int) -> tuple[float, float]:
 
 
 def success(kind: Kind, seed: int) -> dict[str, float]:
-    """Return the success of a policy as a figure."""
+    """Train a policy, and return its share of successful episodes under the name "success"."""
     return {"success": learned(kind, seed)}
 
 
 def spoken(weight: float, seed: int) -> dict[str, float]:
-    """Return the figures of `phases`."""
+    """Return the success and the share of right phases that `phases` measures, by name."""
     return dict(zip(("success", "right phases"), phases(weight, seed), strict=True))
 
 
 def main() -> None:
-    """Print the tables."""
+    """Run the study of this module as a command, and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=4)
     add_archive_option(parser, "gtr")

@@ -1,1 +1,1 @@
-"""A point mass and a car among discs: a task with a constraint cost that trains in a minute."""
+"""Task with a constraint cost that trains in a minute: a point mass or a car among disc hazards."""

@@ -30,17 +30,17 @@ PERIOD = 0.1
 """[s] control period."""
 HAZARDS = 4
 RADIUS = 0.5
-"""[m] of each hazard."""
+"""[m] radius of each hazard."""
 REACHED = 0.2
 """[m] distance at which the goal is reached."""
 TOP_SPEED = 1.0
-"""[m/s]"""
+"""[m/s] largest speed of the body."""
 ACCELERATION = 2.0
-"""[m/s^2] largest, along each axis of the point, along the heading of the car."""
+"""[m/s^2] largest acceleration, along each axis for the point, along the heading for the car."""
 CURVATURE = 2.0
-"""[1/m] largest, of the car's path."""
+"""[1/m] largest curvature of the car's path."""
 LOSS = 0.05
-"""Loss of reward in each step: the detour around a hazard, about three steps, costs 0.15 of about 2.4."""
+"""Amount subtracted from the reward in each step: the detour around a hazard, about three steps, costs 0.15 of about 2.4."""
 HALF = 2.5
 """[m] half the width of the picture and of the field."""
 PIXELS = 320
@@ -51,17 +51,20 @@ APPROACH = 0.2
 
 
 class Body:
-    """Motion of one kind of body: states (N, 5) are x, y [m], velocity along x, y [m/s], heading [rad]."""
+    """Base class of the two bodies, point and car: how N of them move.
+
+    States (N, 5) are x, y [m], velocity along x, y [m/s], heading [rad].
+    """
 
     action: ActionSpec
     proprioception: tuple[ArraySpec, ...]
 
     def move(self, states: Array, controls: Array) -> Array:
-        """Return the states after one period."""
+        """Return the states (N, 5) after one control period with controls (N, A) in physical units."""
         raise NotImplementedError
 
     def measure(self, states: Array) -> list[Array]:
-        """Return the arrays of `proprioception`, (N, ...) each."""
+        """Return the arrays that the robot itself measures, (N, ...) each."""
         raise NotImplementedError
 
     def control(self, state: Array, wanted: Array) -> Array:
@@ -74,7 +77,7 @@ class Body:
 
 
 class Point(Body):
-    """Point mass with a limited speed: actions are accelerations."""
+    """Body that is a point mass with a limited speed: actions are accelerations."""
 
     action = ActionSpec(
         ("ax", "ay"), (-ACCELERATION,) * 2, (ACCELERATION,) * 2, ("m/s^2",) * 2, "unknown", control_period=PERIOD, frame="world"
@@ -104,7 +107,7 @@ class Point(Body):
 
 
 class Car(Body):
-    """Car without slip: actions are the acceleration along the heading and the curvature of the path."""
+    """Body that is a car without slip: actions are the acceleration along the heading and the curvature of the path."""
 
     action = ActionSpec(
         ("acceleration", "curvature"),
@@ -178,7 +181,7 @@ def spec_of(task: str, limit: float | str) -> EnvironmentSpec:
 
 
 class HazardBatch(SimulationBatch):
-    """N worlds, each with a body, a goal and hazards, in arrays."""
+    """Batched simulation of N worlds, each with a body, a goal and hazards."""
 
     def __init__(self, task: str, num_envs: int, limit: float | str = 3.0) -> None:
         self.spec, self.num_envs, self.body = spec_of(task, limit), num_envs, BODIES[task]
@@ -192,12 +195,12 @@ class HazardBatch(SimulationBatch):
 
     @property
     def distances(self) -> Array:
-        """(N,) [m] from the goal."""
+        """(N,) [m] distances of the bodies from their goals."""
         return np.asarray(np.linalg.norm(self.goals - self.states[:, :2], axis=1))
 
     @property
     def clearances(self) -> Array:
-        """(N, H) [m] from the edge of each hazard, negative inside."""
+        """(N, H) [m] distances of the bodies from the edges of the hazards, negative inside."""
         return np.asarray(np.linalg.norm(self.hazards - self.states[:, None, :2], axis=2)) - RADIUS
 
     @override
@@ -220,7 +223,7 @@ class HazardBatch(SimulationBatch):
         return BatchStep(self.observe(), rewards, success, success=success.copy(), reward_terms=terms, costs=costs)
 
     def observe(self) -> npt.NDArray[np.float32]:
-        """Return (N, D) float32, the arrays of the spec side by side."""
+        """Return the observations (N, D) float32, the arrays of the spec side by side."""
         places = self.states[:, None, :2]
         seen = [*self.body.measure(self.states), self.goals - self.states[:, :2]]
         seen += [(self.hazards - places).reshape(self.num_envs, -1), self.clearances]
@@ -273,7 +276,7 @@ class HazardBatch(SimulationBatch):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
 
 class HazardSimulation(Simulation):
@@ -306,7 +309,7 @@ class HazardSimulation(Simulation):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
     def barriers(self) -> Barriers:
         """Return a discrete-time barrier of each hazard (Agrawal and Sreenath 2017): h' >= (1 - APPROACH) h.
@@ -326,7 +329,7 @@ class HazardSimulation(Simulation):
 
 
 class HazardExpert(Stateful):
-    """Drives around hazards: to the goal, but along the tangent of a hazard that is near and ahead."""
+    """Scripted expert: drives to the goal, but along the tangent of a hazard that is near and ahead."""
 
     margin = 0.25
     """[m] distance kept from hazards."""
@@ -391,4 +394,4 @@ def _batch(task: str, num_envs: int, threads: int, limit: float | str = 3.0) -> 
 
 
 FAMILY = TaskFamily("hazards", _tasks, _simulate, _batch, drawing=("render_mode",))
-"""A point mass and a car among hazards, with a constraint cost."""
+"""Family of the environments "hazards/...": a point mass and a car among hazards, with a constraint cost."""

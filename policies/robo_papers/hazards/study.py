@@ -16,7 +16,7 @@ import robo_rl
 from robo_rl.runs.run import Run
 
 TOLERANCE = 0.2
-"""Share of the limit that an episode may cost beyond it before it counts as above."""
+"""Share of the limit by which an episode may cost more than the limit without counting as above it."""
 
 
 def curves(run: Run) -> dict[str, npt.NDArray[np.float64]]:
@@ -30,7 +30,12 @@ def curves(run: Run) -> dict[str, npt.NDArray[np.float64]]:
 
 
 def figures(curve: npt.NDArray[np.float64], limit: float) -> dict[str, float]:
-    """Return the mean over the second half, the share of the training above the limit, and the mean excess."""
+    """Return figures of a curve (K, 2) of steps and mean costs per episode, beside a limit.
+
+    Returns:
+        "late", the mean cost over the second half; "above", the share of points more than a tolerance above the limit;
+        "excess", the mean cost above the limit.
+    """
     steps, costs = curve.T
     return {
         "late": float(costs[steps > steps[-1] / 2].mean()),
@@ -40,7 +45,7 @@ def figures(curve: npt.NDArray[np.float64], limit: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the figures of each run of an experiment."""
+    """Run the study of this module as a command: print figures of the costs of each run of an experiment."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("experiment", type=Path, help="its folder")
     parser.add_argument("--limit", type=float, required=True, help="of the cost per episode")

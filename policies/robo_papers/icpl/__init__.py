@@ -1,1 +1,1 @@
-"""Searches of reward programs: chosen by success (Eureka), or by preferences (ICPL)."""
+"""Searches for reward programs by training with each: chosen by success (Eureka), or by preferences (ICPL)."""

@@ -1,4 +1,4 @@
-"""Candidates of a search: replies with their programs, and the outcome of training each."""
+"""Candidates of a search for a reward program: a model's replies with their programs, and the outcome of training with each."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ FILE = "outcome.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """Results of a policy by the environment's own measure, and the course of the program's terms."""
+    """Outcome of training with a reward program: success of the policy, and the course of the program's terms."""
 
     score: float | None = None
     """Share of episodes that end in declared success, on reset seeds neither trained on nor used for `successes`; None if
     there is no policy to judge."""
     steps: tuple[int, ...] = ()
-    """At which the policy was evaluated while it learnt."""
+    """Training steps at which the policy was evaluated."""
     successes: tuple[float, ...] = ()
-    """Share of declared success at each of `steps`."""
+    """Success rate of the evaluation at each of `steps`."""
     terms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Term, or "total" -> mean per step in the course of training."""
+    """Name of a term, or "total" -> its mean per step in the course of the training."""
     failure: str = ""
     """Cause if there is no policy, in words for a language model."""
     folder: str = ""
@@ -42,13 +42,13 @@ class Outcome:
         return (-math.inf if self.score is None else self.score, during)
 
     def save(self, folder: Path) -> None:
-        """Write it durably."""
+        """Write the outcome durably to a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / FILE, json.dumps(asdict(self), indent=1))
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Return the saved outcome, or None."""
+        """Return the outcome saved in a folder, or None."""
         path = folder / FILE
         if not path.exists():
             return None
@@ -58,20 +58,23 @@ class Outcome:
 
 
 class Trainer(Protocol):
-    """Trains a policy from scratch with a program as its reward."""
+    """Interface of what trains a policy from scratch with a reward program."""
 
     def train(self, program: RewardProgram, seed: int) -> Outcome:
-        """Return the outcome, with `failure` if the program or the training failed; the same for the same arguments."""
+        """Train a policy with this program and seed, and return the outcome; a failed training is an outcome with `failure`.
+
+        The same arguments give the same outcome.
+        """
 
 
 class KeptTrainer:
-    """A trainer that keeps the outcome of each program and seed in a folder, and repeats none."""
+    """Trainer that keeps the outcome of each program and seed in a folder, and repeats none."""
 
     def __init__(self, trainer: Trainer, folder: Path) -> None:
         self._trainer, self._folder = trainer, folder
 
     def train(self, program: RewardProgram, seed: int) -> Outcome:
-        """Return the kept outcome, or trains and keeps it."""
+        """Return the kept outcome of this program and seed; if there is none, train and keep it."""
         folder = self._folder / training_name(program, seed)
         if (found := Outcome.read(folder)) is not None:
             return found
@@ -80,25 +83,25 @@ class KeptTrainer:
         return outcome
 
     def has(self, program: RewardProgram, seed: int) -> bool:
-        """True if the training is finished."""
+        """Return True if the training with this program and seed is finished."""
         return (self._folder / training_name(program, seed) / FILE).exists()
 
 
 def training_name(program: RewardProgram, seed: int) -> str:
-    """Return the name of the folder of a training: equal programs share it."""
+    """Return the name of the folder of a training; equal programs with one seed share it."""
     return f"{program.hash[:16]}-{seed}"
 
 
 @dataclass(frozen=True)
 class TrainedCandidate(Candidate):
-    """A candidate and its training; a failed training is a `status`, too."""
+    """Reply of a model with its reward program, and the outcome of training with the program."""
 
     outcome: Outcome | None = None
-    """None before training."""
+    """Outcome of training with the program; None before the training."""
 
     @property
     def is_scored(self) -> bool:
-        """True if a policy was evaluated."""
+        """True if a policy was trained with the program and evaluated."""
         return self.outcome is not None and self.outcome.score is not None
 
     @property
@@ -113,26 +116,26 @@ class TrainedCandidate(Candidate):
 
     @classmethod
     def of(cls, candidate: Candidate, outcome: Outcome | None = None) -> Self:
-        """Return a candidate with the outcome of its training, with its failure as the status if it failed."""
+        """Add the outcome of its training to a candidate; a failed training becomes the status."""
         found = cls(**vars(candidate), outcome=outcome)
         failure = "" if outcome is None else outcome.failure
         return replace(found, status="training", reason=failure) if failure else found
 
     def facts(self) -> Mapping[str, Any]:
-        """Return plain values for a record."""
+        """Return candidate and outcome as plain values, for the record of a round."""
         facts: dict[str, Any] = {"round": self.round, "index": self.index, "status": self.status, "reason": self.reason}
         facts |= {"repairs": self.repairs, "program": None if self.program is None else self.program.hash}
         return facts | ({} if self.outcome is None else {"score": self.outcome.score, "training": self.outcome.folder})
 
 
 def best_of(candidates: list[TrainedCandidate]) -> TrainedCandidate | None:
-    """Return the one with the greatest merit, the earlier of equal ones; None if none was judged."""
+    """Return the candidate with the greatest merit, the earlier of equal ones; None if none was evaluated."""
     scored = [each for each in candidates if each.is_scored]
     return max(scored, key=lambda each: (each.merit, -each.round, -each.index)) if scored else None
 
 
 def commonest_failure(candidates: Iterable[TrainedCandidate]) -> tuple[TrainedCandidate, int] | None:
-    """Return the first candidate with the commonest kind of error, and the number of candidates with it."""
+    """Return the first candidate with the commonest kind of error, and the number of candidates with this kind."""
     failed = [each for each in candidates if each.status not in ("ok", "budget")]
     if not failed:
         return None

@@ -16,7 +16,10 @@ from robo_rl.rewards.writing.candidate import Candidate
 
 @dataclass(frozen=True)
 class EurekaConfig(SearchConfig):
-    """Size of the search; the paper's 16 programs in 5 rounds cost 80 trainings. With few, the first round needs luck."""
+    """Settings of Eureka (Ma et al. 2024): size of the search; the paper's 16 programs in 5 rounds cost 80 trainings.
+
+    With few programs, the first round needs luck.
+    """
 
     repairs: int = 0
     """Largest number of repairs of a program before it counts as failed; the paper samples more instead."""
@@ -27,7 +30,7 @@ class EurekaConfig(SearchConfig):
 
 
 class Eureka(Search[EurekaConfig]):
-    """Chooses by declared success in episodes that were not trained on, never by a program's rewards.
+    """Search by Eureka: chooses by declared success in episodes that were not trained on, never by a program's rewards.
 
     Differs from the paper: the best program *so far* is shown to the model, not that of the last round, so that a bad round
     loses no ground; and after a round without a usable program, the model gets the commonest error.
@@ -41,12 +44,12 @@ class Eureka(Search[EurekaConfig]):
     def choose(
         self, candidates: Sequence[TrainedCandidate], incumbent: TrainedCandidate | None
     ) -> dict[str, TrainedCandidate | None]:
-        """Choose by merit; the incumbent stays among equal ones."""
+        """Choose the candidate with the greatest merit; the best of earlier rounds stays among equal ones."""
         best = best_of([*candidates])
         return {"best": best, "incumbent": best_of([each for each in (incumbent, best) if each is not None])}
 
     def next_prompt(self, found: Round, before: TrainedCandidate | None) -> Question:
-        """Show the incumbent and how its training went."""
+        """Make the prompt that shows the best program so far and how its training went."""
         shown = found.incumbent
         if shown is None or shown.program is None or shown.outcome is None:
             return self._opening

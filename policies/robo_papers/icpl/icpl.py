@@ -21,12 +21,12 @@ from robo_rl.rewards.writing.writer import Writer
 
 @dataclass(frozen=True)
 class ICPLConfig(SearchConfig):
-    """Size of the search; 7 comparisons for six programs, and one with the incumbent."""
+    """Settings of ICPL (Yu et al. 2024): size of the search; 7 comparisons for six programs, and one with the best so far."""
 
     programs: int = 6
     """Programs that are trained in a round, as in the released code."""
     attempts: int = 4
-    """Largest number of replies per program of a round; then fewer programs are trained."""
+    """Largest number of replies per program of a round; after them fewer programs are trained."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,10 +34,10 @@ class ICPLConfig(SearchConfig):
 
 
 class ICPL(Search[ICPLConfig]):
-    """Chooses by comparisons alone; the declared success is reported, and no prompt is made of it.
+    """Search by ICPL: chooses by comparisons of policies alone; declared success is reported, and no prompt is made of it.
 
     Differs from the released code: there the hidden score makes the last choice in a person's place; here the best of each
-    round is compared with the incumbent, which the next prompt shows as the good example.
+    round is compared with the best so far, which the next prompt shows as the good example.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ICPL(Search[ICPLConfig]):
         return super().rounds()
 
     def population(self, prompt: Question, number: int) -> Sequence[Candidate]:
-        """Request a replacement for every unusable program, a bounded number of times."""
+        """Ask the model for the programs of a round; ask again for every unusable one, a bounded number of times."""
         config, found = self._config, list[Candidate]()
         while True:
             missing = config.programs - sum(each.program is not None for each in found)
@@ -70,7 +70,7 @@ class ICPL(Search[ICPLConfig]):
     def choose(
         self, candidates: Sequence[TrainedCandidate], incumbent: TrainedCandidate | None
     ) -> dict[str, TrainedCandidate | None]:
-        """Compare the candidates that were trained, and the best of them with the incumbent."""
+        """Compare the trained candidates, and the best of them with the best of earlier rounds."""
         trained = [each for each in candidates if each.is_scored]
         best, worst = extremes(self._comparer, trained) if trained else (None, None)
         if incumbent is None or best is None or _same(incumbent, best):
@@ -78,7 +78,7 @@ class ICPL(Search[ICPLConfig]):
         return {"best": best, "worst": worst, "incumbent": preferred(self._comparer, incumbent, best)[0]}
 
     def next_prompt(self, found: Round, before: TrainedCandidate | None) -> Question:
-        """Show the good and the bad example, and how good programs changed."""
+        """Make the prompt that shows the good and the bad example, and how good programs changed."""
         good, bad = found.incumbent, found.worst
         self._history += self._change(found.number, before, good)
         if good is None:

@@ -22,16 +22,16 @@ SAME = 3
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """Size of a search."""
+    """Settings common to Eureka and ICPL: rounds, programs of a round, sampling temperature, budget of trainings."""
 
     rounds: int = 5
-    """Generations, as in the papers."""
+    """Number of rounds (generations), as in the papers."""
     programs: int = 16
-    """Programs of one round."""
+    """Number of programs of one round."""
     temperature: float = 1.0
     """Temperature of sampling, as in the papers."""
     budget: int = 0
-    """Trainings after which the search ends; 0 for as many as rounds and programs allow."""
+    """Largest number of trainings of the search; 0 for as many as rounds and programs allow."""
     seed: int = 0
     """Seed of every training."""
 
@@ -45,7 +45,10 @@ Config = TypeVar("Config", bound=SearchConfig)
 
 
 class Search(ABC, Generic[Config]):
-    """A search for a program. It stops at its budget only: a failure is a candidate with a reason."""
+    """Base class of searches for a reward program.
+
+    A search stops only at its budget: a failure is a candidate with a reason.
+    """
 
     def __init__(
         self, writer: Writer, trainer: Trainer, task: RewardTask, config: Config, examples: Sequence[Example] = ()
@@ -63,11 +66,15 @@ class Search(ABC, Generic[Config]):
     def choose(
         self, candidates: Sequence[TrainedCandidate], incumbent: TrainedCandidate | None
     ) -> dict[str, TrainedCandidate | None]:
-        """Return the best, maybe the worst of a round, and the incumbent of all rounds so far: fields of `Round`."""
+        """Choose the best and the worst program of a round, and the best of all rounds so far.
+
+        Returns:
+            Fields of `Round` by name: "best", "worst" (may be missing) and "incumbent".
+        """
 
     @abstractmethod
     def next_prompt(self, found: Round, before: TrainedCandidate | None) -> Question:
-        """Return the prompt that follows a round; before: the incumbent before it."""
+        """Return the prompt of the next round, given a finished round and the incumbent (best program) before it."""
 
     def rounds(self) -> Iterator[Round]:
         """Yield rounds as they are finished, until all are done or a budget is spent.

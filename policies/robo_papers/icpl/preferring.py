@@ -1,4 +1,4 @@
-"""Preferences between candidates' policies: the best and the worst of several by few comparisons."""
+"""Comparisons of policies that were trained with different reward programs; best and worst of several by few comparisons."""
 
 from __future__ import annotations
 
@@ -19,32 +19,35 @@ from robo_rl.types import Episode
 
 
 class Comparer(Protocol):
-    """Compares candidates that were trained."""
+    """Interface of what compares the policies of two trained candidates."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Its name and a hash of all that its answers follow from."""
+        """Name of the comparer, and a hash of everything that its answers follow from."""
 
     def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:
-        """Return 0 if the first is better, 1 if the second is, 0.5 if they are equal, "skip" if it cannot decide."""
+        """Compare two policies: return 0 if the first is better, 1 if the second, 0.5 if equal, "skip" if undecided."""
 
 
 @dataclass(frozen=True)
 class OracleComparer(NamedSettings):
-    """Prefers the greater declared success, with a set error rate; replaces a person in experiments."""
+    """Comparer that prefers the greater declared success, with a set error rate; replaces a person in experiments."""
 
     name: ClassVar[str] = "oracle"
 
     mistakes: float = 0.0
-    """Share of decided answers that are turned round."""
+    """Share of decided answers that are reversed, 0 to 1."""
     seed: int = 0
-    """Seed of the mistakes."""
+    """Seed of the reversed answers."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "seed": (self.seed >= 0, "0 or more")})
 
     def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:
-        """Return 0, 0.5 or 1."""
+        """Compare the success of two policies: 0 if the first has more, 1 if the second, 0.5 if equal.
+
+        A share of the answers is reversed.
+        """
         if first.merit == second.merit:
             return 0.5
         is_wrong = _chance(self.seed, first, second) < self.mistakes
@@ -53,7 +56,7 @@ class OracleComparer(NamedSettings):
 
 @dataclass(frozen=True)
 class ChanceComparer(NamedSettings):
-    """Prefers either at random: the control for the value of choosing."""
+    """Comparer that prefers either policy at random: the control for the value of choosing."""
 
     name: ClassVar[str] = "chance"
 
@@ -61,12 +64,12 @@ class ChanceComparer(NamedSettings):
     """Seed of the draw."""
 
     def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:
-        """Return 0 or 1."""
+        """Return 0 or 1 at random, the same at every call for the same candidates."""
         return float(_chance(self.seed, first, second) < 0.5)
 
 
 class RaterComparer:
-    """Shows a rater, such as a person or a vision model, episodes of both policies from the same starts."""
+    """Comparer that shows a rater (a person or a vision model) episodes of both policies from the same starts."""
 
     def __init__(self, rater: Rater, episodes: Callable[[TrainedCandidate], Sequence[Episode]]) -> None:
         """episodes: of a candidate's policy, with the pictures that the rater looks at; as many for each, in the same order."""
@@ -74,7 +77,7 @@ class RaterComparer:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Identity of the rater."""
+        """Identity of the rater that is asked: name and hash."""
         return self._rater.identity
 
     def compare(self, first: TrainedCandidate, second: TrainedCandidate) -> Preference:
@@ -88,7 +91,7 @@ class RaterComparer:
 
 
 class KeptComparer:
-    """A comparer that repeats no comparison: each answer is in a file before it is used."""
+    """Comparer that repeats no comparison: each answer is in a file before it is used."""
 
     def __init__(self, comparer: Comparer, path: Path) -> None:
         self._comparer, self._path = comparer, path
@@ -112,12 +115,12 @@ class KeptComparer:
 def preferred(
     comparer: Comparer, first: TrainedCandidate, second: TrainedCandidate
 ) -> tuple[TrainedCandidate, TrainedCandidate]:
-    """Return the better and the worse one; the first counts as better if they are equal or undecided."""
+    """Return the better and the worse of two candidates; the first counts as better if they are equal or undecided."""
     return (second, first) if comparer.compare(first, second) == 1.0 else (first, second)
 
 
 def extremes(comparer: Comparer, candidates: Sequence[TrainedCandidate]) -> tuple[TrainedCandidate, TrainedCandidate]:
-    """Return the best and the worst of one or more, with at most 3/2 comparisons per candidate.
+    """Return the best and the worst of one or more candidates, with at most 3/2 comparisons per candidate.
 
     They are compared in pairs first; the best is among the winners, the worst among the losers.
     """

@@ -61,19 +61,19 @@ def prefer(asked: Question, good: TrainedCandidate, bad: TrainedCandidate | None
 
 
 def difference(before: RewardProgram, after: RewardProgram) -> Question:
-    """Return the prompt for the difference between two programs."""
+    """Return the question to a language model how two programs differ."""
     system = "You compare two reward functions for the same task and tell how they differ, precisely and in a few sentences."
     words = f"The first:\n\n{fenced(before.source)}\n\nThe second:\n\n{fenced(after.source)}\n\nWhat has changed?"
     return prompt(words, purpose="difference", system=system, temperature=0.0)
 
 
 SHOWN = 10
-"""Values of each quantity, evenly spaced over training (Eureka)."""
+"""Number of values of each quantity that a prompt shows, evenly spaced over training (Eureka)."""
 SUCCESS = "success"
 
 
 def trace(values: Sequence[float]) -> str:
-    """Return up to ten evenly spaced values, and the extremes and mean of all."""
+    """Describe a series of numbers as text: up to ten evenly spaced values, and the extremes and mean of all."""
     if not values:
         return "no value"
     every = np.asarray(values, np.float64)
@@ -83,7 +83,7 @@ def trace(values: Sequence[float]) -> str:
 
 
 def traces(terms: Mapping[str, Sequence[float]]) -> str:
-    """Return a line for each term, the total last."""
+    """Describe the course of each term of a program as a line of text, the total last."""
     names = sorted(terms, key=lambda name: (name == "total", name))
     return "\n".join(f"{name}: {trace(terms[name])}" for name in names) or "nothing was logged"
 

@@ -1,4 +1,4 @@
-"""Show episodes of policies to a rater of pictures: a person on a page, or a model."""
+"""Show episodes of policies to a rater of pictures, a person on a page or a vision model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from robo_rl.types import Episode
 CAMERA, WIDTH = "film", 256
 """Name under which raters find the pictures; their width [pixel]."""
 HELD = 8
-"""Number of candidates with pictures in memory."""
+"""Number of candidates whose pictures are kept in memory."""
 
 
 def rater_comparer(name: str, settings: Mapping[str, Any], trainer: RecipeTrainer, clips: int) -> RaterComparer:

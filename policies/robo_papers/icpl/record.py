@@ -23,7 +23,7 @@ TRAININGS, COMPARISONS, WINNER = "trainings", "comparisons.jsonl", "winner.py"
 
 
 def keep_round(each: Round, folder: Path) -> None:
-    """Write replies, programs and choice of a round."""
+    """Write the replies, programs and choices of a round into a folder."""
     place = folder / "rounds" / str(each.number)
     for candidate in each.candidates:
         keep_candidate(candidate, place)

@@ -1,4 +1,4 @@
-"""Rounds of a search: their candidates, how much these differ, and what was chosen."""
+"""Rounds of a search for a reward program: their candidates, how much these differ, and what was chosen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from robo_papers.icpl.candidates import TrainedCandidate, commonest_failure
 from robo_rl.rewards.programs.program import RewardProgram
 
 LEAST = 0.1
-"""Mean distance below which a population counts as collapsed; programs that differ in one constant are about 0.02 apart."""
+"""Mean distance of programs below which a round counts as collapsed; programs that differ in one constant are about 0.02
+apart."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class Diversity:
 
     programs: int
     distinct: int
-    """Number of different syntax trees."""
+    """Number of different syntax trees among the programs of the round."""
     distance: float
-    """Mean distance over pairs of programs: 0 the same, 1 nothing in common; nan for fewer than two programs."""
+    """Mean distance over pairs of programs: 0 for equal ones, 1 for nothing in common; NaN for fewer than two programs."""
 
     @property
     def is_collapsed(self) -> bool:
@@ -38,7 +39,7 @@ class Diversity:
 
 
 def diversity(programs: Sequence[RewardProgram]) -> Diversity:
-    """Return the share of the syntax trees of two programs that differs, in the mean over all pairs."""
+    """Measure how much programs differ: the share of two syntax trees that differs, in the mean over all pairs."""
     leaves = [_leaves(program.source) for program in programs]
     distances = [1 - SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in combinations(leaves, 2)]
     distance = float(np.mean(distances)) if distances else float("nan")
@@ -56,18 +57,18 @@ def _leaves(source: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Round:
-    """Result of one round of a search."""
+    """Result of one round of a search: its candidates, the best, the worst, and the best of all rounds so far."""
 
     number: int
-    """From 1."""
+    """Number of the round, from 1."""
     candidates: tuple[TrainedCandidate, ...]
     diversity: Diversity
     incumbent: TrainedCandidate | None
-    """Chosen from all rounds so far."""
+    """Best candidate of all rounds so far."""
     best: TrainedCandidate | None = None
-    """Chosen from this round."""
+    """Best candidate of this round."""
     worst: TrainedCandidate | None = None
-    """Chosen from this round if the method does so."""
+    """Worst candidate of this round, if the method chooses one."""
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -78,7 +79,7 @@ class Round:
         incumbent: TrainedCandidate | None,
         **chosen: TrainedCandidate | None,
     ) -> Round:
-        """Return a round with warnings on its candidates."""
+        """Return a finished round, with warnings about its candidates."""
         all_of_them = tuple(candidates)
         found = diversity([each.program for each in all_of_them if each.program is not None])
         return cls(number, all_of_them, found, incumbent, warnings=tuple(_warnings(all_of_them, found)), **chosen)

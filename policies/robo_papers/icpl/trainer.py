@@ -22,16 +22,17 @@ from robo_rl.runs.run import Run
 from robo_rl.spec.environment import specification
 
 SELECTION, CONFIRMATION = 10_000, 20_000
-"""Beyond the recipe's first evaluation seed: first seeds of the episodes that choose candidates, and that judge the winner."""
+"""Offsets from the recipe's first evaluation seed: of the episodes that choose candidates, and of those that judge the
+winner."""
 FAULTS = (InvalidProgram, ProgramFailed, RewardUnavailable, NonFiniteUpdate, SimulationFailed)
 """Errors attributed to a candidate; any other is of recipe or machine, and ends the search."""
 OWN = ("reward/missing", MODEL)
-"""Tags of a program's reward that are no term."""
+"""Tags of a program's reward in the log that are no terms of the program."""
 
 
 @dataclass(frozen=True)
 class RecipeTrainer:
-    """Trains the same recipe with one program after another."""
+    """Trains the same recipe with one reward program after another."""
 
     recipe: Recipe[Any]
     folder: Path
@@ -40,7 +41,7 @@ class RecipeTrainer:
     """Added to the recipe's first evaluation seed, for the episodes that give the score."""
 
     def train(self, program: RewardProgram, seed: int) -> Outcome:
-        """Return the outcome; an interrupted training resumes."""
+        """Train a policy with this program and seed, and return the outcome; an interrupted training resumes."""
         place = self.folder / training_name(program, seed)
         place.mkdir(parents=True, exist_ok=True)
         path = program.save(place / "program.py")
@@ -66,7 +67,7 @@ class RecipeTrainer:
         return Outcome(rate.estimate, steps, successes, term_traces(run.metrics()), folder=folder)
 
     def run_of(self, outcome: Outcome) -> Run:
-        """Return the run of a successful training."""
+        """Return the run of a training that ended with a policy."""
         return Run(self.folder / outcome.folder)
 
 

@@ -22,12 +22,16 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class IQLearnConfig(ImitationSettings):
-    """Settings of IQ-Learn; the authors' for MuJoCo unless a field says otherwise."""
+    """Settings of IQ-Learn (Garg et al. 2021, arXiv:2106.12142): SAC whose critics learn from an expert's steps.
+
+    Its own fields set the regulariser, the constant entropy weight and the actor's learning rate; the values are the authors'
+    for MuJoCo unless a field says otherwise.
+    """
 
     divergence_weight: float = 0.5
     """Alpha of the chi-square regulariser: rewards are held near 0, the more the smaller it is."""
     initial_temperature: float = 0.01
-    """[1] weight of the entropy, which stays as it is."""
+    """Weight of the entropy, constant over the training; above 0."""
     actor_lr: float = 3e-5
     """Learning rate of the actor; `lr` is that of the critics."""
 
@@ -36,23 +40,23 @@ class IQLearnConfig(ImitationSettings):
         require_allowed(self, {name: (getattr(self, name) > 0.0, "above 0") for name in ("divergence_weight", "actor_lr")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> IQLearn:
-        """Return a fresh learner."""
+        """Build an untrained IQ-Learn learner for the spec of an environment; its networks are initialised from `seed`."""
         return IQLearn(spec, self, seed)
 
 
 class IQLearn(Learned):
-    """Soft actor-critic whose critics are learnt from whose steps they are, without rewards."""
+    """Learner of IQ-Learn: SAC whose critics learn from whether a step is the expert's, without rewards."""
 
     def __init__(self, spec: EnvironmentSpec, config: IQLearnConfig, seed: int) -> None:
         self.config = config
         self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one step of the critics and of the actor; the temperature stays."""
+        """Take one gradient step of critics and actor; the temperature stays. Returns metrics, empty if none are due."""
         return self.parts.finish_update(self.learn(self.parts.batch(batch)))
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
-        """Take the steps and return figures for the log."""
+        """Take one gradient step of critics and actor on a batch of tensors; returns figures for the log."""
         parts, config = self.parts, self.config
         alpha = self.temperature.alpha()
         observations = parts.encoder(data.observations).detach()
@@ -80,10 +84,16 @@ class IQLearn(Learned):
         return found
 
     def imitation_loss(self, values: Tensor, states: Tensor, following: Tensor, is_expert: Tensor) -> Tensor:
-        """Eq. 10 with opposite sign, for Q and V of the states (N, B) and gamma V(s') (B,): summed over critics.
+        """Return the critics' loss, a scalar: eq. 10 with opposite sign, summed over the N critics.
 
         -E_expert[r] + E[V(s) - gamma V(s')] + E[r^2] / (4 alpha), r = Q - gamma V(s'): expectations without a name are over
         both kinds of steps, as in the authors' `value` loss with a regulariser.
+
+        Args:
+            values: Q (N, B).
+            states: V (N, B) of the states.
+            following: gamma V(s') (B,).
+            is_expert: (B,) True for the expert's steps.
         """
         rewards = values - following
         expert = (rewards * is_expert).sum(1) / is_expert.sum().clamp(min=1)

@@ -1,10 +1,10 @@
-"""A small network that gives every step a reward, and learns from returns.
+"""A small network that gives every step a reward, and learns from the returns of whole episodes.
 
     r(x) = m + d f((x - mean) / deviation)
 
 m and d are mean and deviation of R/T over the episodes so far, mean and deviation those of the inputs. Differs from the
-published code, which feeds both unscaled: positions and their differences, or factors that a language model wrote, are of
-any scale, and a learning rate suits one scale. Before the first update every step is worth about as much as an average step.
+published code, which feeds both unscaled: positions and their differences, or factors that a language model wrote, are of any
+scale, and a learning rate suits one scale. Before the first update every step is worth about as much as an average step.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from robo_rl.types import StateDict
 
 Floats = npt.NDArray[np.float32]
 Gradient = Callable[[Floats], tuple[float, Floats]]
-"""Returns a loss of rewards (B,) and its derivative by each of them (B,)."""
+"""Function that returns a loss of rewards (B,), and its derivative by each reward (B,)."""
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """Settings of learned step rewards; defaults are those of Qu et al. 2025 unless a field notes another."""
+    """Settings of the network that learns step rewards; defaults are those of Qu et al. 2025 unless a field notes another."""
 
     hidden: tuple[int, ...] = (256, 256)
     """Units of the hidden layers (ReLU)."""
     lr: float = 3e-4
     """Learning rate of Adam."""
     rows: int = 256
-    """Steps of one update, about."""
+    """Number of steps in one update, about."""
 
     def __post_init__(self) -> None:
         units = len(self.hidden) >= 1 and min(self.hidden) >= 1
@@ -44,20 +44,20 @@ class DecoderConfig:
 
 
 class RunningScale(RunningMoments):
-    """Mean and deviation of all vectors so far."""
+    """Running mean and standard deviation of vectors, by which a network's inputs are scaled."""
 
     @property
     def deviation(self) -> npt.NDArray[np.float64]:
-        """Deviations; 1 for numbers that have not varied yet."""
+        """Standard deviations (D,); 1 for numbers that have not varied yet."""
         found = np.sqrt(self.variance)
         return np.where(found > 1e-6 * np.maximum(np.abs(self.mean), 1.0), found, 1.0)
 
 
 class Decoder:
-    """The network, its scales and its Adam (Kingma & Ba 2015).
+    """Network that gives each step a reward, with the scales of its inputs and outputs and its own Adam (Kingma & Ba 2015).
 
-    A hot path: one forward pass, one update and one relabelling for each update of the learner. Networks of this size take
-    half the time in numpy, gradients by hand, that they take in PyTorch; all parameters lie in one vector.
+    A hot path: one forward pass, one update and one relabelling for each update of the learner. Networks of this size take half
+    the time in numpy, gradients by hand, that they take in PyTorch; all parameters lie in one vector.
     """
 
     def __init__(self, size: int, config: DecoderConfig, seed: int) -> None:
@@ -78,7 +78,7 @@ class Decoder:
         self.returns.merge(np.array([[mean_reward]]))
 
     def rewards(self, inputs: Floats) -> Floats:
-        """Return (B,) rewards of steps (B, D)."""
+        """Return the rewards (B,) of steps with inputs (B, D)."""
         return self._outer(self._forward(inputs)[-1])
 
     @np.errstate(over="ignore", invalid="ignore")  # numbers that are not finite raise with a better message

@@ -1,4 +1,4 @@
-"""Draws of the steps that a return is compared with, and the loss of the comparison.
+"""Which steps of an episode its return is compared with, and the loss of the comparison.
 
 With T steps, return R and a reward r(t) of each, return decomposition (Efroni, Merlis & Mannor 2021, arXiv:2008.06036; as a
 baseline in Ren et al. 2022) fits all of them, and randomised return decomposition (Ren et al. 2022, "Learning long-term reward
@@ -8,9 +8,9 @@ redistribution via randomized return decomposition", arXiv:2111.13485) K steps I
     RRD       ( R/T - 1/K sum over t in I of r(t) )^2
     unbiased  the same - c s^2 / K          s^2 = sum over t in I of (r(t) - mean)^2 / (K - 1)
 
-A mean of K steps varies, by c s^2 / K in expectation, and its squared error grows by as much; without the
-correction RRD also asks for rewards that are alike. Drawn without replacement c = 1 - K/T, which is 0 if all steps are
-drawn; drawn with replacement c = 1, however short the episode. (1 - K/T for K > T steps drawn with replacement is negative.)
+A mean of K steps varies, by c s^2 / K in expectation, and its squared error grows by as much; without the correction RRD also
+asks for rewards that are alike. Drawn without replacement c = 1 - K/T, which is 0 if all steps are drawn; drawn with
+replacement c = 1, however short the episode. (1 - K/T for K > T steps drawn with replacement is negative.)
 
 M episodes, L steps of each at most, K of them drawn.
 """
@@ -34,7 +34,7 @@ class Draw:
     """At most L chosen steps of each of M episodes, from which one update of the reward model is computed."""
 
     steps: npt.NDArray[np.int64]
-    """(M, L) counted from the beginning of each episode; entries beyond `used` repeat a step"""
+    """(M, L) numbers of the chosen steps in each episode, from 0; entries beyond `used` repeat a step"""
     used: npt.NDArray[np.bool_]
     """(M, L) True for chosen steps, False for padding"""
     correction: npt.NDArray[np.float32]
@@ -42,25 +42,25 @@ class Draw:
 
 
 class Drawing(Protocol):
-    """Way to choose the steps of episodes for an update of the reward model."""
+    """Interface of ways to choose the steps of episodes for an update of the reward model."""
 
     def episodes(self, rows: int, mean_length: float) -> int:
-        """Return the number of episodes of an update with about this number of rows."""
+        """Return how many episodes an update draws, so that it has about `rows` steps."""
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Return steps of episodes of these lengths (M,)."""
+        """Choose steps of M episodes with these lengths (M,)."""
 
 
 @dataclass(frozen=True)
 class EveryStep:
-    """Return decomposition: all steps of each episode."""
+    """Way to choose steps for return decomposition (RD): all steps of each episode."""
 
     def episodes(self, rows: int, mean_length: float) -> int:
-        """Return at least one, of any length."""
+        """Return the number of episodes of an update, at least one, so that it has about `rows` steps."""
         return max(int(rows / mean_length), 1)
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Return all of them; draws no random number."""
+        """Return all steps of each episode; no random number is drawn."""
         del generator
         every = np.arange(int(lengths.max()))
         used = every < lengths[:, None]
@@ -89,10 +89,10 @@ class _DrawnSteps:
 
 @dataclass(frozen=True)
 class SomeSteps(_DrawnSteps):
-    """Randomised return decomposition, drawn without replacement: an episode of K steps or fewer is used whole."""
+    """Way to choose steps for randomised return decomposition: K different ones; a shorter episode is used whole."""
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Return min(K, T) different steps of each."""
+        """Draw min(K, T) different steps of each episode of T steps."""
         longest = int(lengths.max())
         keys = generator.random((len(lengths), longest))
         keys[np.arange(longest) >= lengths[:, None]] = 2.0  # steps beyond the episode come last
@@ -105,10 +105,10 @@ class SomeSteps(_DrawnSteps):
 
 @dataclass(frozen=True)
 class RepeatedSteps(_DrawnSteps):
-    """Randomised return decomposition, drawn with replacement."""
+    """Way to choose steps for randomised return decomposition: K of each episode, with replacement."""
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
-        """Return K steps of each, some of them more than once."""
+        """Draw K steps of each episode, some of them more than once."""
         steps = generator.integers(lengths[:, None], size=(len(lengths), self.count))
         correction = np.full(len(lengths), float(self.unbiased), np.float32)
         return Draw(steps, np.ones(steps.shape, np.bool_), correction)

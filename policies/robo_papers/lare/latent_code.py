@@ -1,4 +1,4 @@
-"""Factors of a latent reward by a language model: several answers, one summary, and a validation.
+"""Factors of a latent reward (LaRe), written by a language model: several answers, one summary, and a validation.
 
 Follows Qu et al. 2025 in its order and numbers. Differs from the published code: the description of the action is in the
 prompt, a program is tried on recorded steps of all sorts and not on two random rows, so that a factor that is not finite is
@@ -26,7 +26,7 @@ from robo_rl.rewards.writing.prompts import means
 from robo_rl.types import Array
 
 FACTORS, SUMMARY, MEND = "factors", "summary", "mend"
-"""Purposes of prompts: the keys of a pack."""
+"""Purposes of prompts, which are the keys of a pack of replies."""
 
 SYSTEM = """You analyse what makes an episode of a robot or another controlled system good or bad, and write it down as numbers.
 A small network will learn from the returns of whole episodes how much each of your numbers is worth. Nobody knows the reward
@@ -77,7 +77,13 @@ Answer with the whole corrected program in one fenced block, by the rules of the
 
 
 def factors(task: str, view: EnvAbstraction, temperature: float) -> Question:
-    """Return the prompt for one candidate; the description of the action is part of the view."""
+    """Return the prompt for one candidate program of factors.
+
+    Args:
+        task: Task in words.
+        view: Columns that the program may read; their description includes the action's.
+        temperature: Sampling temperature.
+    """
     words = REQUEST.format(task=task, columns=view.text, means=means())
     return prompt(words, purpose=FACTORS, system=SYSTEM, temperature=temperature)
 
@@ -90,20 +96,20 @@ def summary(request: Question, answers: Sequence[str], temperature: float) -> Qu
 
 
 def mend(asked: Question, answer: str, findings: str, rows: int) -> Question:
-    """Return the prompt that shows the problems of an answer."""
+    """Return the prompt that shows a model the problems of its answer; rows: number of steps on which it was tried."""
     return asked.then(answer or "(no answer)", WRONG.format(findings=findings, rows=rows), purpose=MEND)
 
 
 @dataclass(frozen=True)
 class LatentCodeConfig:
-    """Numbers of questions; defaults are those of the published code."""
+    """Settings of the questions to the language model: number of answers, temperatures, rounds of repair."""
 
     candidates: int = 5
     """Answers that are merged into one; 1 uses the only one unchanged."""
     temperature: float = 1.0
-    """Temperature of sampling them."""
+    """Sampling temperature of the answers."""
     summary_temperature: float = 0.3
-    """Temperature of the answer that merges them."""
+    """Sampling temperature of the answer that merges them."""
     rounds: int = 5
     """Self-verification: largest number of trials of a program; 0 uses the first program without a trial."""
 
@@ -117,21 +123,21 @@ class LatentCodeConfig:
 
 @dataclass(frozen=True)
 class Attempt:
-    """An answer with its program and its problems."""
+    """An answer of the language model, with its program and its problems."""
 
     text: str
-    """The answer."""
+    """Text of the language model's answer."""
     findings: str
-    """Problems in words for a language model; empty if none are known."""
+    """Problems of the program in words for a language model; empty if none are known."""
     program: RewardProgram | None = None
-    """The program if the answer holds one."""
+    """The program in the answer; None if it holds none."""
 
 
 Heard = Callable[[Attempt], None]
 
 
 class LatentCode:
-    """Writes one program; called again, it gets the same answers from the log of its model."""
+    """Lets a language model write one program of factors; called again, it gets the same answers from the model's log."""
 
     def __init__(
         self,

@@ -16,7 +16,10 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 
 def columns_of_steps(environment: gymnasium.Env, spec: EnvironmentSpec, view: EnvAbstraction, count: int) -> Columns:
-    """Return the columns of that many steps of random actions, and of the expert if there is one."""
+    """Return the columns of `count` steps: half with random actions and half of the expert.
+
+    All random if there is no expert.
+    """
     random = RandomPolicy(spec, 0)
     policies: list[Callable[[int], Policy]] = [lambda _: random]
     if environment.has_wrapper_attr("scripted_policy"):

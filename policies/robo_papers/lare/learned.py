@@ -1,8 +1,8 @@
 """Step rewards that are learned from returns while a policy learns from them.
 
-An episode that has ended is stored with its return, in a ring of steps, each of which keeps its place until it is overwritten.
-Its steps enter the learner's replay memory with their places in that ring instead of rewards, and every sampled batch gets the
-rewards of the present decoder: none is ever stored.
+An episode that has ended is stored with its return in a memory of steps, in which each step keeps its place until it is
+overwritten. Its steps enter the learner's replay memory with their places in this memory instead of rewards, and every sampled
+batch gets the rewards of the present decoder: none is ever stored.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 Floats = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
 MOST_ROWS = 2**24
-"""Places are stored as float32, the type of a reward, which is exact up to this integer."""
+"""Largest number of places, which are stored as float32, the type of a reward: exact up to this integer."""
 
 
 class KeptEpisode(NamedTuple):
-    """Rows and return of an episode."""
+    """Where the steps of an episode are stored, how many they are, and its return."""
 
     start: int
-    """Place of its first step."""
+    """Place of the episode's first step in the memory."""
     length: int
-    """T"""
+    """T, number of steps"""
     total: float
-    """R"""
+    """R, return of the episode"""
 
 
 class EpisodeMemory:
-    """Inputs (T, D) of the newest episodes."""
+    """Memory of the decoder's inputs (T, D) and the returns of the newest episodes."""
 
     def __init__(self, size: int, capacity: int) -> None:
         if not 1 <= capacity <= MOST_ROWS:
@@ -62,11 +62,14 @@ class EpisodeMemory:
 
     @property
     def mean_length(self) -> float:
-        """Steps of an episode."""
+        """Mean number of steps of an episode."""
         return self._steps / max(len(self), 1)
 
     def add(self, inputs: Floats, total: float) -> Places:
-        """Store an episode and return the places (T,) of its steps; forgets those that it overwrites."""
+        """Store the inputs (T, D) and the return of an episode, and return the places (T,) of its steps in the memory.
+
+        The oldest episodes, which it overwrites, are forgotten.
+        """
         capacity, length = len(self._inputs), len(inputs)
         if length > capacity:
             raise InvalidSetting(
@@ -90,11 +93,11 @@ class EpisodeMemory:
         return places
 
     def draw(self, count: int, generator: np.random.Generator) -> list[KeptEpisode]:
-        """Return that many episodes, uniformly, with replacement."""
+        """Draw `count` episodes uniformly, with replacement."""
         return [self._episodes[at] for at in generator.integers(self._oldest, len(self._episodes), count)]
 
     def inputs(self, places: Places) -> Floats:
-        """Return the inputs (..., D) of the steps there; places beyond the end wrap around."""
+        """Return the inputs (..., D) of the steps at these places; places beyond the end wrap around."""
         return self._inputs.take(places, 0, mode="wrap")
 
     def state_dict(self) -> StateDict:
@@ -108,7 +111,7 @@ class EpisodeMemory:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore it into a memory of the same capacity."""
+        """Restore the state returned by `state_dict` into a memory of the same capacity."""
         self._used, self._cursor = len(state["inputs"]), int(state["cursor"])
         self._inputs[: self._used] = state["inputs"]
         kept = zip(state["places"].tolist(), state["totals"].tolist(), strict=True)
@@ -117,29 +120,29 @@ class EpisodeMemory:
 
 
 class StepInputs(Protocol):
-    """Maps the steps of an episode to the decoder's inputs."""
+    """Interface of functions that map the steps of an episode to the decoder's inputs."""
 
     @property
     def size(self) -> int:
-        """Number of factors D."""
+        """Number D of inputs of a step."""
 
     @property
     def entries(self) -> Sequence[str]:
-        """Entries of the observation that are used."""
+        """Names of the observation entries that are read."""
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """Identity of the factors' source."""
+        """What the inputs depend on, by name, such as the hash of a program."""
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
-        """Return (T, D) for the steps of an episode; unknown numbers are NaN.
+        """Return the inputs (T, D) of the steps of an episode; unknown numbers are NaN.
 
         observations: name -> (T + 1, ...). actions: (T, ...).
         """
 
 
 class StatesAndActions:
-    """[s, a, s - s'] of the float observations that a policy sees, as in the code of Ren et al. 2022."""
+    """Inputs of the decoder [s, a, s - s'] from the float observations of a policy, as in the code of Ren et al. 2022."""
 
     identity: Mapping[str, str | float] = {"inputs": "states and actions"}
 
@@ -157,7 +160,7 @@ class StatesAndActions:
         self.size = 2 * states + spec.action.size
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
-        """Return (T, D); an action that is a choice is one of as many columns."""
+        """Return the inputs (T, D) of the steps of an episode; a discrete action becomes one-hot."""
         states = np.concatenate([_flat(observations[name]) for name in self.entries], axis=1)
         acted = np.eye(self._choices, dtype=np.float32)[actions] if self._choices else _flat(actions)
         return np.concatenate((states[:-1], acted, states[:-1] - states[1:]), axis=1, dtype=np.float32)
@@ -171,7 +174,10 @@ METRICS_EVERY = 100  # updates between two reports, as of learners
 
 
 class Decomposition:
-    """Decoder, and the episodes that it learns from; implements `robo_rl.protocols.rewards.Relabelling`."""
+    """Decoder of step rewards together with the episodes that it learns from.
+
+    Implements `robo_rl.protocols.rewards.Relabelling`.
+    """
 
     def __init__(
         self,
@@ -192,23 +198,23 @@ class Decomposition:
         self._losses: list[float] = []
 
     def reserve(self, steps: int) -> None:
-        """Keep the newest `steps` steps: as many as the replay memory that they enter has rows."""
+        """Allocate memory for the newest `steps` steps, as many as the replay memory has rows."""
         self._memory = EpisodeMemory(self._inputs.size, steps)
 
     @property
     def memory(self) -> EpisodeMemory:
-        """The episodes with their returns; raises InvalidSetting if none was reserved."""
+        """Memory of the episodes with their returns; raises InvalidSetting before `reserve`."""
         if self._memory is None:
             raise InvalidSetting("No memory was reserved for the episodes of a decomposition.", fix="call reserve(steps) first")
         return self._memory
 
     @property
     def metrics(self) -> Metrics:
-        """Mean return of recent episodes by the decoder at their end."""
+        """Mean return of recent episodes by the rewards of the decoder, as it was at their end."""
         return {"reward/model_return": float(np.mean(self._returns))} if self._returns else {}
 
     def places(self, steps: Steps) -> Array:
-        """Store the whole episodes among the steps; return the places of their steps (K,), NaN for the others."""
+        """Store the episodes that are complete in these steps; return the places of their steps (K,), NaN for the others."""
         places, begins = np.full(len(steps), np.nan, np.float32), np.flatnonzero(steps.begins)
         for start in begins.tolist():
             stop = start + 1 + int(np.argmax(steps.ended[start:] | np.append(steps.begins[start + 1 :], True)))
@@ -233,7 +239,7 @@ class Decomposition:
         return places
 
     def update(self) -> Metrics:
-        """Take one step of the decoder towards the returns of some episodes (`draws.decomposition_loss`)."""
+        """Take one gradient step of the decoder on the returns of some stored episodes (`draws.decomposition_loss`)."""
         memory = self.memory
         if not len(memory):
             return {}
@@ -251,7 +257,7 @@ class Decomposition:
         return self._report() if len(self._losses) == METRICS_EVERY else {}
 
     def relabel(self, batch: Batch) -> Batch:
-        """Return the batch with the rewards of the present decoder in place of places."""
+        """Replace the places in a batch by the rewards of the present decoder."""
         inputs = self.memory.inputs(batch.rewards.astype(np.int64))
         return replace(batch, rewards=np.float32(self._weight) * self.decoder.rewards(inputs))
 

@@ -35,12 +35,12 @@ from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
 @dataclass(frozen=True)
 class EpisodicReward(StepReward):
-    """Withholds the environment's reward until the episode ends."""
+    """Reward that withholds the environment's reward until the episode ends, and then pays its sum."""
 
     name: ClassVar[str] = "episodic"
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the return at the last step and 0 before it; a return that is not finite is missing."""
+        """Return the sum of rewards at the last step of an episode and 0 before; a sum that is not finite is missing."""
         totals, values, ended = place.memory.setdefault("totals", {}), np.zeros(len(steps)), steps.ended
         for row, index in enumerate(map(str, steps.index.tolist())):
             before = 0.0 if steps.begins[row] else totals[index]
@@ -53,7 +53,7 @@ class EpisodicReward(StepReward):
         return len(waiting) > 0
 
     def entries(self, place: Place) -> tuple[str, ...]:
-        """Return none."""
+        """Return no names: observations are not read."""
         return ()
 
 
@@ -62,12 +62,12 @@ DRAWINGS: dict[Sampling, type[SomeSteps] | type[RepeatedSteps]] = {
     "without replacement": SomeSteps,
     "with replacement": RepeatedSteps,
 }
-"""Samplers of steps, by the name in a recipe."""
+"""Name in a recipe -> way to draw the steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecomposedReward(StepReward):
-    """Step rewards learned from the returns of a run."""
+    """Base class of step rewards that are learned from the returns of a training's episodes."""
 
     learns_in_a_run: ClassVar[bool] = True
     is_weighted: ClassVar[bool] = True
@@ -75,11 +75,11 @@ class DecomposedReward(StepReward):
         "look at the returns of the environment, and at the program's factors of its states, then resume the run"
     )
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
-    """The network that is learned."""
+    """Settings of the network that gives the rewards."""
     seed: int = 0
-    """Seed of its first weights and of draws."""
+    """Seed of its initial weights and of draws."""
     permuted: bool = False
-    """A control: each episode has the return of a random one of the newest."""
+    """Give each episode the return of a random one of the newest: a control condition."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"seed": (self.seed >= 0, "0 or more")})
@@ -88,14 +88,14 @@ class DecomposedReward(StepReward):
     @property
     @abstractmethod
     def drawing(self) -> Drawing:
-        """Sampler of the steps; raises InvalidSetting for a number of them that it cannot sample."""
+        """Way to draw the steps of an update; raises InvalidSetting for a number of steps that cannot be drawn."""
 
     def inputs(self, place: Place) -> StepInputs:
-        """Return the decoder's inputs; raise InvalidSetting without float observations."""
+        """Return the function that maps steps to the network's inputs; raises InvalidSetting without float observations."""
         return StatesAndActions(place.spec)
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting for an environment without inputs."""
+        """Raise InvalidSetting for an environment from which no inputs can be computed."""
         self.inputs(place)
 
     def require_demonstrations(self) -> None:
@@ -119,7 +119,7 @@ class DecomposedReward(StepReward):
         return self.inputs(place).identity
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return no label: nothing is learned yet."""
+        """Return only missing labels, because nothing is learned before a training."""
         return Labels.missing(len(episode)).by(self.identity)
 
     @override
@@ -132,7 +132,7 @@ class DecomposedReward(StepReward):
         return place.memory.part("decomposition", make)
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the places of the steps; those of an episode that is not whole have none."""
+        """Return the places of the steps in place of rewards; steps of an incomplete episode have none."""
         return StepScores(Labels.finite(self.relabelling(place).places(steps)), {})
 
     def metrics(self, place: Place) -> Metrics:
@@ -142,42 +142,46 @@ class DecomposedReward(StepReward):
 
 @dataclass(frozen=True)
 class ReturnDecomposition(DecomposedReward):
-    """RD: rewards of states and actions that add up to the returns of whole episodes, all steps in each update."""
+    """Reward RD (return decomposition): learned from states and actions, adds up to the returns of whole episodes.
+
+    All steps of an episode are used in each update.
+    """
 
     name: ClassVar[str] = "return-decomposition"
 
     @property
     def drawing(self) -> Drawing:
-        """All steps."""
+        """Way to draw the steps of an update: all of them."""
         return EveryStep()
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnSteps:
-    """Settings of rewards that are learned from some steps of each episode, drawn in every update (Ren et al. 2022)."""
+    """Settings of rewards that are learned from some steps of each episode, drawn anew in every update (Ren et al. 2022)."""
 
     steps: int = 64
-    """K"""
+    """K, number of steps drawn from each episode."""
     sampling: Sampling = "without replacement"
-    """An episode of K steps or fewer is then used whole; "with replacement" draws K however short it is."""
+    """How the steps are drawn. "without replacement": an episode of K steps or fewer is used whole; "with replacement": K
+    steps, however short the episode is."""
     unbiased: bool = True
-    """Subtract the variance of the mean of K steps; without it rewards are pulled together."""
+    """Subtract the variance of the mean of K steps from the loss; without it rewards are pulled together."""
 
     @property
     def drawing(self) -> Drawing:
-        """Sampler of the steps."""
+        """Way to draw the steps of an update."""
         return DRAWINGS[self.sampling](self.steps, self.unbiased)
 
 
 @dataclass(frozen=True)
 class RandomizedReturnDecomposition(DrawnSteps, DecomposedReward):
-    """RRD: the same from some steps of each episode."""
+    """Reward RRD (randomised return decomposition, Ren et al. 2022): as RD, but learned from K drawn steps of each episode."""
 
     name: ClassVar[str] = "rrd"
 
 
 class ProgramFactors:
-    """The terms of a program as the inputs of a decoder, by name: in which order it returns them changes nothing."""
+    """Inputs of the decoder that are the terms of a program, by name; their order in the program does not matter."""
 
     def __init__(self, runner: ProgramRunner, view: EnvAbstraction) -> None:
         self._runner, self._view = runner, view
@@ -186,7 +190,7 @@ class ProgramFactors:
 
     @property
     def entries(self) -> Sequence[str]:
-        """Entries that the program reads."""
+        """Names of the observation entries that the program reads."""
         return self._view.entries
 
     @property
@@ -195,9 +199,9 @@ class ProgramFactors:
         return {"inputs": ", ".join(self._names), "program": self._runner.program.hash}
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
-        """Return (T, D); a row for which the program has no finite factors is NaN. Raises ProgramFailed.
+        """Return the factors (T, D) of the steps of an episode; a row without finite factors is NaN. Raises ProgramFailed.
 
-        Computed once for each step, when its episode has ended.
+        They are computed once for each step, when its episode has ended.
         """
         sides = (slice(None, -1), slice(1, None))
         before, after = ({name: values[side] for name, values in observations.items()} for side in sides)
@@ -209,17 +213,20 @@ class ProgramFactors:
 
 @dataclass(frozen=True)
 class LatentReward(DrawnSteps, DecomposedReward, UsesPrograms):
-    """LaRe: rewards of factors that a language model wrote (`robo-rl reward latent`), learned from returns (Qu et al. 2025)."""
+    """Reward LaRe (Qu et al. 2025): learned from returns, with factors as inputs that a language model wrote as a program.
+
+    The command `robo-rl reward latent` has the program written.
+    """
 
     name: ClassVar[str] = "lare"
     path: str
     """Path of the .py file of the program whose terms are the factors."""
     limits: Limits = field(default_factory=Limits)
-    """Limits of the program's process."""
+    """Limits of the program's process and of its values."""
 
     @cached_property
     def runner(self) -> ProgramRunner:
-        """The program and its worker."""
+        """The program with its worker process."""
         return ProgramRunner(self.path, self.limits)
 
     @property
@@ -229,7 +236,7 @@ class LatentReward(DrawnSteps, DecomposedReward, UsesPrograms):
         return self.name, hash_of(self.runner.program.hash.encode(), json.dumps(settings, sort_keys=True).encode())
 
     def inputs(self, place: Place) -> ProgramFactors:
-        """Return the factors; raise InvalidProgram if the environment lacks a column."""
+        """Return the factors as inputs; raises InvalidProgram if the environment lacks a column that the program reads."""
         return ProgramFactors(self.runner, self._view(place))
 
     @override

@@ -1,1 +1,1 @@
-"""MFRL: plans from a cheap check and few flights, and the quadrotor that flies them."""
+"""MFRL: quadrotor plans that are learned from a cheap check of feasibility and few real flights."""

@@ -26,7 +26,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Feasibility(Stateful):
-    """P(feasible | features) at each fidelity, learnt from labels."""
+    """Two Gaussian process classifiers that estimate from a plan's features whether it can be flown, one for each fidelity."""
 
     def __init__(self, features: Array, lr: float, *, uses_low: bool = True) -> None:
         """Raise MissingExtra without GPyTorch.
@@ -51,12 +51,12 @@ class Feasibility(Stateful):
         return {"low": self.low, "high": self.high}
 
     def add(self, fidelity: str, features: Array, labels: npt.NDArray[np.bool_]) -> None:
-        """Keep labels (N,) of plans with features (N, F)."""
+        """Add labels (N,) of plans with features (N, F) at a fidelity; `fit` learns from them."""
         self.features[fidelity] = np.concatenate([self.features[fidelity], features])
         self.labels[fidelity] = np.concatenate([self.labels[fidelity], labels])
 
     def fit(self, steps: int, size: int, random: np.random.Generator) -> None:
-        """Take steps of stochastic variational inference at each fidelity, on batches of `size` of its labels."""
+        """Take `steps` steps of stochastic variational inference at each fidelity, on batches of `size` labels."""
         for name, model in self.models.items():
             count = len(self.labels[name])
             if not count:
@@ -72,7 +72,7 @@ class Feasibility(Stateful):
 
     @torch.no_grad()
     def latent(self, fidelity: str, features: Array) -> tuple[Array, Array]:
-        """Return mean and standard deviation (N,) of the latent function."""
+        """Return mean and standard deviation (N,) of the latent function at a fidelity, for features (N, F)."""
         found = self.models[fidelity].eval()(self._scaled(features))
         return found.mean.numpy(), found.variance.clamp_min(1e-12).sqrt().numpy()
 
@@ -83,7 +83,7 @@ class Feasibility(Stateful):
         return np.asarray(0.5 * torch.special.erfc(-scaled / 2.0**0.5), np.float64)
 
     def most_uncertain(self, fidelity: str, features: Array, count: int) -> npt.NDArray[np.int64]:
-        """Return `count` rows with the least |mean| / deviation: those whose label is least certain.
+        """Return the numbers of `count` rows whose label is least certain: with the least |mean| / deviation.
 
         Echard, Gayton and Lemaire 2011, "AK-MCS: An active learning reliability method", eq. 14.
         """

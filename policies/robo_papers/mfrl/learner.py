@@ -40,7 +40,7 @@ from robo_rl.types import Array, Metrics, StateDict
 
 @dataclass(frozen=True)
 class MFRLNetwork(Network):
-    """Networks of MFRL."""
+    """Settings group `network` of MFRL: units of the recurrent layers."""
 
     hidden: tuple[int, ...] = (64,)
     """Units of the recurrent layers, one number; the paper has 256."""
@@ -53,16 +53,16 @@ class MFRLNetwork(Network):
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """Settings `model`: the classifiers that tell which plans can be flown."""
+    """Settings group `model` of MFRL: the classifiers that tell which plans can be flown, and their fit."""
 
     inducing: int = 128
-    """Inducing points of each classifier, a Gaussian process."""
+    """Number of inducing points of each classifier, a Gaussian process."""
     lr: float = 0.02
-    """Learning rate."""
+    """Learning rate of the classifiers' fit."""
     steps: int = 10
-    """Gradient steps for each flight."""
+    """Gradient steps of the classifiers after each flight."""
     first_steps: int = 300
-    """Gradient steps before the first update."""
+    """Gradient steps of the classifiers before the first update of the policy."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"inducing": (self.inducing >= 2, "2 or more")}, group="model")
@@ -70,18 +70,23 @@ class ClassifierSettings:
 
 @dataclass(frozen=True)
 class MFRLConfig(LearnerSettings, OwnLoop):
-    """Settings of MFRL; defaults are the paper's unless a field says otherwise."""
+    """Settings of MFRL (Ryou et al. 2024, arXiv:2403.08152), which learns quadrotor plans with few real flights.
+
+    They set the labels of both fidelities, the batches of plans, the exploration and the bounds of the reward. Defaults are the
+    paper's unless a field says otherwise.
+    """
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
 
     fidelities: Literal["both", "low", "high"] = "both"
-    """Labels that the reward is estimated from: cheap checks (low), flights (high) or both. One alone is for comparison."""
+    """Which labels the reward is estimated from: cheap checks (low), flights (high) or both. One kind alone is for
+    comparison."""
     lr: float = 3e-3
     """Learning rate of policy and value; the paper's 1e-4 is for many more updates."""
     network: MFRLNetwork = MFRLNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     batch_size: int = 200
-    """Plans of one update."""
+    """Number of plans in one update."""
     plans_per_task: int = 8
     """Plans of a batch for the same task; their mean reward is the baseline of each."""
     epochs: int = 5
@@ -106,7 +111,7 @@ class MFRLConfig(LearnerSettings, OwnLoop):
     first_flights: int = 20
     """Flights before the first update, of plans of the untrained policy."""
     first_std: float = 0.4
-    """Standard deviation of the actions of these plans."""
+    """Standard deviation of the actions for the plans before the first update."""
     model: ClassifierSettings = ClassifierSettings()
     """Classifiers that tell which plans can be flown."""
     failed_reward: float = -1.0
@@ -135,7 +140,7 @@ class MFRLConfig(LearnerSettings, OwnLoop):
         require_allowed(self, allowed)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> MFRL:
-        """Return a fresh learner."""
+        """Build an untrained MFRL learner for the spec of an environment; its networks are initialised from `seed`."""
         return MFRL(spec, self, seed)
 
     @override
@@ -144,7 +149,10 @@ class MFRLConfig(LearnerSettings, OwnLoop):
 
 
 class SegmentActor(Trainable):
-    """Recurrent encoder and decoder over the segments of a plan: two actions for each segment, around 0 at first."""
+    """Actor of MFRL: recurrent encoder and decoder over the segments of a plan, with two actions for each segment.
+
+    The actions are around 0 at the start.
+    """
 
     def __init__(self, segments: int, units: int, deviation: float) -> None:
         super().__init__()
@@ -207,7 +215,7 @@ class SegmentActor(Trainable):
 
 
 class MFRL(Learned):
-    """Proximal policy optimisation on estimated rewards (Schulman et al. 2017, arXiv:1707.06347, eq. 7)."""
+    """Learner of MFRL: PPO's clipped objective on estimated rewards (Schulman et al. 2017, arXiv:1707.06347, eq. 7)."""
 
     def __init__(self, spec: EnvironmentSpec, config: MFRLConfig, seed: int) -> None:
         self.config = config
@@ -258,13 +266,13 @@ class MFRL(Learned):
 
 
 class ChosenPlan:
-    """Policy of a flight, which returns a plan that was chosen before."""
+    """Policy of a single flight, which returns a plan that was chosen before."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.environment_spec, self.action = spec, np.zeros(spec.action.size, np.float32)
 
     def reset(self) -> None:
-        """Nothing to forget."""
+        """Do nothing: there is no memory."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Return the plan (A,) float32."""
@@ -272,7 +280,7 @@ class ChosenPlan:
 
 
 class MFRLTraining:
-    """Training loop: the policy learns from many plans with estimated rewards, of which few are flown.
+    """Training loop of MFRL: the policy learns from many plans with estimated rewards, of which few are flown.
 
     A resume is warm: it goes on from the checkpoint with new flights, and differs from a training without a break.
     """
@@ -300,7 +308,10 @@ class MFRLTraining:
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Train from the present step to the last; raises InvalidSetting if the first labels need more flights."""
+        """Train from the present step to the last.
+
+        Raises InvalidSetting if the flights before the first update exceed the steps.
+        """
         config, time = self.config, self.stopwatch.time
         if self.steps <= config.first_flights:
             fix = "raise steps, or lower learner.first_flights"
@@ -388,7 +399,11 @@ class MFRLTraining:
         self.model.fit(self.config.model.steps, 256, self._random)
 
     def estimate(self, plans: Sequence[Any], features: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the expected rewards (B,): the share of time saved if a plan can be flown, `failed_reward` if it cannot."""
+        """Return the expected rewards (B,) of plans.
+
+        That is the share of time saved, weighed by the probability that a plan can be flown, and `failed_reward` by its
+        opposite.
+        """
         assert self.model is not None
         config = self.config
         feasible = self.model.probability("low" if config.fidelities == "low" else "high", features)

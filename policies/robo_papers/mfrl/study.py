@@ -49,15 +49,15 @@ class Slowed:
         self._action = spec.action.to_normalized(physical)
 
     def reset(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no memory of earlier steps."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return the action (26,)."""
+        """Return the action (26,) of the least-snap plan, slowed by the factor."""
         return self._action
 
 
 def judged(policy: Policy, episodes: int) -> dict[str, float]:
-    """Return the figures of a policy in flight."""
+    """Evaluate a policy in flight: return share of feasible flights, mean return and duration, by name."""
     outcome = evaluate(policy, make_environment(TASK), episodes)
     return {
         "feasible": float(np.mean([bool(each) for each in outcome.successes])),
@@ -145,14 +145,14 @@ def print_classifiers(file: Path, seeds: Sequence[int]) -> None:
 
 
 def trained(fidelities: Literal["both", "low", "high"], flights: int, seed: int, episodes: int) -> dict[str, float]:
-    """Return the figures of a policy that was trained with that many flights."""
+    """Train a policy with `flights` flights, and return figures of `episodes` episodes in which it is evaluated."""
     training = MFRLConfig(fidelities=fidelities).training(partial(make_environment, TASK), steps=flights, seed=seed)
     training.run(Silent())
     return judged(training.policy, episodes)
 
 
 def main() -> None:
-    """Train what is missing in the folder, and print the table."""
+    """Run the study of this module as a command: train policies that the folder lacks, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])

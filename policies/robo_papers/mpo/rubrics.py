@@ -41,17 +41,17 @@ from robo_rl.types import Labels
 
 NAME = r"^[a-z][a-z0-9_]{0,39}$"
 REASON = "rationale"
-"""Field of an answer: one sentence, before the levels."""
+"""Field of a judge's answer before the levels: one sentence of reasons."""
 MOST = 8
-"""Criteria of a rubric."""
+"""Largest number of criteria of a rubric."""
 
 
 class Criterion(Form):
-    """Criterion of a rubric: what is judged, the levels that it can reach, and its weight, 1 to 10."""
+    """One criterion of a rubric: what is judged, the levels that it can reach, and its weight, 1 to 10."""
 
     name: Annotated[str, pydantic.Field(pattern=NAME)]
     levels: Annotated[tuple[str, ...], pydantic.Field(min_length=2, max_length=6), pydantic.Strict(strict=False)]
-    """In words, from the worst, which is worth 0, to the best, which is worth 1."""
+    """Levels in words, from the worst, which is worth 0, to the best, which is worth 1."""
     weight: Annotated[int, pydantic.Field(ge=1, le=10)] = 1
 
     @pydantic.field_validator("name")
@@ -63,7 +63,7 @@ class Criterion(Form):
 
 
 class RubricForm(Form):
-    """Answer: the criteria of a rubric."""
+    """Form of an answer: the criteria of a rubric."""
 
     criteria: Annotated[tuple[Criterion, ...], pydantic.Field(min_length=1, max_length=MOST), pydantic.Strict(strict=False)]
 
@@ -75,7 +75,7 @@ class RubricForm(Form):
 
 
 class VerdictForm(Form):
-    """Answer: whether a score fits."""
+    """Form of an answer: whether a score fits its episode."""
 
     verdict: Literal["good", "ok", "bad"]
 
@@ -95,7 +95,7 @@ class Rubric:
 
     @classmethod
     def read(cls, path: Path) -> Rubric:
-        """Return the rubric of a file; raises InvalidSetting."""
+        """Read a rubric from a YAML file; raises InvalidSetting."""
         content = read_yaml(path)
         try:
             form = RubricForm.model_validate({"criteria": content["criteria"]})
@@ -105,7 +105,7 @@ class Rubric:
             raise InvalidSetting(f"{path} is no rubric.", got=str(error)[:300], fix=fix) from error
 
     def write(self, path: Path) -> None:
-        """Write a file; raises InvalidSetting if there is one: scores refer to it."""
+        """Write the rubric to a new file; raises InvalidSetting if the file exists, because scores refer to it."""
         if path.exists():
             raise InvalidSetting("There is a rubric already, and scores may refer to it.", got=path, fix="another --out")
         content = {"version": self.version, "criteria": [each.model_dump(mode="json") for each in self.criteria]}
@@ -113,7 +113,7 @@ class Rubric:
 
     @cached_property
     def words(self) -> str:
-        """The rubric as a judge reads it."""
+        """The rubric in words, as a judge reads it."""
         lines = []
         for each in self.criteria:
             lines.append(f"{each.name} (weight {each.weight}):")
@@ -122,16 +122,16 @@ class Rubric:
 
     @cached_property
     def hash(self) -> str:
-        """Hash of the criteria; of the same criteria in another version it is the same."""
+        """Hash of the criteria: equal for versions with the same criteria."""
         return hash_of(json.dumps([each.model_dump(mode="json") for each in self.criteria], sort_keys=True).encode())
 
     def score(self, levels: Mapping[str, Any]) -> float:
-        """Return the weighted mean in [0, 1] of the levels of each criterion."""
+        """Return the score in [0, 1]: the weighted mean of the levels that an answer gives for the criteria."""
         shares = [each.weight * levels[each.name] / (len(each.levels) - 1) for each in self.criteria]
         return float(sum(shares) / sum(each.weight for each in self.criteria))
 
     def form(self) -> type[Form]:
-        """Return the form of a judge's answer."""
+        """Make the form of a judge's answer to this rubric."""
         return _scores_form(tuple((each.name, len(each.levels)) for each in self.criteria))
 
 
@@ -144,7 +144,7 @@ def _scores_form(criteria: tuple[tuple[str, int], ...]) -> type[Form]:
 
 @dataclass(frozen=True, kw_only=True)
 class RubricReward(JudgeOrdinal):
-    """The score of a clip by a rubric, 0 to 1, at the last step of the episode and 0 before (MPO)."""
+    """Reward in the last step of an episode: a judge's score of its clip by a rubric, 0 to 1 (MPO). Earlier steps get 0."""
 
     name: ClassVar[str] = "mpo"
     words: ClassVar[str] = (
@@ -159,7 +159,7 @@ class RubricReward(JudgeOrdinal):
 
     @cached_property
     def judged_by(self) -> Rubric:
-        """The rubric; a file is read once."""
+        """The rubric in use; its file is read once."""
         return Rubric.read(Path(self.rubric)) if self.rubric else Rubric()
 
     @property
@@ -181,14 +181,14 @@ class Sample:
     """Episode with the score that a judge gave it, and whether it succeeded, if that is known."""
 
     pictures: Pictures
-    """(K, H, W, 3) of the clip"""
+    """(K, H, W, 3) pictures of the clip"""
     instruction: str
     score: float
     success: bool | None = None
 
     @property
     def parts(self) -> list[str | Picture]:
-        """Words and pictures for a meta judge."""
+        """Words and pictures that show the episode to a meta judge."""
         outcome = "" if self.success is None else f"\nThe task was {'done' if self.success else 'not done'}, as is known."
         task = worded("The task of the robot: <task>{instruction}</task>", self.instruction)
         words = f"{task}\nThe judge's score, from 0 to 1: {self.score:.2f}{outcome}"
@@ -203,15 +203,15 @@ META = (
 
 @dataclass(frozen=True)
 class Rewriting:
-    """Result of a rewriting."""
+    """Result of rewriting a rubric: the next version, or why there is none."""
 
     rubric: Rubric
     problem: str
     """Why the rubric stayed as it was; empty if it did not."""
     shown: int
-    """Episodes that were analysed."""
+    """Number of episodes that were analysed."""
     bad: int
-    """Share of all pairs, whose scores do not fit."""
+    """Number of episodes whose scores do not fit."""
 
 
 def rewritten(asking: ModelClient, rubric: Rubric, samples: Sequence[Sample], *, most: int = 20, seed: int = 0) -> Rewriting:
@@ -251,7 +251,11 @@ def rewritten(asking: ModelClient, rubric: Rubric, samples: Sequence[Sample], *,
 def screened(
     asking: ModelClient, rubric: Rubric, samples: Sequence[Sample], most: int, random: np.random.Generator
 ) -> tuple[list[Sample], int]:
-    """Return at most `most` samples, badly scored ones first, and how many of all are; those judged good are left out."""
+    """Let the meta judge screen samples, and return those to analyse.
+
+    Returns:
+        At most `most` samples, badly scored ones first, without those judged good; and the number of bad ones among all.
+    """
     if len(samples) <= most:
         return [*samples], 0
     words = "Does the score fit what the clip shows of the task? good: yes; ok: more or less; bad: no."

@@ -12,7 +12,7 @@ from robo_rl.types import Episode, RewardLabels
 
 
 def sample_of(model: RubricReward, episode: Episode, labels: RewardLabels) -> Sample:
-    """Return the clip that the judge saw, and its score."""
+    """Return the clip of an episode that the judge saw, with its score."""
     pictures = pictures_of(episode.observations, model.camera)
     instruction = model.instruction or episode.instruction or ""
     return Sample(pictures[model.places(len(pictures))], instruction, float(labels.values[-1]), episode.success)

@@ -36,13 +36,13 @@ FIRST = Rubric((NEARNESS, BUSY))
 
 
 def where(picture: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    """Return the place that a picture shows."""
+    """Return the place (row, column) of the agent in a picture (5, 5, 3)."""
     row, column = np.unravel_index(int(picture[..., 0].argmax()), (SIZE, SIZE))
     return int(row), int(column)
 
 
 def drawn(cells: list[tuple[int, int]]) -> npt.NDArray[np.uint8]:
-    """Return pictures (T, 5, 5, 3)."""
+    """Draw a picture (5, 5, 3) of each of T places: (T, 5, 5, 3)."""
     pictures = np.zeros((len(cells), SIZE, SIZE, 3), np.uint8)
     for number, cell in enumerate(cells):
         pictures[number, *cell] = 255
@@ -51,7 +51,7 @@ def drawn(cells: list[tuple[int, int]]) -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Rules:
-    """Judge and meta judge by rules; they know no more than the question."""
+    """Judge and meta judge that answer by rules; they know no more than the question says."""
 
     is_told: bool = True
     """False for a meta judge that does not look at the success of the episodes: it believes the scores."""
@@ -59,11 +59,11 @@ class Rules:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
+        """Name of this judge, and a hash of its settings."""
         return "rules", str(self.is_told)
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield answers in the order of the questions."""
+        """Answer questions by rules: yield (number of the question, answer), in order."""
         for number, question in enumerate(questions):
             words = "\n".join(part for part in question.parts if isinstance(part, str))
             cells = [where(part) for part in question.parts if not isinstance(part, str)]
@@ -87,7 +87,7 @@ class Rules:
 
 
 def levels_of(name: str, cells: list[tuple[int, int]]) -> int:
-    """Return the level of a criterion for the places of a clip."""
+    """Return the level of a criterion of the rubric for a clip, given the grid cells that it visits."""
     if name == NEARNESS.name:
         far = abs(cells[-1][0] - GOAL[0]) + abs(cells[-1][1] - GOAL[1])
         return max(0, 4 - far) if far < 4 else 0
@@ -97,7 +97,7 @@ def levels_of(name: str, cells: list[tuple[int, int]]) -> int:
 
 
 def scoring(asking: ModelClient, rubric: Rubric, folder: Path) -> RubricReward:
-    """Return the reward of a rubric, kept in a folder."""
+    """Return the reward of a rubric, which is written to a folder if it is not there."""
     path = folder / f"rubric-{rubric.version}.yaml"
     if not path.exists():
         rubric.write(path)
@@ -107,7 +107,7 @@ def scoring(asking: ModelClient, rubric: Rubric, folder: Path) -> RubricReward:
 
 
 def played(policy: Floats, random: np.random.Generator) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return places (T + 1) and actions (T) of an episode from the upper left corner."""
+    """Play an episode from the upper left corner, and return its cells (T + 1) and actions (T)."""
     cells, actions = [(0, 0)], list[int]()
     for _ in range(LONGEST):
         action = int(random.choice(5, p=policy[cells[-1][0] * SIZE + cells[-1][1]]))
@@ -119,16 +119,16 @@ def played(policy: Floats, random: np.random.Generator) -> tuple[list[tuple[int,
 
 @dataclass
 class Progress:
-    """Figures of a training, one entry for each update."""
+    """Course of a training, with one entry for each update."""
 
     success: list[float] = field(default_factory=list)
     agreement: list[float] = field(default_factory=list)
-    """Correlation of score and success of the latest episodes that this version scored; nan if all are alike."""
+    """Correlation of score and success over the latest episodes that the present rubric scored; NaN if all are alike."""
     versions: list[int] = field(default_factory=list)
 
     @property
     def last_agreement(self) -> float:
-        """The last correlation that is known."""
+        """Newest correlation of score and success that is known."""
         return [each for each in self.agreement if np.isfinite(each)][-1]
 
 
@@ -168,7 +168,7 @@ def learned(kind: str, seed: int, folder: Path) -> Progress:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()

@@ -12,7 +12,10 @@ from robo_rl.rewards.judges.heads import worded
 
 
 def verdicts(count: int) -> list[tuple[Question, str]]:
-    """Return first questions of a meta judge: whether a score fits, where the outcome is known."""
+    """Return `count` test questions for a meta judge, each with its right answer.
+
+    A question asks whether the judge's score of an episode fits; the outcome of the episode is known.
+    """
     found = list[tuple[Question, str]]()
     for number in range(count):
         is_done, fits = number % 2 == 0, number % 4 < 2

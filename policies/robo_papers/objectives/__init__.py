@@ -1,1 +1,1 @@
-"""Objectives beside the sum of an episode's rewards: the largest, the smallest, the worst returns."""
+"""Objectives other than the sum of rewards: the largest or smallest reward, the mean of the worst returns."""

@@ -1,6 +1,7 @@
-"""Objectives of one number that is carried from step to step: largest reward, smallest reward, mean of the worst returns.
+"""Wrappers for objectives of one number that is carried from step to step.
 
-A reward is the growth of the number's worth in a step. A discount of 1 is exact.
+They are the largest reward, the smallest reward, and the mean of the worst returns. A reward is then the growth of the number's
+worth in a step. A discount of 1 is exact.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from robo_rl.types import MEASURES
 
 
 class RememberedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment that pays the growth in worth of a number that it remembers."""
+    """Wrapper that carries a number from step to step, observes it, and pays the growth of its worth."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], objective: Remembered) -> None:
         super().__init__(environment)
@@ -56,12 +57,12 @@ class RememberedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Remembered(EnvironmentWrapper):
-    """An objective of one number that is carried from step to step."""
+    """Base class of settings for objectives of one number that is carried from step to step."""
 
     changes = ("observation",)
 
     entry: ClassVar[str]
-    """Observation of the number."""
+    """Name of the observation entry with the number."""
     meaning: ClassVar[str]
 
     @property
@@ -71,16 +72,16 @@ class Remembered(EnvironmentWrapper):
 
     @property
     def first(self) -> float:
-        """The number at the beginning of an episode."""
+        """Value of the number at the beginning of an episode."""
         return 0.0
 
     @abstractmethod
     def following(self, number: float, reward: float) -> float:
-        """Return the number after a step with a reward of the environment."""
+        """Return the remembered number of an episode after a step, given the number before it and the step's reward."""
 
     @abstractmethod
     def worth(self, number: float) -> float:
-        """Return the value of an episode that ends with the number."""
+        """Return the value that an episode has if it ends with this number."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> RememberedEnv:
@@ -89,10 +90,14 @@ class Remembered(EnvironmentWrapper):
 
 @dataclass(frozen=True)
 class Maximum(Remembered):
-    """Largest reward of an episode, instead of the sum (Veviurko, Böhmer and de Weerdt 2024, arXiv:2402.01361)."""
+    """Settings of the wrapper for the largest reward of an episode instead of the sum.
+
+    Veviurko, Böhmer and de Weerdt 2024, arXiv:2402.01361.
+    """
 
     start: float = 0.0
-    """Reward that an episode has in any case, below all rewards that count; it is worth the largest reward less this."""
+    """Reward that every episode counts as having, below all rewards that matter; an episode is worth its largest reward less
+    this."""
 
     entry, meaning = "best_reward", "largest reward of the environment so far"
 
@@ -115,7 +120,10 @@ class Maximum(Remembered):
 
 @dataclass(frozen=True)
 class Minimum(Maximum):
-    """Smallest reward of an episode: the worst moment counts alone. `start` is above all rewards that should count."""
+    """Settings of the wrapper for the smallest reward of an episode: only the worst moment counts.
+
+    `start` is above all rewards that should count.
+    """
 
     entry, meaning = "worst_reward", "smallest reward of the environment so far"
 
@@ -126,16 +134,16 @@ class Minimum(Maximum):
 
 @dataclass(frozen=True)
 class CVaR(Remembered):
-    """Mean return of the worst share of the episodes (Rockafellar and Uryasev 2000; Bäuerle and Ott 2011).
+    """Settings of the wrapper for the mean return of the worst episodes (Rockafellar and Uryasev 2000; Bäuerle and Ott 2011).
 
     An episode of return R is worth X - (X - R)+ / share. The mean of that is never above the conditional value at risk, and
     equal to it if X is the share's quantile of the returns.
     """
 
     share: float = 0.1
-    """Share of the episodes, the worst ones, that counts; 1 for all of them, the plain mean if X is high."""
+    """Share of the episodes that counts, the worst ones; 1 for all of them, the plain mean if X is high."""
     threshold: float = 0.0
-    """X [reward]: returns beyond it count for nothing more."""
+    """X [reward]: return above which an episode counts no more."""
 
     entry, meaning = "return_so_far", "sum of the environment's rewards so far"
 

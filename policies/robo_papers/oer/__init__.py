@@ -1,1 +1,1 @@
-"""OER: recorded tasks one after the other, with small memories."""
+"""OER: learns recorded tasks one after the other, with small memories of the earlier ones."""

@@ -47,24 +47,28 @@ FISHER_STATES = 500
 
 @dataclass(frozen=True)
 class OERConfig(TD3BCSettings, OwnLoop):
-    """Settings of OER; those of TD3+BC are of pi."""
+    """Settings of OER (Gai et al. 2023, arXiv:2305.13804): TD3+BC on one recorded task after the other, with memories.
+
+    The fields of TD3+BC steer the policy pi that learns a task. OER's own set the tasks, the size and choice of the memories,
+    and whether a second policy clones them.
+    """
 
     needs = Needs((OWN,), CONTINUOUS_ONLY, {Feature.REWARD: "leave reward out"})
     takes_demonstrations = True
 
     tasks: tuple[int, ...] = ()
-    """Episodes of each task, in the order of the dataset (`robo-rl data merge` keeps that of its arguments); by default a task
-    for each instruction, in the order in which they first appear."""
+    """Number of episodes of each task, in the order of the dataset (`robo-rl data merge` keeps that of its arguments). Empty: a
+    task for each instruction, in the order in which they first appear."""
     capacity: int = 500
-    """Steps that are kept of each task; 0 forgets."""
+    """Number of steps that are kept of each task; 0 forgets."""
     selection: Rule = "coverage"
-    """Rule for the steps that are kept; "model" (MBES) is the paper's."""
+    """Rule that chooses the steps that are kept; "model" (MBES) is the paper's."""
     dual: bool = True
-    """Two policies; False clones the memories with the policy that learns."""
+    """True for two policies; False clones the memories with the policy that learns."""
     ewc: float = 0.0
     """Weight of elastic weight consolidation, for `dual: false`."""
     model_updates: int = 2000
-    """Updates of the model of dynamics, for the selection "model"."""
+    """Updates of the dynamics model, for the selection "model"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,11 +83,11 @@ class OERConfig(TD3BCSettings, OwnLoop):
         return TD3(spec, self, seed, self.rehearsal())
 
     def rehearsal(self) -> Rehearsal:
-        """Return what regularises pi, so far without memories."""
+        """Make the regulariser of pi, which has no memories yet."""
         return Rehearsal(Cloning(self.alpha), self.ewc)
 
     def imitator(self, spec: EnvironmentSpec, seed: int) -> BC:
-        """Return mu."""
+        """Build the untrained imitator mu, which clones pi and the memories."""
         shared = {name: getattr(self, name) for name in ("lr", "batch_size", "device")}
         return BCConfig(**shared, network=self.network).build(spec, seed)
 
@@ -104,18 +108,18 @@ class Memory:
     """M steps of an earlier task that are kept for rehearsal."""
 
     observations: dict[str, Array]
-    """name -> (M, ...)"""
+    """Name of an entry -> its observations (M, ...)"""
     actions: Array
-    """(M, A)"""
+    """(M, A) recorded actions"""
 
     def drawn(self, count: int, random: np.random.Generator) -> Memory:
-        """Return steps at random, with replacement."""
+        """Draw `count` steps at random, with replacement."""
         rows = random.integers(len(self.actions), size=count)
         return Memory({name: values[rows] for name, values in self.observations.items()}, self.actions[rows])
 
 
 def tasks_of(episodes: Sequence[Episode], counts: Sequence[int]) -> list[list[Episode]]:
-    """Return the episodes of each task, given their numbers; without these, of each instruction. Raises InvalidSetting."""
+    """Divide episodes into tasks: by the given numbers of episodes, or else by instruction. Raises InvalidSetting."""
     if counts:
         if sum(counts) != len(episodes):
             raise InvalidSetting(
@@ -138,7 +142,7 @@ def tasks_of(episodes: Sequence[Episode], counts: Sequence[int]) -> list[list[Ep
 
 
 class Rehearsal(Regulariser):
-    """Clones memories, too, and holds the actor to earlier parameters."""
+    """Regulariser of OER: adds the cloning of memories, and may hold the actor to earlier parameters (EWC)."""
 
     def __init__(self, cloning: Regulariser, strength: float) -> None:
         """cloning: of the present task; strength: of elastic weight consolidation."""
@@ -162,7 +166,10 @@ class Rehearsal(Regulariser):
         return loss
 
     def hold(self, learner: TD3, observations: dict[str, Array]) -> None:
-        """Hold the actor to its present parameters, by the diagonal Fisher information of a Gaussian around its action."""
+        """Hold the actor to its present parameters from now on (elastic weight consolidation).
+
+        Each counts by the diagonal Fisher information of a Gaussian around the actor's action, on these observations.
+        """
         actor = learner.actor
         importance = [torch.zeros_like(each) for each in actor.parameters()]
         rows = features(learner, observations)
@@ -175,20 +182,23 @@ class Rehearsal(Regulariser):
 
 
 def features(learner: TD3, observations: dict[str, Array]) -> Tensor:
-    """Return the inputs of the actor (B, F)."""
+    """Encode named observations into the inputs of the actor (B, F)."""
     encoder = learner.parts.encoder
     return encoder(encoder.tensors(encoder.stack(observations), observations, learner.parts.device))
 
 
 @torch.no_grad()
 def chosen(learner: TD3, observations: dict[str, Array]) -> Array:
-    """Return the actions (B, A) of the actor."""
+    """Return the actions (B, A) that the learner's actor takes for named observations."""
     actions: Array = learner.actor(features(learner, observations)).cpu().numpy()
     return actions
 
 
 class ContinualTraining:
-    """Learns one task after the other, in equal shares of the steps. A resume draws other minibatches."""
+    """Training loop of OER: learns one task after the other, in equal shares of the steps.
+
+    A resume draws other minibatches.
+    """
 
     def __init__(
         self,
@@ -218,7 +228,7 @@ class ContinualTraining:
 
     @property
     def policy(self) -> Any:
-        """The policy that acts: mu, or without dual cloning pi."""
+        """The policy that acts: the cloned policy mu, or pi if there is no dual cloning."""
         return self.imitator.policy if self.config.dual else self.learner.policy
 
     def _begin(self) -> None:
@@ -274,7 +284,7 @@ class ContinualTraining:
             rewards=zeros,
             masks=zeros,
             discounts=zeros,
-            is_human=zeros.astype(np.bool_),
+            sources=zeros.astype(np.int8),
         )
 
     def _finish_task(self) -> None:
@@ -321,7 +331,7 @@ class ContinualTraining:
         )
 
     def state_dict(self) -> StateDict:
-        """Return both policies, the memories and the counters."""
+        """Return the states of both policies, the memories and the counters."""
         memories = {str(number): {"actions": each.actions, **each.observations} for number, each in enumerate(self.memories)}
         anchors = {
             str(number): {"parameters": dict(enumerate(parameters)), "importance": dict(enumerate(importance))}
@@ -332,7 +342,7 @@ class ContinualTraining:
         return {**learners, "memories": memories, "anchors": anchors, "training": counters}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore the state returned by `state_dict`; minibatches are others."""
+        """Restore the state returned by `state_dict`; the training continues with other minibatches."""
         training: Any = state["training"]
         self.step, self.task = int(training["step"]), int(training["task"])
         self._begin()

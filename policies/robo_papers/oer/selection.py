@@ -18,32 +18,35 @@ from robo_rl.worlds.steps import Steps
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 WORLD = DynamicsConfig(hidden=(128, 128), members=1, elites=1, epochs=10_000, patience=50)
-"""Model of dynamics of the rule "model"."""
+"""Settings of the dynamics model for the rule "model"."""
 Rule = Literal["model", "random", "reward", "surprise", "coverage"]
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Steps of one task, and a policy that was learned from them."""
+    """Recorded steps of one task, from which a memory is chosen, and a policy that was learned from them."""
 
     states: Floats
-    """(N, F) standardised"""
+    """(N, F) states before the steps, standardised"""
     actions: Floats
-    """(N, A)"""
+    """(N, A) recorded actions"""
     following: Floats
-    """(N, F) standardised"""
+    """(N, F) states after the steps, standardised"""
     rewards: Floats
-    """(N,)"""
+    """(N,) rewards of the steps"""
     firsts: Places
     """(E,) numbers of the first steps of episodes"""
     surprise: Floats
-    """(N,) absolute errors of the critic"""
+    """(N,) absolute errors of the critic at the steps"""
     act: Callable[[Places], Floats]
-    """Returns the policy's actions (K, A) at recorded steps."""
+    """Function from numbers of recorded steps (K,) to the policy's actions there (K, A)."""
 
 
 def select(rule: Rule, recorded: Recorded, count: int, random: np.random.Generator, *, updates: int = 2000) -> Places:
-    """Return the numbers of at most `count` different steps; updates: of the model of dynamics, for the rule "model"."""
+    """Choose the steps of a memory by a rule; return the numbers of at most `count` different steps.
+
+    updates: of the dynamics model, for the rule "model".
+    """
     total = len(recorded.states)
     if count >= total:
         return np.arange(total)
@@ -58,7 +61,7 @@ def select(rule: Rule, recorded: Recorded, count: int, random: np.random.Generat
 
 
 def spread_out(states: Floats, count: int, random: np.random.Generator) -> Places:
-    """Return steps, each the farthest from those before it."""
+    """Choose steps so that each is the farthest from those before it; return their numbers."""
     chosen = [int(random.integers(len(states)))]
     nearest = np.square(states - states[chosen[0]]).sum(1)
     while len(chosen) < count:
@@ -68,9 +71,10 @@ def spread_out(states: Floats, count: int, random: np.random.Generator) -> Place
 
 
 def along_the_policy(recorded: Recorded, count: int, random: np.random.Generator, updates: int) -> Places:
-    """Return steps near those that the policy would take: one step of a model, then the nearest recorded state (MBES).
+    """Choose steps near those that the policy would take (MBES); return their numbers.
 
-    Errors do not add up, because each step of the model begins in a recorded state.
+    A model predicts one step, and the nearest recorded state is taken. Errors do not add up, because each step of the model
+    begins in a recorded state.
     """
     _, near = KDTree(recorded.states).query(predicted(recorded, random, updates))
     chosen, longest = dict[int, None](), max(1, len(recorded.states) // len(recorded.firsts))
@@ -86,7 +90,7 @@ def along_the_policy(recorded: Recorded, count: int, random: np.random.Generator
 
 
 def predicted(recorded: Recorded, random: np.random.Generator, updates: int) -> Floats:
-    """Return the states (N, F) that a world learned from the steps expects after the policy's actions."""
+    """Return the states (N, F) that a dynamics model, fitted to the steps, expects after the policy's actions."""
     nothing = np.zeros(len(recorded.states), np.bool_)
     states, actions = recorded.states.astype(np.float32), recorded.actions.astype(np.float32)
     following, rewards = recorded.following.astype(np.float32), recorded.rewards.astype(np.float32)

@@ -31,7 +31,7 @@ from robo_rl.types import Array, Episode
 
 FIGURES = ("after all, mean of tasks", "first task after it", "first task after all", "backward transfer")
 GAINS = (1.0, -1.0, 0.4)
-"""Factor of the motors in each task."""
+"""Factor by which actions are multiplied, for each task."""
 UPDATES, EPISODES, JUDGED = 3000, 400, 40
 """Per task: updates, recorded episodes of 50 steps, evaluated episodes."""
 SHARED: dict[str, Any] = {"network": {"hidden": (128, 128)}, "batch_size": 128, "lr": 1e-3}
@@ -48,7 +48,7 @@ METHODS: dict[str, OERConfig] = {
 
 
 class Motors(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Reacher whose motors have another gain in each task; the task is observed, one-hot."""
+    """Wrapper of Reacher whose motors have another gain in each task; the task is observed, one-hot."""
 
     def __init__(self, task: int) -> None:
         super().__init__(make_environment("gymnasium/Reacher-v5"))
@@ -73,7 +73,7 @@ class Motors(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Controller(ReacherExpert):
-    """The expert, who knows the gain of each task."""
+    """Scripted expert who knows the gain of each task."""
 
     @override
     def gain(self, observation: Any) -> float:
@@ -81,21 +81,21 @@ class Controller(ReacherExpert):
 
 
 def recorded(task: int) -> list[Episode]:
-    """Return the episodes of a task: the controller's, half of them with much noise."""
+    """Return recorded episodes of a task, played by the controller; half of them with much noise."""
     environment = Motors(task)
     policies = [Controller(specification(environment), noise, task) for noise in (0.1, 0.5)]
     return [rollout(environment, policies[number % 2], seed=10_000 * task + number) for number in range(EPISODES)]
 
 
 def mean_return(policy: Policy, task: int) -> float:
-    """Return the mean return in a task."""
+    """Return the mean return of a policy in a task, over the study's evaluation episodes."""
     environment = Motors(task)
     found = [rollout(environment, policy, seed=500_000 + number, deterministic=True) for number in range(JUDGED)]
     return float(np.mean([each.undiscounted_return for each in found]))
 
 
 class Judging(Silent):
-    """Evaluates the policy in all tasks at the end of each."""
+    """Observer that evaluates the policy in all tasks at the end of each task."""
 
     def __init__(self, each: int) -> None:
         super().__init__()
@@ -103,13 +103,13 @@ class Judging(Silent):
         self.returns = list[list[float]]()
 
     def on_step(self, step: int, training: Any) -> None:
-        """Evaluate after the last update of a task."""
+        """Evaluate the policy on the tasks after the last update of a task."""
         if step % self._each == 0:
             self.returns.append([mean_return(training.policy, task) for task in range(len(GAINS))])
 
 
 def after_each(config: OERConfig, episodes: list[list[Episode]], seed: int) -> list[list[float]]:
-    """Return mean returns (tasks learnt, tasks)."""
+    """Train on the tasks one after the other; return mean returns (tasks learnt, tasks), evaluated after each task."""
     counts, joined = tuple(len(each) for each in episodes), [episode for each in episodes for episode in each]
     chosen, judging = replace(config, tasks=counts), Judging(UPDATES)
     training = ContinualTraining(Motors(0), chosen, steps=UPDATES * len(GAINS), seed=seed, demonstrations=joined)
@@ -118,7 +118,7 @@ def after_each(config: OERConfig, episodes: list[list[Episode]], seed: int) -> l
 
 
 def together(episodes: list[list[Episode]], seed: int) -> list[list[float]]:
-    """Return mean returns of TD3+BC on all tasks at once, an upper bound."""
+    """Train TD3+BC on the episodes of all tasks at once, and return its mean return on each task: an upper bound."""
     spec = specification(Motors(0))
     learner = updated(TD3BCConfig(), SHARED).build(spec, seed)
     replay = RecordedReplay.of(spec, [episode for each in episodes for episode in each], seed)
@@ -128,7 +128,14 @@ def together(episodes: list[list[Episode]], seed: int) -> list[list[float]]:
 
 
 def figures(config: OERConfig | None, episodes: list[list[Episode]], seed: int, ends: tuple[Array, Array]) -> dict[str, float]:
-    """Return the figures of a training. ends: returns of the random policy and of the controller, (tasks,) each."""
+    """Train on the tasks one after the other, or on all at once if `config` is None, and return its figures by name.
+
+    Args:
+        config: Settings of the learner, or None for the upper bound `together`.
+        episodes: Recorded episodes of each task.
+        seed: Seed of the training.
+        ends: Mean returns of the random policy and of the controller, (tasks,) each; they are scores 0 and 100.
+    """
     returns = together(episodes, seed) if config is None else after_each(config, episodes, seed)
     scores = 100.0 * (np.array(returns) - ends[0]) / (ends[1] - ends[0])
     tasks = len(GAINS)

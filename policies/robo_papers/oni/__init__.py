@@ -1,1 +1,1 @@
-"""Intrinsic rewards from a language model that reads descriptions of an agent's steps while it learns (ONI)."""
+"""ONI: intrinsic rewards from a language model that reads descriptions of an agent's steps while the agent learns."""

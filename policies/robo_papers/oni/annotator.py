@@ -17,7 +17,7 @@ from robo_rl.types import Metrics, StateDict
 
 
 class QueryQueue:
-    """Queries that wait or are in flight; shared by the learner's thread and the annotator's.
+    """Queue of captions to be labelled, waiting or being labelled, shared by the learner's thread and the annotator's.
 
     The lock is held for microseconds and never during a request: `put` does not wait for answers.
     """
@@ -46,7 +46,7 @@ class QueryQueue:
         return len(oldest)
 
     def take(self, most: int) -> list[Query] | None:
-        """Wait for queries and return the newest ones, the newest first; None once it is closed."""
+        """Wait for queries, and return at most `most` of the newest, the newest first; None once the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed)
             if self._is_closed:
@@ -56,7 +56,7 @@ class QueryQueue:
         return taken
 
     def done(self, query: Query) -> None:
-        """Remove a query that was answered, or never will be."""
+        """Remove a query from those in flight, because it was answered or never will be."""
         with self._changed:
             self._in_flight.discard(query)
 
@@ -80,11 +80,11 @@ class QueryQueue:
 
 
 MOST_FAILED = 30
-"""Answers without a label in a row after which a training ends; an easy task has hardly more captions."""
+"""Number of answers in a row without a label after which a training ends; an easy task has hardly more captions."""
 
 
 FIRST = 5
-"""First answers after which a warning says that none is a label."""
+"""Number of first answers after which a warning says that none is a label."""
 
 
 class Label(NamedTuple):
@@ -92,21 +92,24 @@ class Label(NamedTuple):
 
     query: Query
     value: float
-    """Value of one caption: 0 or 1. Of two: 0 the first is better, 1 the second is, 0.5 neither."""
+    """Label of one caption: 0 or 1. Label of two: 0 if the first is better, 1 if the second is, 0.5 for neither."""
 
 
 class Annotator(Protocol):
-    """Takes queries and gives labels some time later; neither call waits."""
+    """Interface of what takes captions (queries) and gives their labels some time later; neither call waits."""
 
     @property
     def metrics(self) -> Metrics:
-        """Counts of queries, labels and failures."""
+        """Numbers of queries, labels and failures, for the log."""
 
     def submit(self, queries: Sequence[Query]) -> None:
-        """Request labels for these, the last one first."""
+        """Request labels for these queries, the last one first."""
 
     def arrived(self, step: int) -> list[Label]:
-        """Return the labels that arrived since the last call, which was at an earlier step."""
+        """Return the labels that arrived since the last call. `step` is the present step of the training.
+
+        It grows from call to call.
+        """
 
     def state_dict(self) -> StateDict:
         """Return the queries without an answer, and the counts."""
@@ -116,11 +119,11 @@ class Annotator(Protocol):
 
 
 class AnnotatorStopped(UserWarning):
-    """The annotation has stopped; rewards go on with the known labels."""
+    """Warning that the annotation has stopped; rewards go on with the known labels."""
 
 
 class NoLabels(UserWarning):
-    """No answer of the annotator was a label so far."""
+    """Warning that no answer of the annotator has been a label so far."""
 
 
 class _Outcome(NamedTuple):
@@ -130,7 +133,7 @@ class _Outcome(NamedTuple):
 
 
 class BackgroundAnnotator:
-    """Queries a model in a thread, `batch` queries at once and the newest first.
+    """Annotator that asks a language model in a thread, `batch` queries at once and the newest first.
 
     An answer that is invalid or never came gives no label. The former is final, because the model's log would repeat it; the
     latter is tried `tries` times. If the model fails, the thread ends with a warning, and the metric `annotation/stopped` is 1
@@ -165,7 +168,7 @@ class BackgroundAnnotator:
         return {f"annotation/{name}": float(value) for name, value in (found | faults).items()}
 
     def submit(self, queries: Sequence[Query]) -> None:
-        """Request labels for these, the last one first; start the thread with the first of them."""
+        """Request labels for these queries, the last one first; the first call starts the thread."""
         wanted = [query for query in queries if self._failures[query] < self._tries]
         if self._has_stopped or not wanted:
             return

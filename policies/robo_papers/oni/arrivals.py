@@ -22,31 +22,31 @@ RECORD = "arrivals"
 
 
 class Arrival(NamedTuple):
-    """A label, and the training step from which on it counts."""
+    """A label, and the training step from which on it counts in the reward."""
 
     step: int
     label: Label
 
     def saved(self) -> list[Any]:
-        """Return plain values."""
+        """Return label and step as plain values, to save them."""
         return [self.step, list(self.label.query), self.label.value]
 
     @classmethod
     def restored(cls, saved: Sequence[Any]) -> Arrival:
-        """Return the arrival of saved plain values."""
+        """Return the arrival that was saved as plain values: step, query and label."""
         step, query, value = saved
         return cls(step, Label(tuple(query), value))
 
 
 class RecordedAnnotator:
-    """Gives the labels of a record at their steps; implements `robo_papers.oni.annotator.Annotator`."""
+    """Annotator that gives the labels of an earlier run at the same steps; implements `robo_papers.oni.annotator.Annotator`."""
 
     def __init__(self, arrivals: Sequence[Arrival]) -> None:
         self._arrivals, self._given = arrivals, 0
 
     @property
     def metrics(self) -> Metrics:
-        """Labels given so far."""
+        """Number of labels given so far, for the log."""
         return {"annotation/labels": float(self._given)}
 
     def submit(self, queries: Sequence[Query]) -> None:
@@ -94,7 +94,7 @@ def _records(node: Any) -> Iterator[list[Any]]:
 
 
 class AnnotatedCaptions:
-    """r_llm of annotated captions, and the record of the labels' arrivals.
+    """Computes the intrinsic reward r_llm of captions from their labels, and records when labels arrived.
 
     A caption without a label has no bonus, is queried and is counted as missing; it never becomes a label of 0.
     """
@@ -107,12 +107,12 @@ class AnnotatedCaptions:
 
     @property
     def metrics(self) -> Metrics:
-        """Share of steps whose caption had no label, and the numbers of the annotator and the network."""
+        """Share of steps whose caption had no label, and the figures of annotator and network, for the log."""
         found = {"reward/missing": self._missing / max(self._step, 1), "annotation/captions": float(len(self._seen))}
         return found | self._annotator.metrics | self._kind.metrics
 
     def looked_up(self, words: Described, steps: int) -> npt.NDArray[np.float64]:
-        """Return r_llm of that many steps, 0 without a label, and request labels.
+        """Return the intrinsic rewards r_llm of `steps` steps, 0 for captions without a label, and request labels.
 
         Labels are taken in once for these steps: a record of them gives labels at the same places again.
         """

@@ -20,7 +20,7 @@ TRIES = 8  # draws of a pair until one was not compared yet
 
 
 class CaptionRewards(ABC):
-    """r_llm of captions, from the known labels."""
+    """Base class of mappings from captions to the intrinsic reward r_llm, given the known labels."""
 
     def __init__(self) -> None:
         self._table: dict[Query, float] = {}
@@ -28,7 +28,7 @@ class CaptionRewards(ABC):
     @property
     @abstractmethod
     def metrics(self) -> Metrics:
-        """Scalars of the labels or of the last fit if there is one."""
+        """Scalars of the labels, or of the last fit if there is one, for the log."""
 
     @abstractmethod
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
@@ -36,18 +36,18 @@ class CaptionRewards(ABC):
 
     @abstractmethod
     def values(self, captions: Sequence[str]) -> Labels:
-        """Return r_llm of V distinct captions."""
+        """Return the intrinsic rewards r_llm of V distinct captions."""
 
     def learn(self, labels: Sequence[Label]) -> None:
-        """Take in new labels."""
+        """Store new labels, and learn from them."""
         self.restore(labels)
 
     def restore(self, labels: Sequence[Label]) -> None:
-        """Take in labels from before the state was saved; called before `load_state_dict`."""
+        """Store labels from before the state was saved; called before `load_state_dict`."""
         self._table.update({label.query: label.value for label in labels})
 
     def state_dict(self) -> StateDict:
-        """Return everything but the labels."""
+        """Return everything but the labels, to save it."""
         return {}
 
     def load_state_dict(self, state: StateDict) -> None:  # noqa: B027 - a table has no state but its labels
@@ -58,11 +58,11 @@ class CaptionRewards(ABC):
 
 
 class Retrieval(CaptionRewards):
-    """r_llm(o) is the label of o; a caption without one has none."""
+    """Mapping that looks up: r_llm of a caption is its label; a caption without a label has none."""
 
     @property
     def metrics(self) -> Metrics:
-        """The share of labels that are 1."""
+        """The share of labels that are 1, for the log."""
         return {"annotation/helpful": float(np.mean(list(self._table.values())))} if self._table else {}
 
     @override
@@ -70,13 +70,13 @@ class Retrieval(CaptionRewards):
         return self._unlabelled(visits)
 
     def values(self, captions: Sequence[str]) -> Labels:
-        """Return the labels; missing for captions without one."""
+        """Return the labels of these captions; missing for captions without one."""
         valid = np.array([(caption,) in self._table for caption in captions], np.bool_)
         return Labels(np.array([self._table.get((caption,), 0.0) for caption in captions], np.float64), valid)
 
 
 class FittedRewards(CaptionRewards):
-    """A network that is fitted to the labels, and generalises to captions like theirs."""
+    """Base class of mappings by a network that is fitted to the labels, and generalises to similar captions."""
 
     def __init__(self, fit: Fit, most_labels: int) -> None:
         """most_labels: number from which on no query is sent and no fit is made."""
@@ -86,7 +86,7 @@ class FittedRewards(CaptionRewards):
 
     @property
     def metrics(self) -> Metrics:
-        """The loss of the last fit."""
+        """The loss of the network's last fit, for the log."""
         return self._fitter.metrics
 
     @property
@@ -94,7 +94,7 @@ class FittedRewards(CaptionRewards):
         return len(self._table) >= self._most
 
     def learn(self, labels: Sequence[Label]) -> None:
-        """Enter labels; fit the network to all of them if there are enough new ones."""
+        """Store new labels; fit the network to all of them if there are enough new ones."""
         self.restore(labels)
         if not self._is_full and self._fitter.is_due(len(self._table)):
             self._fitter.fit(len(self._table), self._loss(torch.tensor([*self._table.values()])))
@@ -115,7 +115,7 @@ class FittedRewards(CaptionRewards):
 
 
 class Classification(FittedRewards):
-    """The network learns which captions are labelled 1; r_llm(o) = 1 if its probability exceeds eta."""
+    """Mapping by a network that learns which captions are labelled 1: r_llm is 1 if its probability exceeds eta, else 0."""
 
     def __init__(self, fit: Fit, *, threshold: float, most_labels: int) -> None:
         """threshold: the paper's eta."""
@@ -140,7 +140,7 @@ class Classification(FittedRewards):
         return lambda rows: classification_loss(network(shares[rows]), targets[rows])
 
     def values(self, captions: Sequence[str]) -> Labels:
-        """Return 1 or 0 of each caption; all are missing before the first fit."""
+        """Return the rewards of V captions, 1 or 0 each by the fitted classifier; all are missing before the first fit."""
         if not self._fitter.is_fitted:
             return Labels.missing(len(captions))
         new = [caption for caption in captions if caption not in self._known]
@@ -155,7 +155,7 @@ def classification_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class Ranking(FittedRewards):
-    """The network learns which of two captions is better, by Bradley and Terry (as Motif's).
+    """Mapping by a network that learns which of two captions is better, by Bradley and Terry (as in Motif).
 
         P(second is better) = exp r(second) / (exp r(first) + exp r(second))
         r_llm(o) = z(o) if z(o) > epsilon, else 0, with z the network's r(o), standardised over the steps that were taken
@@ -207,7 +207,10 @@ class Ranking(FittedRewards):
         return loss
 
     def values(self, captions: Sequence[str]) -> Labels:
-        """Return standardised rewards, 0 up to the threshold; all are missing before the first fit."""
+        """Return the standardised rewards of V captions by the fitted ranking, 0 up to the threshold.
+
+        All are missing before the first fit.
+        """
         if not self._fitter.is_fitted or not captions:
             return Labels.missing(len(captions))
         new = [caption for caption in dict.fromkeys([*self._visits, *captions]) if caption not in self._known]
@@ -241,7 +244,10 @@ class Ranking(FittedRewards):
 
 
 def ranking_loss(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross-entropy of comparisons; rewards (B,) of both, labels (B,): 0 first, 1 second, 0.5 neither."""
+    """Return the mean cross-entropy of comparisons, a scalar.
+
+    first, second: rewards (B,) of both captions. labels: (B,) 0 if the first is better, 1 if the second is, 0.5 for neither.
+    """
     return nn.functional.binary_cross_entropy_with_logits(second - first, labels)
 
 

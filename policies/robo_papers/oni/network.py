@@ -22,7 +22,8 @@ from robo_rl.fitting import fit
 from robo_rl.types import Metrics, StateDict
 
 BUCKETS = 1024
-"""Buckets of words and pairs of neighbours: few enough for a quick fit, many enough to separate most words of a task."""
+"""Number of hash buckets for words and pairs of neighbours: few enough for a quick fit, many enough to separate most words of a
+task."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class Fit:
     lr: float = 1e-2
     """Learning rate of Adam. The paper has 1e-4 for a network that gets thousands of labels; ours must learn from dozens."""
     width: int = 32
-    """Hidden units."""
+    """Number of hidden units."""
     growth: float = 0.2
     """Share of new labels, relative to those at the last fit, that makes a fit due; the paper fits every time. So the number
     of fits grows with the logarithm of the number of labels, and costs a training little."""
     gradient_clip: float = 10.0
-    """Norm of the gradient, as in the paper's ranking."""
+    """Largest norm of the gradient, as in the paper's ranking."""
     seed: int = 0
     """Seed of weights and batches."""
 
@@ -52,7 +53,10 @@ class Fit:
 
 
 class CaptionNetwork(nn.Module):
-    """One number of a caption: its words and pairs of neighbours as a vector of length 1, then a hidden layer."""
+    """Network that gives a caption one number, from its words and pairs of neighbouring words.
+
+    They become a vector of length 1, which a hidden layer reads.
+    """
 
     def __init__(self, width: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -63,12 +67,12 @@ class CaptionNetwork(nn.Module):
         self._shares: dict[str, Tensor] = {}
 
     def forward(self, shares: Tensor) -> Tensor:
-        """Return (B,) of such vectors (B, BUCKETS)."""
+        """Return the numbers (B,) of captions given as vectors (B, BUCKETS), as `shares` makes them."""
         found: Tensor = self.output(self.hidden(shares).relu())
         return found.squeeze(1)
 
     def shares(self, captions: Sequence[str]) -> Tensor:
-        """Return (B, BUCKETS): the share of each caption in each bucket, at length 1."""
+        """Return captions as vectors (B, BUCKETS) of length 1: the share of its words in each bucket."""
         return torch.stack([self._shares_of(caption) for caption in captions])
 
     def _shares_of(self, caption: str) -> Tensor:
@@ -82,7 +86,7 @@ class CaptionNetwork(nn.Module):
 
 
 class CaptionFitter:
-    """A network, its optimizer, and the generator that draws batches; each fit continues the last one."""
+    """Fits a CaptionNetwork again and again: network, optimiser and random generator; each fit continues the last one."""
 
     def __init__(self, settings: Fit) -> None:
         self._settings = settings
@@ -95,7 +99,7 @@ class CaptionFitter:
 
     @property
     def metrics(self) -> Metrics:
-        """Loss of the last step of the last fit, if there is one."""
+        """Loss at the last step of the newest fit, if there is one, for the log."""
         return {"annotation/loss": self.loss} if np.isfinite(self.loss) else {}
 
     @property
@@ -104,11 +108,14 @@ class CaptionFitter:
         return self._fitted > 0
 
     def is_due(self, labels: int) -> bool:
-        """Return True if this number of labels has grown enough since the last fit."""
+        """Return True if the number of labels has grown enough since the last fit to fit again."""
         return labels > self._fitted * (1 + self._settings.growth)
 
     def fit(self, labels: int, loss: Callable[[Tensor], Tensor]) -> None:
-        """Take the steps of one fit to `labels` labels; loss: of the labels with these numbers (B,)."""
+        """Take the gradient steps of one fit.
+
+        labels: number of labels. loss: returns the loss of the labels with these numbers (B,).
+        """
         settings, draw = self._settings, self._generator
         batches = (torch.randperm(labels, generator=draw)[: settings.batch_size] for _ in range(settings.steps))
         self.loss = fit(self.network, batches, loss, self._optimizer, title="captions", largest_norm=settings.gradient_clip)
@@ -116,7 +123,7 @@ class CaptionFitter:
 
     @torch.no_grad()
     def outputs(self, captions: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the network's numbers, (V,)."""
+        """Return the network's numbers for V captions, (V,)."""
         found: npt.NDArray[np.float64] = (
             self.network(self.network.shares(captions)).numpy().astype(np.float64) if captions else np.zeros(0)
         )

@@ -27,7 +27,7 @@ from robo_rl.rewards.identity import settings_hash
 Query = tuple[str, ...]
 """One caption to be labelled, or two to be compared."""
 TEMPERATURE = 0.1
-"""As in the paper's prompts."""
+"""Sampling temperature, as for the paper's prompts."""
 SYSTEM = (
     "You judge what an agent does in a small world. Each description is of one step: what changed, what the agent carries, "
     "faces and sees. Be honest: say only what follows from the description."
@@ -37,14 +37,14 @@ FIRST, SECOND = "First description: ", "Second description: "
 
 
 class Helps(Form):
-    """Question if a step helps."""
+    """Form of the answer to the question whether a step helps."""
 
     reason: str
     helps: bool
 
 
 class Better(Form):
-    """Question for the better of two steps."""
+    """Form of the answer to the question which of two steps is better."""
 
     reason: str
     better: Literal["first", "second", "neither"]
@@ -52,11 +52,11 @@ class Better(Form):
 
 @dataclass(frozen=True)
 class Questions(ABC):
-    """Queries a model about captions; called by the annotator's thread alone."""
+    """Base class of questions about captions to a language model; called by the annotator's thread alone."""
 
     model: ModelClient
     goal: str
-    """The task; empty if the captions name it."""
+    """The task in words; empty if the captions name it."""
 
     def answers(self, queries: Sequence[Query]) -> list[tuple[float | None, str]]:
         """Return label and status of each query, None for a missing label; raises the model's errors."""
@@ -65,11 +65,11 @@ class Questions(ABC):
 
     @abstractmethod
     def prompt(self, query: Query) -> Question:
-        """Return the prompt of a query."""
+        """Make the prompt that asks a model about a caption, or about two."""
 
     @abstractmethod
     def value(self, query: Query, reply: Answer) -> float:
-        """Return the label of an answer of the right form."""
+        """Return the label that an answer of the right form stands for."""
 
     def _label(self, query: Query, reply: Answer) -> tuple[float | None, str]:
         return (self.value(query, reply), "ok") if reply.status == "ok" else (None, reply.status)
@@ -139,7 +139,7 @@ PROGRESS = (
 
 @dataclass(frozen=True)
 class AnnotationRule:
-    """Settings of `llm: rule`: good captions, latency and error rate."""
+    """Settings of the rule that replaces a model (`llm: rule`): which captions are good, latency and error rate."""
 
     progress: tuple[str, ...] = PROGRESS
     """Regular expressions; a caption in which one is found helps, and a later one is better. The default is for MiniGrid's
@@ -151,7 +151,7 @@ class AnnotationRule:
     garbage: float = 0.0
     """Share that gets an answer without the form, always the same ones."""
     seed: int = 0
-    """Seed of the choice of these captions."""
+    """Seed that chooses the captions with wrong or useless answers."""
 
     def __post_init__(self) -> None:
         shares = {name: (0 <= getattr(self, name) <= 1, "0 to 1") for name in ("errors", "garbage")}
@@ -166,7 +166,7 @@ class AnnotationRule:
 
 
 class RuleModel:
-    """Answers questions about captions by a rule; implements `robo_rl.rewards.chat.models.ChatModel`."""
+    """Model that answers questions about captions by a rule; implements `robo_rl.rewards.chat.models.ChatModel`."""
 
     def __init__(self, rule: AnnotationRule) -> None:
         self._rule = rule
@@ -178,7 +178,7 @@ class RuleModel:
         return "rule (no model)", settings_hash(self._rule)
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
-        """Yield one answer to each, after the latency."""
+        """Yield (number of the question, answer) for each question, after the latency."""
         if self._rule.latency_s:
             time.sleep(self._rule.latency_s)
         for number, question in enumerate(questions):
@@ -208,5 +208,5 @@ class RuleModel:
         return {"reason": f"by rule: ranks {ranks[0]} and {ranks[1]}", "better": better}
 
     def rank(self, caption: str) -> int:
-        """Return the number of the last matching expression, 0 for none."""
+        """Return the number of the last regular expression that matches the caption, 0 for none."""
         return max((rank for rank, pattern in enumerate(self._patterns, 1) if pattern.search(caption)), default=0)

@@ -39,19 +39,20 @@ from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
 RULE = "rule"
 PASSING = ("batch", "capacity", "every", "log", "replay", "tries")
-"""Settings that change the times of labels, not the labels."""
+"""Names of settings that change when labels arrive, and not the labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ONI(StepReward):
-    """Base of the three rewards."""
+    """Base class of the three rewards of ONI: intrinsic reward by a language model's labels of the agent's steps."""
 
     llm: str = RULE
-    """The model: a judge such as `endpoint`, a YAML file that names one, `pack:NAME`, or "rule", which is no model."""
+    """Language model that labels: a judge such as `endpoint`, a YAML file that names one, `pack:NAME`, or "rule", which is no
+    model."""
     llm_settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of a judge."""
+    """Settings of the judge that `llm` names."""
     rule: AnnotationRule = field(default_factory=AnnotationRule)
-    """Rule of `llm: rule`."""
+    """Settings of the rule if `llm` is "rule"."""
     log: str = ""
     """File of all calls of the model, which answers repeated requests; empty for none. Each run needs its own."""
     goal: str = ""
@@ -59,13 +60,14 @@ class ONI(StepReward):
     captioner: str = "minigrid"
     """Name of the captioner: entry points `robo_rl.captioners`."""
     environment_weight: float = 1.0
-    """c_e, of the environment's own reward. The paper has 10 for sparse tasks and 0.1 for a score; ours pay at most 1."""
+    """c_e, weight of the environment's own reward. The paper has 10 for sparse tasks and 0.1 for a score; ours pay at most
+    1."""
     intrinsic_weight: float = 0.04
-    """c_l, of the model's: relative to c_e as in the paper's example of 0.4 and 10."""
+    """c_l, weight of the intrinsic reward: relative to c_e as in the paper's example of 0.4 and 10."""
     count_exponent: float = 3.0
-    """beta: decay of the reward of a caption that repeats within an episode. As in the paper."""
+    """beta, exponent by which the reward of a caption falls if it repeats within an episode. As in the paper."""
     limit: float = 10.0
-    """Rewards are kept within this distance of 0. As in the paper."""
+    """Largest absolute reward; larger ones are clipped. As in the paper."""
     every: int = 10_000
     """Steps after which an off-policy learner gets their rewards; on-policy ones get them when a rollout is full."""
     batch: int = 16
@@ -73,9 +75,9 @@ class ONI(StepReward):
     capacity: int = 1000
     """Largest number of waiting captions; beyond it the oldest are dropped."""
     tries: int = 3
-    """Attempts per caption without a usable answer."""
+    """Number of attempts for a caption without a usable answer."""
     replay: str = ""
-    """Folder of a run: its labels take effect at the same steps again, without any query."""
+    """Folder of an earlier run, whose labels take effect at the same steps again, without any query; empty for none."""
 
     def __post_init__(self) -> None:
         finite = {name: getattr(self, name) for name in ("environment_weight", "intrinsic_weight")}
@@ -89,10 +91,10 @@ class ONI(StepReward):
 
     @abstractmethod
     def kind(self) -> CaptionRewards:
-        """Return the mapping from labels to rewards, without any labels yet."""
+        """Make the mapping from captions to rewards, without any labels yet."""
 
     def questions(self) -> Questions:
-        """Return the questions: if a step helps."""
+        """Make the questions that the model is asked: whether a step helps."""
         return LabelQuestions(self.model, self.goal)
 
     @property
@@ -103,7 +105,7 @@ class ONI(StepReward):
 
     @property
     def repeats_itself(self) -> bool:
-        """True if labels are those of a record: a model's times of answers vary."""
+        """True if the labels are those of an earlier run, because the times of a model's answers vary."""
         return bool(self.replay)
 
     def require(self, place: Place) -> None:
@@ -135,11 +137,11 @@ class ONI(StepReward):
         return {"llm": llm, "llm_settings": settings}
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return all: the captioner chooses."""
+        """Return the names of all observation entries, because the captioner chooses among them."""
         return [*place.spec.observation]
 
     def keep(self, observations: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the captioner's looks, a fraction of the observations."""
+        """Return the part of the observations that the captioner needs, a fraction of them."""
         return {LOOK: self.captions_of.look(observations)}
 
     def start(self, place: Place) -> None:
@@ -185,20 +187,20 @@ class ONI(StepReward):
         return place.memory.part("annotated", lambda: AnnotatedCaptions(self.kind(), self.annotator()))
 
     def annotator(self) -> Annotator:
-        """Return the annotator of a training."""
+        """Make the annotator of a training: one in a thread, or the record of an earlier run."""
         if self.replay:
             return RecordedAnnotator(record_of(Path(self.replay)))
         return BackgroundAnnotator(self.questions(), capacity=self.capacity, batch=self.batch, tries=self.tries)
 
     @cached_property
     def captions_of(self) -> Captioner:
-        """The captioner, which may cache descriptions."""
+        """The captioner that describes steps, which may cache descriptions."""
         found: Captioner = load("captioners", self.captioner)()
         return found
 
     @cached_property
     def model(self) -> ModelClient:
-        """The language model; opens the log."""
+        """Client of the language model; making it opens the log."""
         log = Path(self.log) if self.log else None
         if self.llm == RULE:
             return ModelClient(RuleModel(self.rule), log=CallLog(log))
@@ -207,7 +209,7 @@ class ONI(StepReward):
 
 @dataclass(frozen=True, kw_only=True)
 class ONIRetrieval(ONI):
-    """A table of captions: r_llm is the label of the caption, 0 without one."""
+    """Reward of ONI by a table of captions: the label of the caption, 0 without one."""
 
     name = "oni-retrieval"
 
@@ -218,11 +220,11 @@ class ONIRetrieval(ONI):
 
 @dataclass(frozen=True, kw_only=True)
 class ONIClassification(ONI):
-    """A network of labelled captions: r_llm is 1 if it is sure enough that a caption helps."""
+    """Reward of ONI by a network of labelled captions: 1 if it is sure enough that a caption helps."""
 
     name = "oni-classification"
     threshold: float = 0.5
-    """eta: probability above which a caption pays. As in the paper."""
+    """eta: probability above which a caption is rewarded. As in the paper."""
     most_labels: int = 25_000
     """Number of labels from which on no query is sent and the network stays as it is. As in the paper."""
     fit: Fit = field(default_factory=Fit)
@@ -241,13 +243,14 @@ class ONIClassification(ONI):
 
 @dataclass(frozen=True, kw_only=True)
 class ONIRanking(ONI):
-    """A network of compared captions: r_llm is the advantage of a caption over the average one."""
+    """Reward of ONI by a network of compared captions: the advantage of a caption over the average one."""
 
     name = "oni-ranking"
     threshold: float = -0.5
-    """epsilon: deviations above the mean from which a caption pays; below, it neither pays nor costs. As in the paper."""
+    """epsilon [deviations]: value relative to the mean from which on a caption is rewarded; below it the reward is 0. As in the
+    paper."""
     pairs: int = 16
-    """Comparisons per request; the paper has 10."""
+    """Number of comparisons per request; the paper has 10."""
     most_labels: int = 10_000
     """Number of comparisons from which on no query is sent and the network stays as it is."""
     fit: Fit = field(default_factory=Fit)
@@ -263,5 +266,5 @@ class ONIRanking(ONI):
         return Ranking(self.fit, threshold=self.threshold, pairs=self.pairs, most_labels=self.most_labels)
 
     def questions(self) -> Questions:
-        """Return the questions: which of two steps is better."""
+        """Make the questions that the model is asked: which of two steps is better."""
         return PairQuestions(self.model, self.goal)

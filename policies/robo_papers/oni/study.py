@@ -41,7 +41,7 @@ def captions(count: int) -> list[str]:
 
 
 def agreement(model: ChatModel, kind: type[LabelQuestions | PairQuestions], queries: Sequence[Query], name: str) -> Path:
-    """Return how often labels of captions are those of the rule."""
+    """Ask a language model for labels of captions, and return how often they are equal to those of the rule."""
     started = time.monotonic()
     goal = "unlock the door with the key, and get to the goal"
     asked, rule = (
@@ -55,7 +55,7 @@ def agreement(model: ChatModel, kind: type[LabelQuestions | PairQuestions], quer
 
 
 def main() -> None:
-    """Print the rows of the table."""
+    """Run the study of this module as a command, and print the rows of its table."""
     model, count = asked_for("robo_papers.oni.study", __doc__)
     known = captions(count)
     print(agreement(model, LabelQuestions, [(each,) for each in known], "does a step help?").row(), flush=True)

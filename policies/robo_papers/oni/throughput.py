@@ -43,13 +43,16 @@ CONFIG = PPOConfig(
     entropy_coefficient=0.01,
     normalize=Normalization(observations=False),
 )
-"""As in the recipe minigrid-doorkey-oni."""
+"""Settings of PPO as in the recipe minigrid-doorkey-oni."""
 KINDS: tuple[Callable[..., ONI], ...] = (ONIRetrieval, ONIClassification, ONIRanking)
 SLOW_S = 2.0
 
 
 def cases(effort: Effort) -> list[Case]:
-    """Return PPO with each of the three rewards, and the simulator alone with the first; they set PyTorch's threads."""
+    """Return the throughput cases: PPO with each of the three rewards, and random actions with the first reward.
+
+    A case sets PyTorch's number of threads when it runs.
+    """
     measured = [(f"ppo {TASK}, {kind().name}", kind(), _learning) for kind in KINDS]
     measured.append((f"{TASK} with random actions, {ONIRetrieval.name}", ONIRetrieval(), _acting))
     slow = f"a model of {SLOW_S:g} s a call"
@@ -58,7 +61,7 @@ def cases(effort: Effort) -> list[Case]:
 
 @dataclass(frozen=True, kw_only=True)
 class Off(ONIRetrieval):
-    """Control: the reward without any question to a language model."""
+    """Control condition: the reward of ONI without any question to a language model."""
 
     @override
     def annotator(self) -> Annotator:

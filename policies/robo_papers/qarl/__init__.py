@@ -1,1 +1,1 @@
-"""QARL and RARL: training against adversaries."""
+"""QARL and RARL: training a robot's policy against an adversary that pushes it."""

@@ -26,30 +26,30 @@ from robo_rl.types import Metrics, StateDict
 
 Floats = npt.NDArray[np.float64]
 CANDIDATES = 500
-"""Shapes that are compared at each step of the distribution, at equal distances of their logarithms."""
+"""Number of shapes that are compared at each step of the distribution, at equal distances of their logarithms."""
 SPAN = 10.0
 """Largest factor of the shape in one step that raises the return; the trust region is narrower."""
 
 
 class Gamma(NamedTuple):
-    """Gamma distribution of temperatures."""
+    """Gamma distribution of the adversary's temperatures, with shape and rate."""
 
     shape: float
     rate: float
 
     @property
     def mean(self) -> float:
-        """Mean temperature."""
+        """Mean temperature of the distribution."""
         return self.shape / self.rate
 
     def log_density(self, values: Floats) -> Floats:
-        """Return log p of values."""
+        """Return the log densities of values, in their shape."""
         return np.asarray(
             self.shape * np.log(self.rate) - gammaln(self.shape) + (self.shape - 1.0) * np.log(values) - self.rate * values
         )
 
     def divergence(self, other: Gamma) -> float:
-        """Return KL(self || other) in closed form."""
+        """Return the KL divergence of this distribution from another one [nat], in closed form."""
         shapes = (self.shape - other.shape) * digamma(self.shape) - gammaln(self.shape) + gammaln(other.shape)
         rates = other.shape * (np.log(self.rate) - np.log(other.rate)) + self.shape * (other.rate - self.rate) / self.rate
         return float(shapes + rates)
@@ -57,31 +57,31 @@ class Gamma(NamedTuple):
 
 @dataclass(frozen=True)
 class CurriculumSettings:
-    """Strength of the adversary along a training."""
+    """Settings of how strong the adversary is along a training."""
 
     curriculum: Literal["none", "force", "temperature", "bounded"] = "bounded"
     """"bounded" (QARL): the temperature falls as far as the policy's return allows; "force", "temperature": the largest force
     grows, or the temperature falls, linearly; "none" (RARL): at its strongest from the start."""
     first_temperature: float = 0.05
-    """[1] mean temperature of the adversary at the start: its entropy counts as that much reward."""
+    """Mean temperature of the adversary at the start, in units of reward per nat: the weight of its entropy."""
     last_temperature: float = 0.001
-    """[1] mean temperature at the end."""
+    """Mean temperature of the adversary at the end, in units of reward per nat."""
     ramp: float = 0.6
-    """force, temperature: share of the training after which the adversary is at its strongest."""
+    """Only force, temperature: share of the training after which the adversary is at its strongest."""
     first_shape: float = 50.0
-    """bounded: shape of the Gamma distribution at the start; `first_temperature` then gives its rate, `last_temperature` the
-    target's shape: 1 with the defaults."""
+    """Only bounded: shape of the Gamma distribution at the start; `first_temperature` then gives its rate, `last_temperature`
+    the target's shape: 1 with the defaults."""
     below_bound: Literal["hold", "raise"] = "hold"
-    """bounded: steps below the bound. "hold" waits, as the authors' experiments do; "raise" maximises the return until the
-    bound was reached once, then waits."""
+    """Only bounded: what happens below the bound. "hold" waits, as the authors' experiments do; "raise" maximises the return
+    until the bound was reached once, then waits."""
     return_bound: float = 10.0
-    """bounded: return xi that the policy must reach for the adversary to become more rational."""
+    """Only bounded: return xi that the policy must reach for the adversary to become more rational."""
     rollouts: int = 30
-    """bounded: episodes between two steps of the distribution."""
+    """Only bounded: number of episodes between two steps of the distribution."""
     trust_region: float = 0.5
-    """bounded: [nat] largest KL divergence of a step."""
+    """Only bounded: largest KL divergence of a step [nat]."""
     least_samples: float = 0.3
-    """bounded: smallest effective sample size of the importance weights, as a share of the episodes, which shortens steps."""
+    """Only bounded: smallest effective sample size of the importance weights, as a share of the episodes; it shortens steps."""
 
     def __post_init__(self) -> None:
         kinds = ("none", "force", "temperature", "bounded")
@@ -94,22 +94,22 @@ class CurriculumSettings:
         require_allowed(self, allowed)
 
     def build_curriculum(self) -> Curriculum:
-        """Return a fresh curriculum."""
+        """Build the chosen curriculum, at its beginning."""
         return GammaCurriculum(self) if self.curriculum == "bounded" else LinearCurriculum(self)
 
 
 class Curriculum(Stateful):
-    """Strength of the adversary from episode to episode."""
+    """Base class of curricula that set the strength of the adversary from episode to episode."""
 
     @property
     def force(self) -> float:
-        """Share of the largest force, from 0 to 1."""
+        """Share of the largest force that the adversary may use, from 0 to 1."""
         return 1.0
 
     @property
     @abstractmethod
     def mean(self) -> float:
-        """Mean temperature of the episodes that come next; the policy is asked for it after training."""
+        """Mean temperature of the episodes that come next; the trained policy acts as against this temperature."""
 
     @abstractmethod
     def draw(self, generator: np.random.Generator) -> float:
@@ -117,11 +117,17 @@ class Curriculum(Stateful):
 
     @abstractmethod
     def finish(self, alpha: float, episode_return: float, progress: float) -> Metrics:
-        """Take in the policy's return in an episode; progress: share of the training that is over. Return scalars."""
+        """Learn from an ended episode; return scalars for the log.
+
+        Args:
+            alpha: Temperature of the episode.
+            episode_return: Return of the policy.
+            progress: Share of the training that is over.
+        """
 
 
 class LinearCurriculum(Curriculum):
-    """One temperature for all episodes, or force or temperature along a line."""
+    """Curriculum with one temperature for all episodes, or with force or temperature along a line."""
 
     def __init__(self, config: CurriculumSettings) -> None:
         self._config, self._share = config, 0.0
@@ -129,7 +135,7 @@ class LinearCurriculum(Curriculum):
     @property
     @override
     def force(self) -> float:
-        """Share of the largest force."""
+        """Share of the largest force that the adversary may use in the next episode, 0 to 1."""
         return self._share if self._config.curriculum == "force" else 1.0
 
     @property
@@ -142,12 +148,12 @@ class LinearCurriculum(Curriculum):
 
     @override
     def draw(self, generator: np.random.Generator) -> float:
-        """Return the temperature."""
+        """Return the temperature of the next episode; nothing is random."""
         return self.mean
 
     @override
     def finish(self, alpha: float, episode_return: float, progress: float) -> Metrics:
-        """Follow the line."""
+        """Move force or temperature along the line; return scalars for the log."""
         self._share = min(1.0, progress / self._config.ramp)
         return {"adversary/temperature": alpha, "adversary/force": self.force}
 
@@ -161,7 +167,7 @@ class LinearCurriculum(Curriculum):
 
 
 class GammaCurriculum(Curriculum):
-    """Distribution of temperatures, and the episodes since its last step."""
+    """Curriculum of QARL: temperatures are drawn from a Gamma distribution that moves as the policy's return allows."""
 
     def __init__(self, config: CurriculumSettings) -> None:
         self._config = config
@@ -174,7 +180,7 @@ class GammaCurriculum(Curriculum):
     @property
     @override
     def mean(self) -> float:
-        """Mean of the present distribution."""
+        """Mean temperature of the present distribution."""
         return self.present.mean
 
     @override
@@ -184,7 +190,7 @@ class GammaCurriculum(Curriculum):
 
     @override
     def finish(self, alpha: float, episode_return: float, progress: float) -> Metrics:
-        """Take in an episode; move the distribution when there are enough."""
+        """Store an episode; move the distribution when there are enough. Returns scalars for the log."""
         self._alphas.append(alpha)
         self._returns.append(episode_return)
         if len(self._alphas) >= self._config.rollouts:
@@ -217,6 +223,13 @@ def moved(present: Gamma, target: Gamma, alphas: Floats, returns: Floats, config
 
     If the bound was not reached the expected return is maximised within the trust region instead. At one rate the divergence
     from the target falls with the distance that the shape has moved towards it: the farthest allowed shape is the solution.
+
+    Args:
+        present: Distribution from which the temperatures were drawn.
+        target: Distribution at the end.
+        alphas: (N,) temperatures of the episodes.
+        returns: (N,) returns of the policy in them.
+        config: Settings: bound, trust region, smallest sample size.
     """
     is_below = returns.mean() < config.return_bound
     ends = [target.shape / present.shape, *([SPAN, 1.0 / SPAN] if is_below else [])]
@@ -235,12 +248,19 @@ def _is_near(candidate: Gamma, present: Gamma, alphas: Floats, config: Curriculu
 
 
 def expected_return(candidate: Gamma, present: Gamma, alphas: Floats, returns: Floats) -> float:
-    """Return the importance-weighted mean of returns under a candidate, weights normalised."""
+    """Return the mean of returns under a candidate distribution of temperatures, by normalised importance weights.
+
+    Args:
+        candidate: Distribution for which the mean is estimated.
+        present: Distribution from which the temperatures were drawn.
+        alphas: Temperatures (N,).
+        returns: Return (N,) of each temperature's episode.
+    """
     return float(np.average(returns, weights=_weights(candidate, present, alphas)))
 
 
 def effective_samples(candidate: Gamma, present: Gamma, alphas: Floats) -> float:
-    """Return (sum w)^2 / sum w^2 as a share of the samples."""
+    """Return the effective sample size (sum w)^2 / sum w^2 of importance weights w, as a share of the samples."""
     weights = _weights(candidate, present, alphas)
     return float(weights.sum() ** 2 / (weights**2).sum() / len(weights))
 

@@ -35,21 +35,21 @@ from robo_rl.training.episode_loop import EpisodeLoop
 from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
 
 TEMPERATURE = "adversary_temperature"
-"""Observation: alpha over that at the start."""
+"""Name of the observation entry: temperature alpha of the episode, divided by that at the start."""
 
 
 @dataclass(frozen=True)
 class AdversarySettings:
-    """The adversary: the group `adversary` of settings."""
+    """Settings group `adversary`: its force, the bodies and axes that it pushes, and how long it learns at a time."""
 
     force: float = 1.0
-    """[N] largest force along each axis of each body; 0 for plain SAC, which observes no temperature."""
+    """[N] largest force along each axis of each body; 0 for plain SAC, without the temperature in the observation."""
     bodies: tuple[str, ...] = ()
-    """Bodies of the MuJoCo model that are pushed; by default the first that moves."""
+    """Names of the bodies of the MuJoCo model that are pushed; by default the first that moves."""
     axes: str = "xz"
     """Axes of the world along which they are pushed."""
     phase: int = 10
-    """Episodes, after those of the policy, for which the adversary learns."""
+    """Number of episodes for which the adversary learns, after those of the policy."""
 
     def __post_init__(self) -> None:
         allowed = {"force": (0.0 <= self.force < np.inf, "0 or more"), "phase": (self.phase >= 1, "1 or more")}
@@ -58,14 +58,17 @@ class AdversarySettings:
 
 @dataclass(frozen=True)
 class QARLConfig(SACSettings, CurriculumSettings, OwnLoop):
-    """Settings of training against an adversary; those of SAC are of both."""
+    """Settings of QARL and RARL: SAC against an adversary that pushes (Pinto et al. 2017, Reddi et al. 2024).
+
+    Its own fields set the adversary, its curriculum and the phases. The fields of SAC hold for both agents.
+    """
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
 
     adversary: AdversarySettings = AdversarySettings()
-    """The adversary."""
+    """The adversary: force, bodies, phase."""
     phase: int = 10
-    """Episodes for which the policy learns."""
+    """Number of episodes for which the policy learns, before the adversary's turn."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,7 +76,7 @@ class QARLConfig(SACSettings, CurriculumSettings, OwnLoop):
         require_allowed(self, {"phase": (self.phase >= 1, "1 or more")})
 
     def observed(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Return the spec that the policy learns in: with the temperature, unless nothing pushes."""
+        """Return the spec in which the policy learns: with the temperature, unless the adversary has no force."""
         return with_temperature(spec) if self.adversary.force > 0 else spec
 
     @override
@@ -93,7 +96,7 @@ class QARLConfig(SACSettings, CurriculumSettings, OwnLoop):
 
 
 class RowTemperatures(Objective):
-    """The temperature of each row's episode in the place of a learnt one (eq. 4 of Reddi et al.)."""
+    """Objective of SAC in which each row has the temperature of its episode, in place of a learnt one (Reddi et al., eq. 4)."""
 
     @override
     def entropy_weight(self, alpha: Tensor, data: TensorBatch) -> Tensor:
@@ -101,7 +104,7 @@ class RowTemperatures(Objective):
 
 
 class PlainPolicy(Stateful):
-    """The robot's policy in the plain environment, in which no temperature is observed.
+    """The trained robot's policy in the plain environment, in which no temperature is observed.
 
     It is asked for the mean temperature of the curriculum, as in the authors' evaluations. A lower one, which the curriculum
     has not reached, would be an input far from all that the policy has learnt from.
@@ -113,19 +116,19 @@ class PlainPolicy(Stateful):
         self.ask_for(temperature)
 
     def ask_for(self, temperature: float) -> None:
-        """Act as against an adversary of this temperature, relative to that at the start."""
+        """Let the policy act as against an adversary of this temperature, given as a fraction of the first temperature."""
         self.temperature = np.full(1, temperature, np.float32)
 
     def reset(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no memory of earlier steps."""
 
     def acting_network(self) -> ActingNetwork:
-        """Return the policy's network with the temperature inside, to be exported."""
+        """Return the policy's network for an export, with the temperature as a constant inside."""
         acting = acting_network(self._policy)
         return replace(acting, network=WithConstant(acting.network, TEMPERATURE, torch.from_numpy(self.temperature.copy())))
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action (A,)."""
+        """Return the policy's action (A,) for an observation without temperature."""
         return self._policy.act({**observation, TEMPERATURE: self.temperature}, deterministic=deterministic)
 
     @override
@@ -139,7 +142,7 @@ class PlainPolicy(Stateful):
 
 
 class Opponents:
-    """The robot's policy in an episode with an adversary, whose force it lets act before each step."""
+    """The robot's policy in an episode with an adversary: it also applies the adversary's force before each step."""
 
     def __init__(self, training: AdversarialTraining, temperature: Array) -> None:
         """temperature: (1,) of the adversary, relative to its mean at the start."""
@@ -150,17 +153,17 @@ class Opponents:
         self._training = training
 
     def reset(self) -> None:
-        """Nothing to forget."""
+        """Do nothing: there is no memory of earlier steps."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action (A,), and push."""
+        """Apply the adversary's force, and return the robot's action (A,)."""
         action, self.force = self._training.actions({**observation, TEMPERATURE: self.temperature})
         self._training.forces.push(self._training.curriculum.force * self.force)
         return action
 
 
 class AdversarialTraining(EpisodeLoop):
-    """Episodes with both, learnt from by one of them at a time."""
+    """Training loop of QARL: episodes with robot and adversary, from which one of them learns at a time."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], config: QARLConfig, *, steps: int, seed: int) -> None:
         super().__init__(environment, steps=steps, seed=seed)
@@ -181,12 +184,12 @@ class AdversarialTraining(EpisodeLoop):
     @property
     @override
     def policy(self) -> PlainPolicy:
-        """The robot's, in the plain environment."""
+        """The robot's policy, for the plain environment."""
         return self._plain
 
     @property
     def adversary_learns(self) -> bool:
-        """True in the phases of the adversary; without force there are none."""
+        """True in the phases in which the adversary learns; without force there are none."""
         config = self.config
         return config.adversary.force > 0 and self.episodes % (config.phase + config.adversary.phase) >= config.phase
 
@@ -221,7 +224,7 @@ class AdversarialTraining(EpisodeLoop):
         return metrics
 
     def actions(self, observation: Observation) -> tuple[Array, Array]:
-        """Return the actions of both: random ones before learning starts, those of the policy as in SAC's own training."""
+        """Return the actions of robot and adversary; both are random before learning starts."""
         if self.step < self.config.replay.learning_starts:
             force = self._random.uniform(-1.0, 1.0, self.forces.action.size).astype(np.float32)
             return self._explorer.act(observation), force

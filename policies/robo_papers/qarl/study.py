@@ -36,11 +36,11 @@ GRID = [{"mass": mass, "strength": strength} for mass in (0.5, 1.0, 2.0) for str
 
 @dataclass(frozen=True)
 class Task:
-    """Environment, with the forces that the adversary has."""
+    """Environment of the study, with the forces that the adversary has in it."""
 
     name: str
     force: float
-    """[N]"""
+    """[N] largest force along each axis"""
     bodies: tuple[str, ...]
     axes: str
     bound: float
@@ -58,7 +58,7 @@ TASKS = {
 
 
 def methods(task: Task) -> dict[str, QARLConfig]:
-    """Return the methods by name."""
+    """Return the study's methods: name -> settings."""
     adversary = {"bodies": task.bodies, "axes": task.axes, "force": task.force, "phase": 3}
     shared: dict[str, Any] = {**SETTINGS, "adversary": adversary}
     shared |= {"first_temperature": 2.0, "last_temperature": 0.02}
@@ -73,7 +73,7 @@ def methods(task: Task) -> dict[str, QARLConfig]:
 
 
 def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:
-    """Return the mean return of a policy, frozen, against a fresh adversary after some steps of training."""
+    """Train a fresh adversary against a frozen policy; return the policy's mean return against it."""
     environment = make_environment(task.name)
     opposed = OpposedEnv(environment, policy, Forces(environment, task.bodies, task.axes, task.force))
     config = updated(SACConfig(), SETTINGS)
@@ -83,7 +83,7 @@ def worst_case(task: Task, policy: Policy, seed: int, steps: int) -> float:
 
 
 def judged(task: Task, config: QARLConfig, seed: int, adversary_steps: int) -> dict[str, Any]:
-    """Return the figures of one training."""
+    """Train by one method, and return the figures of the policy: return, worst case, grid of physics."""
     factory = partial(make_environment, task.name)
     training = AdversarialTraining(factory(), config, steps=task.steps, seed=seed)
     training.run(Silent())

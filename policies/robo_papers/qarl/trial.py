@@ -8,7 +8,7 @@ from robo_rl.conformance.swerving import Swerving
 
 
 class WithBody(Swerving):
-    """Has a MuJoCo model that an adversary can push."""
+    """Environment of the conformance suite with a MuJoCo model, so that an adversary can push a body."""
 
     model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><body name='it'><geom size='1'/></body></worldbody></mujoco>")
 

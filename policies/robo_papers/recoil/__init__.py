@@ -1,1 +1,1 @@
-"""ReCOIL: imitation with the help of any data."""
+"""ReCOIL: imitation of few expert episodes with the help of any other data."""

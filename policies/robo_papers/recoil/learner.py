@@ -23,20 +23,25 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class ReCOILConfig(ImplicitSettings):
-    """Settings of ReCOIL; values of Q are in units of their own, because no reward is read."""
+    """Settings of ReCOIL (Sikchi et al. 2024, arXiv:2302.08560): offline imitation like IQL, without rewards.
+
+    They choose the expert's episodes, and set the values of Q at expert steps and elsewhere. Values of Q are in units of their
+    own, because no reward is read.
+    """
 
     experts: str = "success"
     """Recorded episodes of the expert: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
     expert_value: float = 200.0
-    """Value to which Q is pulled at the expert's steps; an end elsewhere is worth minus that, as in the authors' code."""
+    """Value to which Q is pulled at the expert's steps; an end of an episode elsewhere is worth minus this, as in the authors'
+    code."""
     step_value: float = -2.0
-    """Added at every other step, in place of a reward."""
+    """Number added at every other step, in place of a reward."""
     temperature: float = 1.0
     """Temperature of the soft maximum of Q that V follows: small is nearer the maximum and less stable."""
     largest_exponent: float = 7.0
-    """Exponents beyond are clipped."""
+    """Largest exponent (Q - V) / temperature; larger ones are clipped."""
     inverse_temperature: float = 3.0
-    """Beta, weight of the advantage in the policy's exponent, per unit of Q."""
+    """Beta: factor of the advantage in the exponent of the policy's weights, per unit of Q."""
     value_layer_norm: bool = True
     """LayerNorm in the value network."""
 
@@ -57,16 +62,16 @@ class ReCOILConfig(ImplicitSettings):
         return replace(super().sampling, extras=(FromExpert(self.experts, 0.5),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
-        """Return a fresh learner."""
+        """Build an untrained ReCOIL learner (IQL with its losses) for a spec; its networks are initialised from `seed`."""
         loss, targets = GumbelLoss(self.temperature, self.largest_exponent), ExpertTargets(self.expert_value, self.step_value)
         return IQL(spec, self, seed, value_loss=loss, bellman_loss=half_squared, targets=targets)
 
 
 @dataclass(frozen=True)
 class ExpertTargets:
-    """Targets of Q in which the expert's steps stand for the rewards.
+    """Function that computes the targets of Q from whose steps they are, in place of rewards.
 
-    200 at the expert's steps, elsewhere y = -2 + gamma V(s') with V = -200 beyond an end.
+    They are 200 at the expert's steps, elsewhere y = -2 + gamma V(s') with V = -200 beyond an end.
 
     Differs from eq. 15, in which Q of the expert rises without bound, as the authors' code does.
     """
@@ -81,5 +86,5 @@ class ExpertTargets:
 
 
 def half_squared(values: Tensor, targets: Tensor) -> Tensor:
-    """Return half of the squared residuals."""
+    """Return half of the squared differences of values and targets, elementwise."""
     return 0.5 * squared(values, targets)

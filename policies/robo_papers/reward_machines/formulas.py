@@ -28,7 +28,7 @@ MOST_DEPTH = 60
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula, canonical; R is the dual of U: f R g = !(!f U !g)."""
+    """Formula of temporal logic in canonical form; R is the dual of U: f R g = !(!f U !g)."""
 
     kind: Kind
     name: str = ""
@@ -48,25 +48,28 @@ class Formula:
 
     @property
     def looks_ahead(self) -> bool:
-        """True if it depends on later steps."""
+        """True if the formula depends on later steps."""
         return self.kind in ("X", "N", "F", "G", "U", "R") or any(part.looks_ahead for part in self.parts)
 
     @property
     def names(self) -> frozenset[str]:
-        """Labels that it depends on."""
+        """Names of the labels on which the formula depends."""
         own = frozenset([self.name]) if self.kind == "name" else frozenset[str]()
         return own.union(*(part.names for part in self.parts))
 
 
 TRUE, FALSE = Formula("true"), Formula("false")
 SOME = Formula("F", parts=(TRUE,))
-"""There is a step."""
+"""Formula that holds if there is a step left."""
 NONE = Formula("G", parts=(FALSE,))
-"""There is no step."""
+"""Formula that holds if there is no step left."""
 
 
 def joined(kind: Literal["and", "or"], parts: Iterable[Formula]) -> Formula:
-    """Return the conjunction or disjunction, flat, without repetition; false or true as soon as it is."""
+    """Return the conjunction or disjunction of formulas, flat and without repetition.
+
+    True or false if that is already clear.
+    """
     neutral, absorbing = (TRUE, FALSE) if kind == "and" else (FALSE, TRUE)
     found: dict[Formula, None] = {}
     for part in parts:
@@ -86,7 +89,7 @@ DUAL: dict[Kind, Kind] = {"and": "or", "or": "and", "X": "N", "N": "X", "F": "G"
 
 
 def negated(formula: Formula) -> Formula:
-    """Return the negation, pushed down to the names."""
+    """Return the negation of a formula, pushed down to the names of labels."""
     if formula.kind in ("true", "false"):
         return FALSE if formula == TRUE else TRUE
     if formula.kind == "name":

@@ -22,26 +22,29 @@ from robo_rl.system.plain_files import read_yaml
 
 MOST_LABELS, MOST_STATES = 12, 200
 ANY = "*"
-"""In an edge's "from": every state that is not terminal."""
+"""Value of "from" in an edge: every state that is not terminal."""
 
 
 @dataclass(frozen=True)
 class RewardMachine:
-    """An automaton that pays rewards. Each of its U states has one edge for each of the 2^K sets of K labels."""
+    """Reward machine: an automaton that reads the labels of each step, changes its state and pays rewards.
+
+    Each of its U states has one edge for each of the 2^K sets of K labels.
+    """
 
     labels: tuple[str, ...]
     states: tuple[str, ...]
-    """The first one is the initial state."""
+    """Names of the states; the first one is the initial state."""
     following: npt.NDArray[np.int64]
     """(U, 2^K) next state, by state and set of labels."""
     rewards: npt.NDArray[np.float64]
-    """(U, 2^K) reward of the same edge."""
+    """(U, 2^K) reward, by state and set of labels."""
     terminal: npt.NDArray[np.bool_]
     """(U,) True for states in which the task is over."""
     success: npt.NDArray[np.bool_]
     """(U,) True for states that count as a success when the episode ends."""
     at_end: npt.NDArray[np.float64]
-    """(U,) reward of an episode that ends in a state that is not terminal."""
+    """(U,) additional reward if an episode ends in this state, for states that are not terminal."""
 
     def number(self, holds: Iterable[str]) -> int:
         """Return the number of the set of labels that hold: bit k stands for label k. Raises UnknownName for another label."""
@@ -77,7 +80,10 @@ class RewardMachine:
 
     @classmethod
     def read(cls, source: Path | Mapping[str, Any], labels: Sequence[str]) -> RewardMachine:
-        """Return the machine of a file, or of its content: a `formula`, or `edges`. Raises InvalidSetting, UnknownName."""
+        """Read a machine from a YAML file or its content, which has a `formula` or `edges`; labels: names of the labels.
+
+        Raises InvalidSetting, UnknownName.
+        """
         content = read_yaml(source) if isinstance(source, Path) else source
         name = str(source) if isinstance(source, Path) else "The machine"
         if not isinstance(content, Mapping) or ("formula" in content) == ("edges" in content):
@@ -89,7 +95,10 @@ class RewardMachine:
 
     @classmethod
     def of_formula(cls, formula: Formula, labels: Sequence[str]) -> RewardMachine:
-        """Return the machine of a formula on finite traces: 1 when it becomes true, or holds at the end; 0 when it fails."""
+        """Build the machine of a formula on finite traces: it pays 1 when the formula becomes true, or holds at the end.
+
+        It pays 0 when the formula fails.
+        """
         used = _used(formula.names, labels)
         sets = [frozenset(name for bit, name in enumerate(used) if number >> bit & 1) for number in range(2 ** len(used))]
         found, edges = [formula], list[list[int]]()
@@ -112,7 +121,7 @@ class RewardMachine:
 
     @classmethod
     def of_edges(cls, content: Mapping[str, Any], labels: Sequence[str]) -> RewardMachine:
-        """Return the machine of a list of edges {from, to, when, reward}; if no edge holds, it stays and pays nothing."""
+        """Build a machine from a list of edges {from, to, when, reward}; if no edge holds, it stays and pays nothing."""
         allowed = {"edges", "initial", "terminal", "success", "at_end", "repeats"}
         if unknown := sorted(set(content) - allowed):
             raise InvalidSetting("A machine has unknown keys.", got=unknown, allowed=sorted(allowed))
@@ -166,7 +175,10 @@ class RewardMachine:
         return RewardMachine(self.labels, tuple(names), groups[self.following[kept]], *parts)
 
     def require_sound(self, *, repeats: bool) -> None:
-        """Raise InvalidSetting for a state that is never reached, or a reward that can be earned without end."""
+        """Raise InvalidSetting for a state that is never reached, or a reward that can be earned without end.
+
+        repeats: True if earning a reward again and again is wanted.
+        """
         reaches = np.eye(len(self.states), dtype=np.bool_)
         for _ in self.states:
             reaches |= _onward(reaches, self.following)

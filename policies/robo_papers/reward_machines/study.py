@@ -30,7 +30,7 @@ class Kind:
     name: str
     counterfactual: bool = False
     shaping: float = 0.0
-    """Factor of the potential."""
+    """Factor of the machine's potential in the reward; 0 for no shaping."""
     observes: bool = True
     switches: bool = True
     """False leaves the machine's state of imagined steps as it is: a control."""
@@ -49,14 +49,14 @@ KINDS = (
 
 
 def moved(cell: tuple[int, int], action: int) -> tuple[tuple[int, int], int]:
-    """Return the next place and the number of its set of labels."""
+    """Return the grid cell after an action, and the number of the set of labels that hold there."""
     row, column = (int(np.clip(at + by, 0, SIZE - 1)) for at, by in zip(cell, MOVES[action], strict=True))
     names = [name for name, place in (("coffee", COFFEE), ("office", OFFICE)) if place == (row, column)]
     return (row, column), MACHINE.number(names)
 
 
 def steps_of(values: npt.NDArray[np.float64], observes: bool) -> int:
-    """Return the steps of the greedy policy until the machine is done; LONGEST if it is not."""
+    """Return how many steps the greedy policy of the values takes until the machine is done; LONGEST if it never is."""
     cell, state = START, 0
     for step in range(LONGEST):
         cell, holds = moved(cell, int(values[(*cell, state if observes else 0)].argmax()))
@@ -67,7 +67,15 @@ def steps_of(values: npt.NDArray[np.float64], observes: bool) -> int:
 
 
 def steps_to_solve(kind: Kind, first: float, seed: int) -> int:
-    """Return the steps until the greedy policy is within 2 of the shortest way; MOST if never. first: of all values."""
+    """Return the number of training steps until the greedy policy takes at most 2 steps more than the shortest way.
+
+    MOST if never.
+
+    Args:
+        kind: Kind of Q-learning.
+        first: Initial value of all states and actions.
+        seed: Seed of the training.
+    """
     random, states = np.random.default_rng(seed), len(MACHINE.states)
     values = np.full((SIZE, SIZE, states, 4), first)
     potentials = kind.shaping * MACHINE.potentials(DISCOUNT)
@@ -97,12 +105,12 @@ def steps_to_solve(kind: Kind, first: float, seed: int) -> int:
 
 
 def solved(kind: Kind, first: float, seed: int) -> dict[str, float]:
-    """Return the steps until it is solved as a figure."""
+    """Train a policy, and return the number of training steps until the task is solved, under the name "steps"."""
     return {"steps": steps_to_solve(kind, first, seed)}
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=5)
     add_archive_option(parser, "machines-office")

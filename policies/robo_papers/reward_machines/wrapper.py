@@ -1,4 +1,4 @@
-"""Any environment with a task that a reward machine or a formula states; its state is observed.
+"""Wrapper of any environment with a task that a reward machine or a formula states; the machine's state is observed.
 
 Counterfactual experiences (CRM) are those of Toro Icarte et al. 2022, arXiv:2010.03950, section 4.2, for whole episodes: each
 episode is repeated from the other states of the machine. Shaping is theirs of section 4.4.
@@ -26,9 +26,9 @@ from robo_rl.system.plain_files import read_yaml
 from robo_rl.types import DIVERGED, Array, Transition
 
 STATE = "machine_state"
-"""Observation: state of the machine, one-hot."""
+"""Name of the observation entry with the state of the machine, one-hot."""
 LABELS = "machine_labels"
-"""In `info`: names of the labels that hold after a step."""
+"""Key of `info`: names of the labels that hold after a step."""
 FORMS = (
     "{entry: NAME, near: [...], within: D}, {entry: NAME, index: I, above: X} or below, {success: true}, "
     "or {reward: NAME, settings: {...}}"
@@ -37,7 +37,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class EntryLabel:
-    """Holds if an entry of the observation is near a point, or one of its numbers is beyond a limit."""
+    """Label that holds if an entry of the observation is near a point, or one of its numbers is beyond a limit."""
 
     entry: str
     near: tuple[float, ...] = ()
@@ -47,7 +47,7 @@ class EntryLabel:
     below: float = np.inf
 
     def holds(self, observation: Observation, info: Mapping[str, Any]) -> bool:
-        """Return True if the label holds after a step."""
+        """Return True if the condition holds after a step with this observation."""
         del info
         values = np.asarray(observation[self.entry], np.float64).ravel()
         if self.near:
@@ -56,16 +56,16 @@ class EntryLabel:
 
 
 class SuccessLabel:
-    """Holds where the environment says that its own task succeeded."""
+    """Label that holds where the environment says that its own task succeeded."""
 
     def holds(self, observation: Observation, info: Mapping[str, Any]) -> bool:
-        """Return True if the label holds after a step."""
+        """Return True if the environment reports success of its own task in `info`."""
         del observation
         return bool(info.get("success", False))
 
 
 class MachineEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment whose reward is that of a machine."""
+    """Wrapper whose reward is that of a reward machine, and which observes the machine's state."""
 
     def __init__(
         self,
@@ -227,20 +227,20 @@ def _label(name: str, given: Any, spec: EnvironmentSpec) -> EntryLabel | Success
 
 @dataclass(frozen=True)
 class RewardMachineObjective(EnvironmentWrapper):
-    """Pay for a task that a reward machine or a formula states; settings as of MachineEnv."""
+    """Settings of the wrapper for a task that a reward machine or a formula states: its file, shaping, counterfactual steps."""
 
     changes = ("observation", "success_rule")
 
     machine: str | dict[str, Any] = ""
     """File (YAML), or its content: `labels`, and a `formula` or `edges`; must be set."""
     shaping: float = 0.0
-    """Discount of the learner, to add potentials of the machine; 0 for none."""
+    """Discount of the learner, with which potentials of the machine shape the reward; 0 for no shaping."""
     counterfactual: bool = False
-    """Tell each episode again from the other states of the machine, to a learner with a replay memory."""
+    """Give each episode also as it would have been from the other states of the machine, to a learner with a replay memory."""
     observes: bool = True
-    """False hides the machine's state, a control."""
+    """False hides the machine's state from the policy, a control condition."""
     reward_weight: float = 0.0
-    """Weight of the environment's own reward beside it."""
+    """Weight of the environment's own reward, added to the machine's."""
 
     @property
     @override

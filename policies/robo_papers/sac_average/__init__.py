@@ -1,1 +1,1 @@
-"""SAC for the mean reward of a step."""
+"""SAC that maximises the mean reward of a step, without a discount."""

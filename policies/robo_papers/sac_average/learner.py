@@ -21,7 +21,10 @@ from robo_rl.types import Batch, Metrics, StateDict
 
 @dataclass(frozen=True)
 class SACAverageConfig(SACSettings):
-    """Settings of SAC that maximises the mean reward of a step, without a discount."""
+    """Settings of SAC for the mean reward of a step, without a discount (RVI-SAC: Hisaki and Ono 2024, arXiv:2408.01972).
+
+    Its own field sets the running mean of values that stands for the mean reward.
+    """
 
     discount: float = 1.0
     """Always 1, because there is no discount."""
@@ -35,12 +38,12 @@ class SACAverageConfig(SACSettings):
         require_allowed(self, allowed | {"rate_step": (0.0 < self.rate_step <= 1.0, "above 0, at most 1")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SACAverage:
-        """Return a fresh learner."""
+        """Build an untrained learner for the spec of an environment; its networks are initialised from `seed`."""
         return SACAverage(spec, self, seed)
 
 
 class MeanReward(Objective):
-    """The mean of reward and entropy over the steps: eq. 11 with f(Q) a running mean of values."""
+    """Objective of SAC that is the mean of reward and entropy over the steps: eq. 11 with f(Q) a running mean of values."""
 
     def __init__(self, rate_step: float) -> None:
         self._rate_step, self.rate = rate_step, torch.zeros(())
@@ -62,7 +65,7 @@ class MeanReward(Objective):
 
 
 class SACAverage(Learned):
-    """SAC for tasks that do not end: it maximises the mean of reward and entropy of a step."""
+    """Learner for tasks that do not end: SAC that maximises the mean of reward and entropy of a step."""
 
     def __init__(self, spec: EnvironmentSpec, config: SACAverageConfig, seed: int) -> None:
         self.objective = MeanReward(config.rate_step)

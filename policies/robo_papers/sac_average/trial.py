@@ -6,7 +6,7 @@ from robo_rl.conformance.swerving import Swerving
 
 
 class Endless(Swerving):
-    """Ends by time alone."""
+    """Environment of the conformance suite whose episodes end by time alone."""
 
     def __init__(self) -> None:
         super().__init__(terminates=False)

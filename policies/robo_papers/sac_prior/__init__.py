@@ -1,1 +1,1 @@
-"""SAC near a prior policy, and the wrapper that observes it."""
+"""SAC that stays near a prior policy, and the wrapper that observes the prior's action."""

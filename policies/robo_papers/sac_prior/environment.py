@@ -21,11 +21,11 @@ from robo_rl.types import Array
 
 PRIOR_ACTION = "prior_action"
 LEAST_STD = 0.05
-"""Narrowest prior: a narrower one has densities without bound."""
+"""Smallest standard deviation of a prior: a narrower one has densities without bound."""
 
 
 class PriorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose observation has the prior's action, which no policy reads."""
+    """Wrapper that adds the action of a prior policy to the observation, for learners; no policy reads it."""
 
     def __init__(
         self,
@@ -79,7 +79,10 @@ class PriorEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def log_prior(actions: Tensor, means: Tensor, std: float) -> Tensor:
-    """Return the log density (B,) of normal distributions that are cut to [-1, 1], for actions and means (B, A)."""
+    """Return the log densities (B,) of actions (B, A) under normal distributions that are cut to [-1, 1].
+
+    means: (B, A). std: standard deviation of all elements.
+    """
     inside = torch.special.ndtr((1.0 - means) / std) - torch.special.ndtr((-1.0 - means) / std)
     scores = (actions - means) / std
     found: Tensor = (-0.5 * scores.square() - 0.5 * math.log(2 * math.pi) - math.log(std) - inside.log()).sum(-1)

@@ -28,7 +28,7 @@ from robo_rl.types import Array, Layout, Transition
 
 @dataclass(frozen=True)
 class PriorActions(Extra):
-    """`prior_actions` and `next_prior_actions` (B, A)."""
+    """Extra `prior_actions` and `next_prior_actions`, each (B, A): a prior policy's actions at s and s'."""
 
     @override
     def columns(self, spec: EnvironmentSpec) -> Layout:
@@ -59,14 +59,17 @@ class PriorActions(Extra):
 
 @dataclass(frozen=True)
 class SACPriorConfig(SACSettings):
-    """Settings of SAC near a prior."""
+    """Settings of SAC near a prior policy (Levine 2018, arXiv:1805.00909): KL to the prior in place of the entropy.
+
+    They set the width of the prior and the wanted divergence.
+    """
 
     prior_std: float = 0.3
-    """Deviation of the prior around its action, in [-1, 1] units."""
+    """Standard deviation of the prior around its action, in units of the action range [-1, 1]."""
     kl_per_action: float = 0.5
-    """[nat] wanted KL(pi || pi_0) per action element; the temperature rises beyond it and falls below."""
+    """Wanted KL(pi || pi_0) for each action element [nat]; the temperature rises above it and falls below."""
     initial_temperature: float = 0.1
-    """[1] weight of the divergence at the start."""
+    """Temperature alpha, the weight of the divergence, at the start; above 0."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,7 +86,7 @@ class SACPriorConfig(SACSettings):
         return replace(super().sampling, extras=(PriorActions(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
-        """Return a fresh learner; raises InvalidSetting for an environment without a prior."""
+        """Build an untrained learner for a spec; raises InvalidSetting for an environment without a prior policy."""
         if PRIOR_ACTION not in spec.observation:
             fix = "add it: --environment.wrappers.prior {}"
             raise InvalidSetting("The environment has no prior.", got=spec.name, allowed="one in the wrapper prior", fix=fix)
@@ -92,13 +95,13 @@ class SACPriorConfig(SACSettings):
 
 @dataclass(frozen=True)
 class NearPrior(Objective):
-    """The return less alpha KL(pi || pi_0), alpha so that the divergence is as wanted."""
+    """Objective of SAC that is the return less alpha KL(pi || pi_0); alpha is tuned so that the divergence is as wanted."""
 
     std: float
-    """Deviation of pi_0."""
+    """Standard deviation of the prior pi_0."""
 
     @override
     def entropy_terms(self, log_densities: Tensor, actions: Tensor, data: TensorBatch, *, following: bool) -> Tensor:
-        """Return log pi(a|s) - log pi_0(a|s), (B,)."""
+        """Return the entropy terms log pi(a|s) - log pi_0(a|s) (B,), for the policy's log densities (B,)."""
         means = data.extras["next_prior_actions" if following else "prior_actions"]
         return log_densities - log_prior(actions, means, self.std)

@@ -11,5 +11,5 @@ from robo_rl.conformance.swerving import Swerving
 
 
 def with_prior(environment: gymnasium.Env[Any, Any]) -> PriorEnv:
-    """Return an environment in which the prior is observed."""
+    """Wrap an environment so that the action of its scripted expert is observed as the prior."""
     return PriorEnv(environment, Swerving().scripted_policy)

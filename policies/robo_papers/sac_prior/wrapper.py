@@ -1,4 +1,4 @@
-"""The wrapper `prior`: a prior policy, an expert's or a run's, that a learner may stay near."""
+"""The wrapper `prior`: adds the action of a prior policy, an expert's or a run's, near which a learner may stay."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from robo_rl.environments.wrapping import EnvironmentWrapper
 
 @dataclass(frozen=True)
 class PriorWrapper(EnvironmentWrapper):
-    """Observe the action of a prior policy, and reward what it finds likely."""
+    """Settings of the wrapper `prior`: observe the action of a prior policy, and reward likely actions."""
 
     changes = ("name", "observation")
 
     base: str = SCRIPTED
-    """"scripted", the environment's expert, or a run."""
+    """Prior policy: "scripted" for the environment's expert, or the name of a run."""
     std: float = 0.3
-    """Deviation of the prior's density."""
+    """Standard deviation of the prior's density, in units of the action range [-1, 1]."""
     reward_weight: float = 0.0
-    """Weight of its log density in the reward."""
+    """Weight of the log density of the executed action under the prior, in the reward; 0 for none."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> PriorEnv:

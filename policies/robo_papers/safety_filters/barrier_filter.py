@@ -29,7 +29,7 @@ from robo_sims.simulation import Barriers
 
 Array = npt.NDArray[np.float64]
 UNCHANGED = 1e-6
-"""Largest change of an action's element that counts as none."""
+"""Largest change of an action's element that counts as no change."""
 GRIPPER, DISPLACED = "end_effector_position", ("dx", "dy", "dz")
 BOX_APPROACH = 0.5
 """Largest share of the distance to a wall that a step may take away."""
@@ -37,9 +37,10 @@ ACTIVE, BRAKED = "filter_active", "filter_braked"
 
 
 class BoxBarriers:
-    """Six walls of a box that the gripper stays in: a step may take away BOX_APPROACH of the distance to a wall at most.
+    """Barriers of a box in which the gripper stays: a step takes away at most BOX_APPROACH of the distance to a wall.
 
-    Of observed positions and actions that are displacements, so that it serves the arm, its twin and robots.
+    They are computed from observed positions and actions that are displacements, so that they serve the simulated arm and
+    robots.
     """
 
     def __init__(self, spec: EnvironmentSpec, box: Sequence[Sequence[float]]) -> None:
@@ -72,7 +73,7 @@ class BoxBarriers:
 
 
 class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment that executes the filtered action, and reports it as a robot's guard does."""
+    """Wrapper that executes the filtered action, and reports it as a robot's guard does."""
 
     def __init__(
         self,
@@ -145,7 +146,11 @@ class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._box.position = np.asarray(observation[GRIPPER], float)
 
     def safe(self, action: Array) -> tuple[Array, bool]:
-        """Return the nearest action (A,) in [-1, 1] that keeps all barriers, and True if there was none, and it brakes."""
+        """Filter an action (A,) in [-1, 1].
+
+        Returns:
+            The nearest action that keeps all barriers, and False. If there is none: braking, and True.
+        """
         barriers = self._barriers()
         gradient = barriers.gradient * (1.0 + self._error)
         bound = barriers.bound + self._margin - gradient @ self._middle
@@ -162,16 +167,16 @@ class FilteredEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class FilteredWrapper(EnvironmentWrapper):
-    """Execute the action nearest to the policy's that keeps all barriers of the environment, or of a box."""
+    """Settings of the wrapper `filtered`: execute the action nearest to the policy's that keeps all barriers."""
 
     box: Sequence[Sequence[float]] | None = None
     """Low and high corner [m] of a box for the gripper, instead of the environment's own barriers."""
     margin: float = 0.0
-    """Added to each bound, for a disturbance of at most that."""
+    """Number added to each bound of the barriers, against a disturbance of at most this size."""
     error: float = 0.0
     """Relative error of the filter's model of the action's effect, for experiments."""
     is_on: bool = True
-    """False only reports, for a control."""
+    """False executes actions unchanged and only reports the filter's, for a control condition."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> FilteredEnv:

@@ -25,7 +25,7 @@ ACTIVE = "shield_active"
 
 
 class ShieldedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment that brakes instead of an action after which braking would come too late."""
+    """Wrapper that brakes instead of an action after which braking would come too late."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], *, horizon: int = 10, is_on: bool = True) -> None:
         """Raise InvalidSetting for an environment whose simulation cannot be copied, or has no costs or no brake.
@@ -65,7 +65,10 @@ class ShieldedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def is_safe(self, action: Any) -> bool:
-        """Return True if neither the action nor `horizon` steps of braking after it cost anything, in a copy."""
+        """Return True if neither the action nor `horizon` steps of braking after it cause a cost.
+
+        A copy of the simulation takes these steps.
+        """
         copied: Simulation = copy.deepcopy(self.env.get_wrapper_attr("simulation"))
         for number in range(1 + self._horizon):
             step = copied.step(self._action.to_physical(self._brake(copied) if number else action))
@@ -84,12 +87,12 @@ class ShieldedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class ShieldedWrapper(EnvironmentWrapper):
-    """Brake instead of an action after which braking would come too late."""
+    """Settings of the wrapper `shielded`: brake instead of an action after which braking would come too late."""
 
     horizon: int = 10
     """Steps of braking that are simulated after each action."""
     is_on: bool = True
-    """False only reports, for a control."""
+    """False executes actions unchanged and only reports the shield's verdict, for a control condition."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> ShieldedEnv:

@@ -32,7 +32,7 @@ from robo_sims.task_family import TaskFamily
 PACKAGE = "safety_gymnasium"
 INSTALL = "pip install --no-deps safety-gymnasium==1.0.0 xmltodict"
 LIMIT = 25.0
-"""Steps with a cost per episode that published tables allow."""
+"""Limit of the cost that published tables use: steps with a cost per episode."""
 _AGENTS = ("Point", "Car", "Racecar")
 """Those that walk, Doggo and Ant, need a NumPy before 2.4."""
 _TASKS = {
@@ -79,7 +79,7 @@ class _SingleJoints:
 
 
 def builder() -> Any:
-    """Return the source's class of environments; raises MissingExtra."""
+    """Return Safety-Gymnasium's own class of environments; raises MissingExtra if the package is not installed."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or importlib.util.find_spec("xmltodict") is None:
         raise MissingExtra("Safety-Gymnasium", PACKAGE, install=INSTALL)
@@ -115,7 +115,7 @@ def _load() -> Any:
 
 
 class SafetySimulation(MujocoSimulation):
-    """One task; layouts are drawn from the seed of each reset."""
+    """Simulation of one Safety-Gymnasium task; layouts are drawn from the seed of each reset."""
 
     measures = (Measure("goals", "1", "goals, buttons or pushes that were reached"),)
 
@@ -174,7 +174,10 @@ class SafetySimulation(MujocoSimulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Move for one control period; an episode whose next goal finds no place is cut, as at a time limit."""
+        """Move for one control period.
+
+        If a goal is met and no place for the next is found, the episode is cut as at a time limit.
+        """
         observation, reward, _, terminated, _, info = self._environment.step(np.asarray(action, np.float64))
         if info.get("goal_met"):
             self._goals += 1
@@ -218,4 +221,4 @@ def _tasks() -> tuple[str, ...]:
 
 
 FAMILY = TaskFamily("safety_gymnasium", _tasks, SafetySimulation)
-"""Navigation of Safety-Gymnasium, with constraint costs."""
+"""Family of the environments "safety_gymnasium/...": navigation tasks of Safety-Gymnasium, with constraint costs."""

@@ -1,1 +1,1 @@
-"""PPO with the remaining budget of a cost in the state."""
+"""PPO-Saute: PPO that observes the remaining budget of each cost."""

@@ -27,12 +27,12 @@ BUDGET = "budget_"
 
 @dataclass(frozen=True)
 class PPOSauteConfig(PPOSettings):
-    """Settings of PPO-Saute."""
+    """Settings of PPO-Saute (Sootla et al. 2022, arXiv:2202.06558); its own field is the reward once a budget is spent."""
 
     needs = Needs((ROLLOUTS,), ANY_SPACE - {Feature.PICTURES}, {Feature.REWARD: "leave reward out: it comes after the budget"})
 
     unsafe_reward: float = -1.0
-    """Reward of each step that ends with a spent budget."""
+    """Reward, in place of the environment's, of each step that ends with a spent budget."""
 
     @override
     def constraint(self, spec: EnvironmentSpec, seed: int) -> SpentBudgets:
@@ -49,7 +49,7 @@ class PPOSauteConfig(PPOSettings):
 
 
 class SpentBudgets(Constraint):
-    """A step that ends with a spent budget is paid `unsafe_reward`."""
+    """Hooks of PPO-Saute: a step that ends with a spent budget is paid `unsafe_reward`."""
 
     def __init__(self, columns: Sequence[int], limits: Sequence[float], unsafe_reward: float, environments: int) -> None:
         """columns: of the costs that have `limits`."""

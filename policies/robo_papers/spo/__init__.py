@@ -1,1 +1,1 @@
-"""Self-play by preferences: an episode is worth the share of recent episodes that it beats."""
+"""SPO, self-play by preferences: an episode is worth the share of recent episodes that it beats."""

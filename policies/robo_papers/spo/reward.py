@@ -25,30 +25,31 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Metrics, RewardLabels, StateDict
 
 MOST_EPISODES = 2**24
-"""Numbers of episodes take the place of rewards in a memory, which is exact up to this integer."""
+"""Largest number of an episode: numbers stand in place of rewards in a memory, which is exact up to this integer."""
 
 
 @dataclass(frozen=True)
 class SelfPlayReward(StepReward):
-    """Share of recent episodes that an episode beats (SPO), by any rater, paid at its last step."""
+    """Reward of SPO at the last step of an episode: the share of recent episodes that it beats, by any rater."""
 
     name: ClassVar[str] = "spo"
     learns_in_a_run: ClassVar[bool] = True
 
     rater: str = "measures"
-    """Entry point of `robo_rl.raters`; episodes are compared as a whole."""
+    """Rater that compares whole episodes: entry point of `robo_rl.raters`."""
     rater_settings: Mapping[str, Any] = field(default_factory=dict)
     queue: int = 32
-    """Newest episodes that are opponents. A long queue holds old policies, and a cycle of preferences is then not averaged."""
+    """Number of newest episodes that are opponents. A long queue holds old policies; preferences in a circle are then not
+    averaged."""
     opponents: int = 8
     """Opponents drawn for each episode; 0 for all. Each is one comparison, which a person or a model charges for."""
     relabels: bool = False
-    """For learners with a replay memory: shares it over the steps, and compares stored episodes again with recent ones, one at
-    each update."""
+    """For learners with a replay memory: share the worth over the steps, and compare stored episodes again with recent ones,
+    one at each update."""
     pictures: bool = False
-    """Let the rater see pictures."""
+    """True to let the rater see pictures."""
     seed: int = 0
-    """Seed of the draws."""
+    """Seed by which opponents are drawn."""
 
     def __post_init__(self) -> None:
         least = {"queue": 1, "opponents": 0, "seed": 0}
@@ -57,7 +58,7 @@ class SelfPlayReward(StepReward):
 
     @cached_property
     def judge(self) -> Rater:
-        """The rater; raises UnknownName, InvalidSetting."""
+        """The rater, made from the settings; raises UnknownName, InvalidSetting."""
         settings = dict(self.rater_settings)
         found: Rater = settings_as(load("raters", self.rater), settings, source=f"the rater {self.rater}")
         return found
@@ -73,7 +74,7 @@ class SelfPlayReward(StepReward):
         return [array.name for array in arrays if self.pictures or array.role != "image"]
 
     def is_due(self, waiting: StepQueue) -> bool:
-        """Return True at once, but if episodes are relabelled: these are stored as a whole."""
+        """Return True at once; False until an episode ends if episodes are relabelled, because these are stored as a whole."""
         return len(waiting) > 0 and not self.relabels
 
     def require_demonstrations(self) -> None:
@@ -85,7 +86,7 @@ class SelfPlayReward(StepReward):
         )
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Return no label: there is no policy to compare with."""
+        """Return only missing labels, because there is no policy to compare with."""
         return Labels.missing(len(episode)).by(self.identity)
 
     @override
@@ -107,7 +108,7 @@ class SelfPlayReward(StepReward):
         return place.memory.part("wins", make)
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the worth of an episode at its last step and 0 before; to be relabelled, the number of its episode."""
+        """Return the worth of an episode at its last step and 0 before; if it will be relabelled, the episode's number."""
         wins, running = self._wins(place), place.memory.part("running", RunningEpisodes)
         values, worths = np.zeros(len(steps)), np.full(len(steps), np.nan)
         for row, index in enumerate(steps.index.tolist()):
@@ -134,13 +135,13 @@ class SelfPlayReward(StepReward):
 
 
 class RunningEpisodes(Stateful):
-    """Steps of the episodes under way, by environment."""
+    """Collects the steps of the running episode of each environment."""
 
     def __init__(self) -> None:
         self._steps: dict[str, list[StateDict]] = {}
 
     def add(self, index: int, steps: Steps, row: int) -> None:
-        """Add a step."""
+        """Add the step in row `row` of `steps` to the episode of environment `index`."""
         if steps.begins[row]:
             first = {name: np.array(values[row]) for name, values in steps.before.items()}
             self._steps[str(index)] = [{"first": first, "instruction": steps.instructions[row]}]
@@ -163,7 +164,7 @@ class RunningEpisodes(Stateful):
         }
 
     def is_whole(self, steps: Steps) -> npt.NDArray[np.bool_]:
-        """Return (K,) True for steps of episodes that ended."""
+        """Return (K,) True for those steps whose episode has ended among them."""
         ended = [bool(steps.ended[row:][steps.index[row:] == index].any()) for row, index in enumerate(steps.index.tolist())]
         return np.array(ended, np.bool_)
 
@@ -177,7 +178,7 @@ class RunningEpisodes(Stateful):
 
 
 def segment_of(spec: EnvironmentSpec, arrays: StateDict) -> Segment:
-    """Return an episode as raters see it: whether it terminated is known, success is not."""
+    """Return an episode as raters see it: they know whether it terminated, not whether it succeeded."""
     steps = len(arrays["actions"])
     period = spec.action.control_period or 1.0
     terminated = bool(arrays["terminated"])
@@ -200,7 +201,10 @@ def segment_of(spec: EnvironmentSpec, arrays: StateDict) -> Segment:
 
 
 class RelabelledEpisodes(Stateful):
-    """Episodes of a replay memory, and their present worth; implements `robo_rl.protocols.rewards.Relabelling`."""
+    """Episodes in a replay memory with their present worth, which is recomputed as the policy changes.
+
+    Implements `robo_rl.protocols.rewards.Relabelling`.
+    """
 
     def __init__(self, wins: WinRates[StateDict], weight: float) -> None:
         self._wins, self._weight, self._capacity = wins, weight, 0
@@ -210,11 +214,11 @@ class RelabelledEpisodes(Stateful):
         self._first = self._steps = self._next = 0
 
     def reserve(self, steps: int) -> None:
-        """Keep the episodes of the newest `steps` steps."""
+        """Allocate room for the episodes of the newest `steps` steps."""
         self._capacity = steps
 
     def add(self, episode: StateDict, worth: float) -> float:
-        """Store an episode and return its number; the oldest leave."""
+        """Store an episode with its worth and return its number; the oldest leave."""
         number = self._first + len(self._episodes)
         if number >= MOST_EPISODES:
             raise InvalidSetting("There are too many episodes to relabel.", got=number, allowed=MOST_EPISODES)
@@ -229,7 +233,10 @@ class RelabelledEpisodes(Stateful):
         return float(number)
 
     def update(self) -> Metrics:
-        """Compare one stored episode with recent ones, each in its turn."""
+        """Compare the next stored episode with recent ones, and store its new worth.
+
+        Each call takes another episode in turn.
+        """
         if not self._episodes:
             return {}
         self._next = (self._next + 1) % len(self._episodes)
@@ -239,7 +246,7 @@ class RelabelledEpisodes(Stateful):
         return {}
 
     def relabel(self, batch: Batch) -> Batch:
-        """Return the batch with the present worth of episodes, shared over their steps."""
+        """Replace the episodes' numbers in a batch by their present worth, shared over their steps."""
         numbers = batch.rewards.astype(np.int64) - self._first
         paid = np.asarray(self._paid, np.float32)
         rewards: Array = np.where(numbers >= 0, paid[np.clip(numbers, 0, None)], np.float32(0.0))

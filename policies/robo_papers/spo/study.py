@@ -21,9 +21,9 @@ from robo_rl.rewards.preferences.preference_reward import BradleyTerryConfig, Pa
 Floats = npt.NDArray[np.float64]
 BATCH, OPPONENTS, LEARNING_RATE = 16, 16, 0.05
 CIRCLE = np.array([[0.5, 0.0, 1.0], [1.0, 0.5, 0.0], [0.0, 1.0, 0.5]])
-"""P(row, column): rock, paper, scissors."""
+"""Probabilities P(row beats column) of rock, paper, scissors."""
 WINNER = np.array([[0.5, 1.0, 1.0], [0.0, 0.5, 0.0], [0.0, 1.0, 0.5]])
-"""The first arm beats both others, which do not agree with each other's order of strength."""
+"""Probabilities P(row beats column) of a game whose first arm beats both others."""
 
 
 def played(
@@ -49,7 +49,7 @@ def played(
 
 
 def softmax(logits: Floats) -> Floats:
-    """Return chances of logits."""
+    """Return the softmax (3,) of logits (3,)."""
     weights = np.exp(logits - logits.max())
     return np.asarray(weights / weights.sum())
 
@@ -66,11 +66,11 @@ def fitted_reward(game: Floats, seed: int, behaviour: Floats, pairs: int = 2000)
 
 
 SKEWED = "circle, (0.6, 0.3, 0.1)"
-"""Game, and the behaviour that its comparisons are from."""
+"""Name of a row of the study: the game, and the behaviour from which its comparisons are."""
 
 
 def policies(play: Callable[[int], tuple[Floats, Floats]], seed: int) -> dict[str, list[float]]:
-    """Return the average policy of a game, and the last one."""
+    """Play a game, and return the average policy and the last one, by name."""
     average, last = play(seed)
     return {"average": average.tolist(), "last": last.tolist()}
 
@@ -81,7 +81,7 @@ def fitted(seed: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6000)
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def written(values: Any) -> str:
-    """Return numbers in brackets."""
+    """Return numbers as text in brackets."""
     return "(" + ", ".join(f"{value:.2f}" for value in values) + ")"
 
 

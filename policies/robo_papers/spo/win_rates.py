@@ -19,11 +19,11 @@ from robo_rl.types import StateDict
 
 Item = TypeVar("Item")
 Beats = Callable[[Item, Item], float | None]
-"""P(first, second) in [0, 1]; None if the two cannot be compared."""
+"""Function P(first, second) in [0, 1], the preference for the first; None if the two cannot be compared."""
 
 
 class WinRates(Stateful, Generic[Item]):
-    """A queue of the newest trajectories, and the worth of new ones beside it."""
+    """Queue of the newest trajectories, beside which new ones get their worth."""
 
     def __init__(self, beats: Beats[Item], *, queue: int, opponents: int, seed: int) -> None:
         """queue: trajectories that are kept. opponents: of these, drawn for each comparison; 0 for all."""
@@ -37,7 +37,10 @@ class WinRates(Stateful, Generic[Item]):
         return len(self._queue)
 
     def worth(self, item: Item) -> float:
-        """Return the share of wins less a half, [-0.5, 0.5]; 0 without opponents, NaN if none could be compared."""
+        """Return the share of the queue that a trajectory beats, less a half, [-0.5, 0.5]; 0 for an empty queue.
+
+        NaN if none could be compared.
+        """
         if not self._queue:
             return 0.0
         count = len(self._queue) if not self._opponents else min(self._opponents, len(self._queue))
@@ -52,7 +55,7 @@ class WinRates(Stateful, Generic[Item]):
         self._queue.append(item)
 
     def state_dict(self) -> StateDict:
-        """Return the queue and the generator."""
+        """Return the queue and the state of the random generator."""
         queue: list[Any] = list(self._queue)
         return {"queue": queue, "generator": self._generator.bit_generator.state, "comparisons": self.comparisons}
 

@@ -1,1 +1,1 @@
-"""SRPO: failures that look like successes."""
+"""SRPO: refines a clone by success; failures may be worth as much as they resemble successes."""

@@ -38,16 +38,20 @@ from robo_rl.types import Episode, StateDict
 
 Floats = npt.NDArray[np.float64]
 LARGEST, STEEPNESS = 0.6, 10.0
-"""Of the score of a failure."""
+"""Largest score of a failure, and steepness of its sigmoid."""
 RADIUS, LEAST_NEAR = 0.5, 2
-"""Of DBSCAN in the authors' code: distance of standardised neighbours, and neighbours, oneself included, of a core point."""
+"""Settings of DBSCAN in the authors' code: distance of standardised neighbours, and number of neighbours, oneself included, of
+a core point."""
 REMEMBERED = 256
-"""Distances of recent failures that set the scale."""
+"""Number of recent failures whose distances set the scale."""
 
 
 @dataclass(frozen=True)
 class SRPOConfig(ClippedSettings):
-    """Settings of SRPO; `group` episodes begin in one state."""
+    """Settings of SRPO (Fei et al. 2025, arXiv:2511.15605): GRPO after cloning, with scores for failures.
+
+    They set the cloning, and whether and how failures are compared with successes. `group` episodes begin in one state.
+    """
 
     needs = Needs(
         (EPISODES,), frozenset({Feature.CONTINUOUS, Feature.DISCRETE}), {Feature.REWARD: "leave reward out; success counts"}
@@ -78,7 +82,7 @@ class SRPOConfig(ClippedSettings):
 
 
 class Resemblance(Rule):
-    """The score of each episode among its group."""
+    """Rule of SRPO: the advantage of an episode is its score, standardised within its group."""
 
     def __init__(self, actor: EpisodeActor, config: SRPOConfig) -> None:
         self._actor, self._config = actor, config
@@ -94,7 +98,7 @@ class Resemblance(Rule):
         return np.repeat(advantages, [len(each) for each in episodes]), figures
 
     def scores(self, episodes: Sequence[Episode]) -> Floats:
-        """Return a score for each episode (E,), 1 for a success."""
+        """Return the score (E,) of each episode: 1 for a success, less for a failure the farther it is from the successes."""
         success = np.array([each.success is True for each in episodes])
         if self._config.score == "outcome" or success.all() or not success.any():
             return success.astype(np.float64)
@@ -128,7 +132,10 @@ class Resemblance(Rule):
 
 
 def failure_scores(distances: Floats, low: float, high: float) -> Floats:
-    """Return 0.6 sigmoid(10 (0.5 - n)), n the place of each distance between low and high; 0.5 if these are equal."""
+    """Return the scores of failures, 0.6 sigmoid(10 (0.5 - n)), with n the place of a distance between low and high.
+
+    n is 0.5 if low and high are equal.
+    """
     places = np.clip((distances - low) / (high - low), 0.0, 1.0) if high - low >= 1e-6 else np.full(len(distances), 0.5)
     return np.asarray(LARGEST / (1.0 + np.exp(-STEEPNESS * (0.5 - places))))
 

@@ -1,1 +1,1 @@
-"""StepMix and EpsMix: conservative exploration, for tables and for SAC."""
+"""StepMix and EpsMix: exploration that is never much worse than a baseline policy, for tables and for SAC."""

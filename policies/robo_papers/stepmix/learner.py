@@ -24,7 +24,10 @@ from robo_rl.types import Episode, StateDict
 
 @dataclass(frozen=True)
 class StepMixConfig:
-    """Settings of a tabular learner that is never much worse than a baseline."""
+    """Settings of StepMix and EpsMix (Li et al. 2023, arXiv:2306.06265), tabular and never much worse than a baseline.
+
+    They set the allowed loss, how the baseline is mixed in, and the width of the bounds.
+    """
 
     needs = Needs((OWN,), frozenset({Feature.DISCRETE}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
 
@@ -42,7 +45,7 @@ class StepMixConfig:
         require_allowed(self, allowed | {"mixture": (self.mixture in ("step", "eps"), "step or eps")})
 
     def plan(self, model: EstimatedModel, baseline: Table) -> Mixture:
-        """Return what the next episode plays: as much of the optimistic policy as keeps the threshold."""
+        """Return the mixture of policies for the next episode: as much of the optimistic one as keeps the threshold."""
         (optimistic, _), threshold = model.optimistic(), self.threshold(model, baseline)
         if self.lower(model, baseline) < threshold:
             return Mixture(baseline, baseline, 0.0)
@@ -57,7 +60,7 @@ class StepMixConfig:
         return Mixture(late, late, 0.0)
 
     def threshold(self, model: EstimatedModel, baseline: Table) -> float:
-        """Return (1 - alpha) times an upper bound of the baseline's value."""
+        """Return the value that is to be kept: (1 - alpha) times an upper bound of the baseline's value."""
         return (1.0 - self.alpha) * model.bound(baseline, upper=True)
 
     def lower(self, model: EstimatedModel, policy: Table) -> float:
@@ -73,7 +76,11 @@ class StepMixConfig:
         demonstrations: Sequence[Episode] = (),
         reward: OnlineRewards | None = None,
     ) -> TabularTraining:
-        """Return a training at step 0; raises InvalidSetting for an environment that is no table or has no baseline."""
+        """Make the training loop at step 0.
+
+        Raises:
+            InvalidSetting: The environment is not tabular or has no baseline policy.
+        """
         if demonstrations or reward is not None:
             raise InvalidSetting("A tabular learner learns from its environment alone.", got="demonstrations, or a reward")
         return TabularTraining(environment_factory(), self.plan, bonus_scale=self.bonus_scale, steps=steps, seed=seed)

@@ -30,7 +30,10 @@ from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transiti
 
 @dataclass(frozen=True)
 class StepMixSACConfig(SACSettings, OwnLoop):
-    """Settings of StepMix with SAC; the baseline is the environment's scripted policy."""
+    """Settings of StepMix with SAC (after Li et al. 2023, arXiv:2306.06265); the baseline is the scripted policy.
+
+    They set the allowed loss, the candidates of when SAC takes over, and how their returns are bounded.
+    """
 
     needs = Needs((OWN,), frozenset({Feature.CONTINUOUS}), {Feature.REWARD: "leave reward out", Feature.DEMONSTRATIONS: "none"})
 
@@ -47,7 +50,7 @@ class StepMixSACConfig(SACSettings, OwnLoop):
     deviations: float = 1.64
     """Standard errors by which a bound lies below the mean return; 1.64 is 95 % confidence for normal returns."""
     baseline_episodes: int = 20
-    """Episodes of the baseline alone at first."""
+    """Number of episodes that the baseline plays alone at the start."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +70,7 @@ class StepMixSACConfig(SACSettings, OwnLoop):
 
 
 class Bounds:
-    """Returns of each candidate, and the mixture of two neighbouring candidates that their bounds allow."""
+    """Returns of each candidate's episodes, and the mixture of two neighbouring candidates that their bounds allow."""
 
     def __init__(self, config: StepMixSACConfig, worst: float) -> None:
         self._config, self._worst = config, worst
@@ -77,7 +80,10 @@ class Bounds:
 
     @property
     def threshold(self) -> float:
-        """Return that is to be kept in expectation: the baseline's mean, plus its error, minus alpha times the mean's size."""
+        """Mean return that the training must keep in expectation.
+
+        It is the baseline's mean, plus its error, minus alpha times the size of the mean.
+        """
         mean = float(np.mean(self.baseline))
         error = self._config.deviations * float(np.std(self.baseline, ddof=1)) / float(np.sqrt(len(self.baseline)))
         return mean + error - self._config.alpha * abs(mean)
@@ -108,11 +114,11 @@ class Bounds:
         return late, late, 0.0
 
     def add(self, candidate: int, value: float) -> None:
-        """Take in the return of an episode."""
+        """Store the return of an episode of a candidate."""
         (self.baseline if candidate == 0 else self.returns[candidate]).append(value)
 
     def state_dict(self) -> StateDict:
-        """Return all returns."""
+        """Return the returns of all candidates, to save them."""
         return {"baseline": list(self.baseline), "returns": [list(each) for each in self.returns]}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -124,7 +130,7 @@ class Bounds:
 
 
 class TakeOver:
-    """Policy of one episode: the baseline acts at first, then SAC to the end."""
+    """Policy of one episode of StepMix: the baseline acts at first, then SAC to the end."""
 
     def __init__(self, baseline: Policy, later: Policy, begin: int) -> None:
         """Join two policies. baseline: acts before step `begin`. later: acts from that step on."""
@@ -137,14 +143,14 @@ class TakeOver:
             policy.reset()
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action (A,) float32."""
+        """Return the baseline's or SAC's action (A,) float32, depending on the step of the episode."""
         acting = self._policies[self._step >= self._begin]
         self._step += 1
         return np.asarray(acting.act(observation, deterministic=deterministic), np.float32)
 
 
 class StepMixTraining(EpisodeLoop):
-    """Training loop of StepMix.
+    """Training loop of StepMix with SAC.
 
     In each episode the baseline acts first, and SAC takes over at the step that the bounds allow. SAC learns from all steps.
     """
@@ -169,7 +175,7 @@ class StepMixTraining(EpisodeLoop):
     @property
     @override
     def policy(self) -> Policy:
-        """SAC's policy without the baseline."""
+        """SAC's policy alone, without the baseline."""
         return self.learner.policy
 
     @override
@@ -184,7 +190,10 @@ class StepMixTraining(EpisodeLoop):
         return TakeOver(self.baseline, self.learner.policy, self.takes_over(self._candidate))
 
     def takes_over(self, candidate: int) -> int:
-        """Return the step from which on a candidate lets SAC act; for candidate 0 a step that no episode reaches."""
+        """Return the step of an episode from which on SAC acts instead of the baseline, for a candidate.
+
+        Candidate 0 is the baseline alone: its step is reached by no episode.
+        """
         if candidate == 0:
             return sys.maxsize
         return round(float(np.mean(self.lengths)) * (1.0 - candidate / self.config.candidates))

@@ -58,11 +58,11 @@ class Returns:
         self.values: list[float] = []
 
     def on_episode(self, *_: Any, episode_return: float, **__: Any) -> None:
-        """Keep the return."""
+        """Store the return of the episode."""
         self.values.append(episode_return)
 
     def on_metrics(self, *_: Any) -> None:
-        """Keep nothing."""
+        """Ignore the metrics."""
 
     on_step = on_metrics
 
@@ -75,17 +75,21 @@ class ExactValues:
         self._simulation = simulation
 
     def on_episode(self, *_: Any, **__: Any) -> None:
-        """Keep nothing."""
+        """Ignore the episode; its value is computed after the step."""
 
     on_metrics = on_episode
 
     def on_step(self, step: int, training: Any) -> None:
-        """Keep the value."""
+        """Store the exact value of what the ended episode played."""
         self.values.append(training.policy.mixture.value(self._simulation.value))
 
 
 def train(task: str, config: StepMixConfig, episodes: int, seed: int) -> tuple[TabularTraining, list[float], float]:
-    """Return the training, the exact value of each episode, and the baseline's."""
+    """Train StepMix on a tabular task.
+
+    Returns:
+        The finished training, the exact value of the policy of each episode, and the value of the baseline.
+    """
     given: dict[str, Any] = {"mdp_seed": seed} if "Random" in task else {}
     made: list[gymnasium.Env[Any, Any]] = [make_environment(task, **given)]
     simulation: Any = made[0].get_wrapper_attr("simulation")
@@ -96,7 +100,7 @@ def train(task: str, config: StepMixConfig, episodes: int, seed: int) -> tuple[T
 
 
 def rows(results: Results, task: str, episodes: int, seeds: int) -> dict[str, dict[str, Interval]]:
-    """Return by method: violations, mean value and episodes of the baseline, with intervals over seeds."""
+    """Return a table row for each method: violations, mean value, and episodes of the baseline, with intervals over seeds."""
     found = {}
     for name, config in METHODS.items():
         settings = {"episodes": episodes, "config": config}
@@ -109,7 +113,7 @@ def rows(results: Results, task: str, episodes: int, seeds: int) -> dict[str, di
 
 
 def figures(task: str, config: StepMixConfig, episodes: int, seed: int) -> dict[str, float]:
-    """Return the figures of a training on a table."""
+    """Train a tabular learner on a task, and return the figures of its episodes by name."""
     training, values, baseline = train(task, config, episodes, seed)
     return {
         "violations": float(sum(value < (1.0 - ALPHA) * baseline - 1e-9 for value in values)),
@@ -120,7 +124,7 @@ def figures(task: str, config: StepMixConfig, episodes: int, seed: int) -> dict[
 
 
 def continuous(results: Results, seeds: int, steps: int = 15_000) -> None:
-    """Print returns of a point among hazards while it is learnt, of one seed after the other."""
+    """Train SAC and StepMix-SAC on a point among hazards, and print their returns for one seed after the other."""
     environment = make_environment(POINT)
     script = environment.get_wrapper_attr("scripted_policy")(0)
     baseline = evaluate(script, environment, BASELINE_EPISODES).mean_return.estimate
@@ -136,7 +140,15 @@ def continuous(results: Results, seeds: int, steps: int = 15_000) -> None:
 def returned(
     environment: gymnasium.Env[Any, Any], config: SACConfig | StepMixSACConfig, steps: int, seed: int, bound: float
 ) -> dict[str, float]:
-    """Return figures of the returns of a training's episodes. bound: the guarantee."""
+    """Train SAC or StepMix-SAC, and return figures of the returns of its training episodes.
+
+    Args:
+        environment: Environment of the training.
+        config: Settings of the learner.
+        steps: Length of the training in environment steps.
+        seed: Seed of the training.
+        bound: Guaranteed mean return, below which a return is counted.
+    """
     observer, learner = Returns(), config.build(specification(environment), seed)
     if isinstance(config, StepMixSACConfig):
         StepMixTraining(environment, config, steps=steps, seed=seed).run(observer)
@@ -152,7 +164,7 @@ def returned(
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--episodes", type=int, default=4000)
     parser.add_argument("--seeds", type=int, default=5)

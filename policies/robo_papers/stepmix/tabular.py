@@ -28,19 +28,19 @@ Table = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Mixture:
-    """One of two policies (H, S, A) for a whole episode: the second with probability `share`."""
+    """Mixture of two policies (H, S, A): a whole episode is played by one of them, by the second with probability `share`."""
 
     first: Table
     second: Table
     share: float
 
     def value(self, of: Callable[[Table], float]) -> float:
-        """Return the value, given that of each policy."""
+        """Return the mixture's value, given a function that returns the value of each policy."""
         return (1.0 - self.share) * of(self.first) + self.share * of(self.second)
 
 
 class EstimatedModel:
-    """Counts of a tabular MDP, and bounds of values that hold with high probability."""
+    """Model of a tabular MDP estimated from counts, with bounds of values that hold with high probability."""
 
     def __init__(self, states: int, actions: int, horizon: int, scale: float) -> None:
         self.horizon, self._scale = horizon, scale
@@ -48,7 +48,7 @@ class EstimatedModel:
         self.moves = np.zeros((states, actions, states))
 
     def add(self, state: int, action: int, reward: float, following: int) -> None:
-        """Count a step."""
+        """Count a step from `state` to `following` by `action`, with its reward."""
         self.visits[state, action] += 1
         self.paid[state, action] += reward
         self.moves[state, action, following] += 1
@@ -86,7 +86,7 @@ class EstimatedModel:
 
 
 def exact_estimate(model: EstimatedModel) -> EstimatedModel:
-    """Return the same counts with bounds of no width."""
+    """Return a model with the same counts whose bounds have no width, so that they equal the estimate."""
     states, actions = model.visits.shape
     found = EstimatedModel(states, actions, model.horizon, 0.0)
     found.visits, found.paid, found.moves = model.visits, model.paid, model.moves
@@ -94,11 +94,11 @@ def exact_estimate(model: EstimatedModel) -> EstimatedModel:
 
 
 Plan = Callable[[EstimatedModel, Table], Mixture]
-"""Returns the mixture of the next episode, given the counts so far and the baseline (H, S, A)."""
+"""Function that returns the mixture of the next episode, given the model so far and the baseline (H, S, A)."""
 
 
 class TablePolicy(Stateful):
-    """Plays a mixture: one of its policies for a whole episode."""
+    """Policy of a mixture: one of its two tables acts for a whole episode."""
 
     def __init__(self, spec: EnvironmentSpec, mixture: Mixture, seed: int) -> None:
         self.environment_spec, self.mixture = spec, mixture
@@ -126,7 +126,10 @@ class TablePolicy(Stateful):
 
 
 class TabularTraining(Progress):
-    """Plans before each episode, plays it, counts its steps. A resume begins a new episode."""
+    """Training loop of tabular learners: plans before each episode, plays it, counts its steps.
+
+    A resume begins a new episode.
+    """
 
     def __init__(self, environment: gymnasium.Env[Any, Any], plan: Plan, *, bonus_scale: float, steps: int, seed: int) -> None:
         """plan: returns what the next episode plays. bonus_scale: factor of the half-widths of bounds."""
@@ -184,7 +187,7 @@ class TabularTraining(Progress):
 
 
 def table_of(spec: EnvironmentSpec) -> tuple[int, int]:
-    """Return S and H of an environment; raises InvalidSetting if it is no table."""
+    """Return the numbers of states S and steps H of a tabular environment; raises InvalidSetting for another one."""
     observed = spec.observation
     if not spec.action.is_discrete or set(observed) != {"state", "time"}:
         raise InvalidSetting(
@@ -197,7 +200,7 @@ def table_of(spec: EnvironmentSpec) -> tuple[int, int]:
 
 
 def baseline_of(environment: gymnasium.Env[Any, Any], spec: EnvironmentSpec, states: int, horizon: int) -> Table:
-    """Return the scripted policy of an environment as a table (H, S, A); raises InvalidSetting without one."""
+    """Return the scripted policy of an environment as a table (H, S, A); raises InvalidSetting if it has none."""
     if not environment.has_wrapper_attr("scripted_policy"):
         raise InvalidSetting(f"{spec.name} has no scripted policy.", got="none", allowed="a baseline policy")
     policy, found = environment.get_wrapper_attr("scripted_policy")(0), np.zeros((horizon, states, spec.action.size))

@@ -1,1 +1,1 @@
-"""SubPO: coverage, what is seen for the first time."""
+"""SubPO: reward for what an episode covers for the first time."""

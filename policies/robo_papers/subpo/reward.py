@@ -25,11 +25,11 @@ from robo_rl.rewards.step_rewards.steps import Steps, StepScores
 from robo_rl.types import Array, Labels, StateDict
 
 MOST_CELLS = 4096
-"""Cells that one observation may cover."""
+"""Largest number of cells that one observation may cover."""
 
 
 class Seen(Stateful):
-    """Cells of the running episode of each environment."""
+    """Memory of the cells that the running episode of each environment has covered."""
 
     def __init__(self) -> None:
         self.cells: dict[int, set[bytes]] = {}
@@ -48,25 +48,25 @@ class Seen(Stateful):
 
 @dataclass(frozen=True)
 class CoverageReward(StepReward):
-    """Number of cells that an entry of the observation covers for the first time in the episode (SubPO)."""
+    """Reward of SubPO: number of cells of space that an observed place covers for the first time in the episode."""
 
     name: ClassVar[str] = "coverage"
 
     entry: str = ""
-    """Entry of the observation, a place such as end_effector_position; must be set."""
+    """Name of the observation entry with the place, such as end_effector_position; must be set."""
     cell: float = 0.1
     """Width of a cell, in the unit of the entry."""
     radius: float = 0.0
-    """Cells whose centres are at most this far from the place are covered, too."""
+    """Distance from the place up to which cells are covered, too, measured to their centres; in the unit of the entry."""
     weight_each: float = 1.0
-    """Worth of a cell."""
+    """Reward of each newly covered cell."""
 
     def __post_init__(self) -> None:
         allowed = {"cell": (0 < self.cell < np.inf, "above 0"), "radius": (0 <= self.radius < np.inf, "0 or more")}
         require_allowed(self, allowed | {"weight_each": (bool(np.isfinite(self.weight_each)), "a finite number")})
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting or UnknownName for an entry that there is not, or that covers too many cells."""
+        """Raise InvalidSetting or UnknownName if the entry does not exist, or a place covers too many cells."""
         entries = place.spec.observation
         if self.entry not in entries:
             raise UnknownName(f"entry of {place.name}", self.entry or "(none: set entry)", entries)
@@ -80,7 +80,7 @@ class CoverageReward(StepReward):
             )
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the worth of the cells that each step covers first."""
+        """Return for each step the reward of the cells that it covers for the first time."""
         self.require(place)
         seen, found = place.memory.part("seen", Seen).cells, np.zeros(len(steps))
         before, after = (
@@ -95,7 +95,7 @@ class CoverageReward(StepReward):
         return StepScores(Labels.finite(found, dtype=np.float64), {})
 
     def covered(self, place: Array) -> list[bytes]:
-        """Return the cells that a place (D,) covers."""
+        """Return keys of the cells that a place (D,) covers."""
         own = np.floor(place / self.cell).astype(np.int64)
         if not self.radius:
             return [own.tobytes()]

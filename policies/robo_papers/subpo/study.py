@@ -23,7 +23,7 @@ KINDS = {
 
 
 def around(cells: np.ndarray) -> np.ndarray:
-    """Return which cells (B, 144) are within one step, also along a diagonal, of places (B, 2)."""
+    """Return for each of B places (B, 2) which of the 144 cells are within one step, also diagonally: (B, 144)."""
     rows = np.abs(np.arange(SIZE)[None] - cells[:, :1]) <= 1
     columns = np.abs(np.arange(SIZE)[None] - cells[:, 1:]) <= 1
     found: np.ndarray = (rows[:, :, None] & columns[:, None]).reshape(len(cells), -1)
@@ -31,7 +31,7 @@ def around(cells: np.ndarray) -> np.ndarray:
 
 
 def covered_share(kind: str, seed: int) -> float:
-    """Return the share of cells that an episode covers, mean over the last ten updates."""
+    """Train a policy, and return the mean share of grid cells that its episodes cover over the last ten updates."""
     random = np.random.default_rng(seed)
     logits = torch.zeros(LONGEST, SIZE * SIZE, len(MOVES), requires_grad=True)
     optimizer, shares = torch.optim.Adam([logits], lr=RATE), list[float]()
@@ -66,12 +66,12 @@ def covered_share(kind: str, seed: int) -> float:
 
 
 def covered(kind: str, seed: int) -> dict[str, float]:
-    """Return the share of cells covered as a figure."""
+    """Train a policy, and return the share of grid cells that it covers, by name."""
     return {"covered": covered_share(kind, seed)}
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     add_archive_option(parser, "subpo")

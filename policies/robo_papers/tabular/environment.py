@@ -22,14 +22,14 @@ from robo_sims.task_family import TaskFamily
 
 Array = npt.NDArray[np.float64]
 TRAPS, LINKS = 6, 6
-"""Actions that may end in the trap, and states of the chain before it."""
+"""Number of actions that may end in the trap, and number of states of the chain before it."""
 TASKS = ("Trap-v0", "Random-v0", "FourRooms-v0")
 ROOMS = 7
-"""Cells of the four rooms along each side."""
+"""Number of cells along each side of the four rooms."""
 
 
 class TabularSimulation(Simulation):
-    """One MDP; the policy observes state and time, one-hot each."""
+    """Simulation of one tabular MDP; the policy observes state and time, one-hot each."""
 
     def __init__(self, task: str, *, horizon: int | None = None, mdp_seed: int = 0) -> None:
         """horizon: H, by default 60 of FourRooms-v0 and 6 of the others. mdp_seed: draws the model of Random-v0."""
@@ -80,7 +80,7 @@ class TabularSimulation(Simulation):
 
     @override
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the simulation holds nothing that must be closed."""
 
     def _observe(self) -> Arrays:
         time = np.arange(self.horizon) == min(self._time, self.horizon - 1)
@@ -88,17 +88,17 @@ class TabularSimulation(Simulation):
 
 
 class BaselinePolicy(Stateful):
-    """The MDP's known policy; with noise it takes that share of its actions at random."""
+    """Scripted policy, the MDP's known baseline; `noise` is the share of its actions that are random."""
 
     def __init__(self, spec: EnvironmentSpec, actions: npt.NDArray[np.int64], seed: int, noise: float) -> None:
         self.environment_spec, self._actions, self._noise = spec, actions, noise
         self._random = np.random.default_rng(seed)
 
     def reset(self) -> None:
-        """Do nothing."""
+        """Do nothing: there is no memory of earlier steps."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.int64]:
-        """Return an action, an int64 scalar."""
+        """Return the baseline's action, or a random one, an int64 scalar."""
         if not deterministic and self._random.random() < self._noise:
             return np.asarray(self._random.integers(self.environment_spec.action.size))
         return np.asarray(self._actions[int(np.argmax(observation["state"]))])
@@ -113,14 +113,14 @@ class BaselinePolicy(Stateful):
 
 
 def one_hot(name: str, size: int) -> ArraySpec:
-    """Return the spec of one choice of `size`."""
+    """Return the spec of an observation entry that is a one-hot vector of `size` numbers."""
     return ArraySpec(name, (size,), low=0.0, high=1.0, meaning="one-hot")
 
 
 def trap(_: np.random.Generator) -> tuple[Array, Array, npt.NDArray[np.int64]]:
-    """Return a chain in which one action is a little better than the baseline's, and the others pay more at once.
+    """Return the model of a chain in which one action is a little better than the baseline's, and others are traps.
 
-    They lead to where nothing is ever paid with probability 0.6.
+    The others pay more at once, and with probability 0.6 lead to where nothing is ever paid.
     """
     actions = 2 + TRAPS
     moves, rewards = np.zeros((LINKS + 1, actions, LINKS + 1)), np.zeros((LINKS + 1, actions))
@@ -134,16 +134,16 @@ def trap(_: np.random.Generator) -> tuple[Array, Array, npt.NDArray[np.int64]]:
 
 
 def drawn(random: np.random.Generator) -> tuple[Array, Array, npt.NDArray[np.int64]]:
-    """Return a random MDP of five states and three actions, and the policy that sees the next reward alone."""
+    """Return a random model of five states and three actions, with a baseline that sees the next reward alone."""
     rewards = random.random((5, 3))
     return random.dirichlet(np.full(5, 0.5), (5, 3)), rewards, rewards.argmax(1)
 
 
 def four_rooms(_: np.random.Generator | None = None) -> tuple[Array, Array, npt.NDArray[np.int64]]:
-    """Return four rooms with doors, from the upper left corner to the upper right one, which pays 1; then the last state.
+    """Return the model of four rooms with doors: from the upper left corner to the upper right one, which pays 1 and ends.
 
-    Actions lead up, right, down or left with probability 0.9, else in one of the other directions. The baseline is optimal
-    for a discount of 0.95.
+    Actions lead up, right, down or left with probability 0.9, else in one of the other directions. The baseline is optimal for
+    a discount of 0.95.
     """
     middle, far = ROOMS // 2, ROOMS - 2
     doors = {(middle, 1), (middle, far), (1, middle), (far, middle)}
@@ -163,10 +163,10 @@ def four_rooms(_: np.random.Generator | None = None) -> tuple[Array, Array, npt.
 
 
 Model = tuple[Array, Array, npt.NDArray[np.int64]]
-"""(S, A, S) and (S, A) probabilities, and the baseline's actions (S,)"""
+"""Model of an MDP: probabilities of transitions (S, A, S) and of rewards (S, A), and the baseline's actions (S,)"""
 
 MODELS: dict[str, Callable[[np.random.Generator], Model]] = {"Trap-v0": trap, "Random-v0": drawn, "FourRooms-v0": four_rooms}
-"""Task -> its model, given a generator."""
+"""Name of a task -> function that makes its model, given a random generator."""
 
 
 def _tasks() -> Iterable[str]:
@@ -174,4 +174,4 @@ def _tasks() -> Iterable[str]:
 
 
 FAMILY = TaskFamily("tabular", _tasks, TabularSimulation, drawing=("render_mode",))
-"""MDPs with a known model, for algorithms with guarantees."""
+"""Family of the environments "tabular/...": MDPs with a known model, for algorithms with guarantees."""

@@ -1,1 +1,1 @@
-"""Remarks on spans of time as rewards of steps (Text2Grad)."""
+"""Text2Grad: remarks on spans of time of an episode become rewards of its steps."""

@@ -19,11 +19,11 @@ from robo_rl.types import Episode
 
 SYSTEM = "You criticise what an agent does in a small world, moment by moment. Be honest: say only what the record shows."
 MOST = 4
-"""Remarks on an episode."""
+"""Largest number of remarks on an episode."""
 
 
 class Remark(Form):
-    """A moment or a span, and whether it was good."""
+    """Form of a part of an answer: a moment or a span of an episode, and whether it was good."""
 
     first_line: int
     last_line: int
@@ -32,7 +32,7 @@ class Remark(Form):
 
 
 class Remarks(Form):
-    """Answer: remarks on an episode."""
+    """Form of an answer: remarks on an episode."""
 
     remarks: Annotated[list[Remark], pydantic.Field(max_length=MOST)]
 
@@ -51,7 +51,7 @@ def criticised(client: ModelClient, episodes: Sequence[Episode], captioner: Capt
 
 
 def lines_of(episode: Episode, captioner: Captioner) -> list[str]:
-    """Return the caption of each step."""
+    """Return the caption of each step of an episode, as a line of text."""
     if not len(episode):
         return []
     words = described(captioner, Steps.of(episode), {}, says_task=False)

@@ -25,12 +25,12 @@ Paid = Literal["each", "last", "shared"]
 
 @dataclass(frozen=True)
 class SpanFeedback:
-    """A criticism, and its span of time."""
+    """A remark on a recorded episode: its span of time, and whether it was good or poor."""
 
     start: float
-    """[s] since the beginning of the episode"""
+    """[s] begin of the span, since the beginning of the episode"""
     stop: float
-    """[s]"""
+    """[s] end of the span, since the beginning of the episode"""
     is_good: bool
     text: str = ""
 
@@ -42,7 +42,7 @@ class SpanFeedback:
 
     @classmethod
     def read(cls, note: str) -> SpanFeedback | None:
-        """Return the criticism of a note such as "2.1-3.0 s poor: gripper too fast"; None for any other note."""
+        """Read a remark such as "2.1-3.0 s poor: gripper too fast"; return None for any other note."""
         found = _NOTE.fullmatch(note)
         if found is None:
             return None

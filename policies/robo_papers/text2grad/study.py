@@ -26,7 +26,7 @@ def criticised(cells: list[int], random: np.random.Generator) -> list[SpanFeedba
 
 
 def learned(kind: str, seed: int) -> float:
-    """Return the share of successes of the last update of policy gradients."""
+    """Train a policy with policy gradients, and return the share of successful episodes of its last update."""
     random, logits, successes = np.random.default_rng(seed), np.zeros((SIZE * SIZE, 4)), list[float]()
     for _ in range(UPDATES):
         weights = np.exp(logits - logits.max(1, keepdims=True))
@@ -50,7 +50,7 @@ def learned(kind: str, seed: int) -> float:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the study of this module as a command, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=4)
     given = parser.parse_args()

@@ -25,27 +25,27 @@ from robo_rl.types import Array, Episode
 Numbers = npt.NDArray[np.floating[Any]]
 PERCENTILES = (5.0, 95.0)
 FEWEST = 5
-"""Least number of episodes for an interval."""
+"""Smallest number of episodes from which an interval is found."""
 RESAMPLES = 1000
 ERRORS = 3
-"""Standard errors that the interval must exceed; with two, it could hang on a single episode."""
+"""Number of standard errors that the interval's width must exceed; with two, it could hang on a single episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastingLanguageGoals(SimilarityReward):
-    """Safety in [0, 1]: 0 if a picture is like the undesired sentence, 1 if it is like the desired one (CLG)."""
+    """Reward that is the safety of a picture in [0, 1]: 0 if it is like the undesired sentence, 1 if like the desired (CLG)."""
 
     method: ClassVar[str] = "clg"
     undesired: str
-    """The undesired state, such as "two cars have collided with each other on the road"."""
+    """Sentence for the undesired state, such as "two cars have collided with each other on the road"."""
     desired: str
-    """The desired state, such as "the road is clear with no car accidents"."""
+    """Sentence for the desired state, such as "the road is clear with no car accidents"."""
     low: float | None = None
-    """Difference of the cosines at which safety is 1; None until `robo-rl reward calibrate` has found it."""
+    """Difference of the cosines up to which safety is 1; None until `robo-rl reward calibrate` has found it."""
     high: float | None = None
-    """Difference of the cosines at which safety is 0."""
+    """Difference of the cosines from which on safety is 0."""
     found_for: str = ""
-    """Hash of the model, sentences and camera of the interval; empty for an interval by hand."""
+    """Hash of the model, sentences and camera for which the interval was found; empty for an interval by hand."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,17 +56,17 @@ class ContrastingLanguageGoals(SimilarityReward):
 
     @property
     def hears_instruction(self) -> bool:
-        """False: its words are settings."""
+        """False, because the words are settings and not the instruction."""
         return False
 
     @property
     def words(self) -> Mapping[str, Sequence[str]]:
-        """The two sentences."""
+        """The two sentences by their role."""
         return {"undesired": (self.undesired,), "desired": (self.desired,)}
 
     @property
     def subject(self) -> str:
-        """A hash of model, sentences and camera."""
+        """Hash of model, sentences and camera, for which an interval holds."""
         return hash_of(*(part.encode() for part in (*self.embedder.identity, self.undesired, self.desired, self.camera)))
 
     def contrast(self, pictures: Direction) -> npt.NDArray[np.float64]:
@@ -99,14 +99,17 @@ class ContrastingLanguageGoals(SimilarityReward):
     def calibrated(
         self, episodes: Iterable[Episode], percentiles: tuple[float, float] = PERCENTILES
     ) -> tuple[ContrastingLanguageGoals, float]:
-        """Return this reward with the interval of these episodes, and the width's standard error; raise InvalidSetting."""
+        """Find the interval on these episodes; return this reward with it, and the standard error of its width.
+
+        Raises InvalidSetting if the interval says nothing.
+        """
         seen = (self.embedded(pictures_of(episode.observations, self.camera)) for episode in episodes)
         low, high, noise = interval([self.contrast(pictures[valid]) for pictures, valid in seen], percentiles)
         return replace(self, low=low, high=high, found_for=self.subject), noise
 
 
 def safety(z: Numbers, low: float, high: float) -> npt.NDArray[np.float64]:
-    """Return c = 1 - clip((z - low) / (high - low), 0, 1)."""
+    """Return the safety c = 1 - clip((z - low) / (high - low), 0, 1) for differences of cosines z, in their shape."""
     return np.asarray(1 - np.clip((np.asarray(z, np.float64) - low) / (high - low), 0, 1))
 
 
@@ -149,12 +152,12 @@ def synthesis(safety: Numbers, speed: Numbers, top_speed: float, *factors: Numbe
 
 
 SIDEWAYS, TURNED = 3.0, math.pi / 2
-"""[m] and [rad] at which the reward is 0."""
+"""[m] and [rad] offset and angle from which on the driving reward is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrivingGoals(ContrastingLanguageGoals):
-    """Speed, as fast as looks safe, times keeping to the lane (VLM-RL's hierarchical synthesis).
+    """Reward for driving (VLM-RL): speed, as fast as looks safe in the picture, times keeping to the lane.
 
         r = s * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0), and s alone if s < 0
         s = (c v_top - |v - c v_top|) / v_top
@@ -171,7 +174,7 @@ class DrivingGoals(ContrastingLanguageGoals):
 
     method: ClassVar[str] = "driving-clg"
     top_speed: float = 8.0
-    """[m/s] if all is safe."""
+    """[m/s] speed that is wanted if all is safe."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -193,7 +196,7 @@ class DrivingGoals(ContrastingLanguageGoals):
         return np.stack([np.asarray(observations["velocity"], np.float64)[:, 0], offset, angle], axis=1)
 
     def combined(self, values: Numbers, states: Numbers) -> npt.NDArray[np.float32]:
-        """Return rewards (N,) for safeties (N,) and states (N, 3)."""
+        """Return the driving rewards (N,) for safeties (N,) and states (N, 3): speed, offset, angle."""
         speed, offset, angle = np.asarray(states, np.float64).T
         centring, heading = 1 - np.abs(offset) / SIDEWAYS, 1 - np.abs(angle) / TURNED
         paid = synthesis(values, speed, self.top_speed) - synthesis(values, np.zeros_like(speed), self.top_speed)

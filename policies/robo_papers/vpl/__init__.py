@@ -1,1 +1,1 @@
-"""Rewards of people who differ: a latent number per person, inferred from answers."""
+"""VPL: rewards of people who differ, by a latent vector per person that is inferred from their answers."""

@@ -1,4 +1,4 @@
-"""Questions whose answers say most of a rater, by a reward of several people (VPL)."""
+"""Active questions: ask a rater those comparisons whose answers say most about the rater, by a model of several people."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from robo_rl.rewards.preferences.raters import Rater
 def ask_actively(
     dataset: Dataset, rater: Rater, drawn: Sequence[Question], *, pairs: int, length: int, name: str, folder: str
 ) -> tuple[int, Posterior]:
-    """Ask a rater, of the questions drawn, the one that says most, until there are `pairs` answers; each is durable.
+    """Ask a rater, of the questions drawn, always the one whose answer says most, until there are `pairs` answers.
 
-    Returns the number of new answers and the posterior of the rater then. Raises SpecMismatch for a model of another dataset.
+    Each answer is durable at once. Returns the number of new answers and the posterior of the rater then. Raises SpecMismatch
+    for a model of another dataset.
     """
     users = SavedUsers(folder)
     users.spec.require(dataset.spec, what=f"The users of {folder} compared episodes of another environment")

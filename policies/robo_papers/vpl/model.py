@@ -31,25 +31,25 @@ from robo_rl.rewards.preferences.preference_reward import Pairs
 from robo_rl.types import Array
 
 CHECK = 50
-"""Updates between two measurements of the loss on held-out answers."""
+"""Number of updates between two measurements of the loss on held-out answers."""
 
 
 @dataclass(frozen=True)
 class UsersConfig:
-    """Settings of the model of users, and of its fit to their answers."""
+    """Settings of a reward model of several users and of its fit to their answers: latent, networks, batches."""
 
     latent: int = 4
-    """Z, numbers of the latent of a user."""
+    """Z, size of a user's latent vector."""
     hidden: tuple[int, ...] = (128, 128)
     """Units of the hidden layers of both networks."""
     most_answers: int = 16
-    """Most answers from which z is inferred; each batch draws a count from 0 to this."""
+    """Largest number of answers from which z is inferred; each batch draws a number from 0 to this."""
     targets: int = 16
-    """Other answers of the same user that are predicted."""
+    """Number of other answers of the same user that are predicted."""
     users: int = 16
-    """Users in one update, drawn with replacement."""
+    """Number of users in one update, drawn with replacement."""
     updates: int = 2000
-    """Steps of Adam."""
+    """Number of Adam's steps."""
     lr: float = 1e-3
     """Learning rate of Adam."""
     beta: float = 0.1
@@ -57,7 +57,7 @@ class UsersConfig:
     held_out: float = 0.2
     """Share of each user's answers that is not learned from: one half chooses the best update, the other measures it."""
     compared: int = 256
-    """States of the dataset with which each state is compared, which gives all users one scale."""
+    """Number of states of the dataset with which each state is compared, which gives all users one scale."""
     seed: int = 0
     """Seed of the initial weights and of all draws."""
 
@@ -70,12 +70,12 @@ class UsersConfig:
 
 
 class Answers(NamedTuple):
-    """Answers of one user, or of several: pairs of segments, and which one is better. Leading axes are users."""
+    """Answers of one or several users: pairs of segments, and which one is better. Leading axes are users."""
 
     first: Tensor
-    """(..., P, L, D)"""
+    """(..., P, L, D) steps of the first segments"""
     second: Tensor
-    """(..., P, L, D)"""
+    """(..., P, L, D) steps of the second segments"""
     labels: Tensor
     """(..., P) 0: the first is better, 1: the second is better, 0.5: they are equal"""
 
@@ -90,10 +90,10 @@ class Answers(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """Gaussian over z with a diagonal covariance: what is known of a user."""
+    """What is known about a user's latent z: a Gaussian with a diagonal covariance."""
 
     mean: Tensor
-    """(..., Z)"""
+    """(..., Z) mean of z"""
     precision: Tensor
     """(..., Z) 1 / variance; that of the prior is 1."""
 
@@ -110,7 +110,7 @@ class Posterior(NamedTuple):
 
 
 class UserRewards(nn.Module):
-    """Networks for the reward of a step for a user, and for the posterior of the user's z; both standardise the steps."""
+    """Networks for the reward of a step for a user with latent z, and for the posterior of z; both standardise the steps."""
 
     mean: Tensor
     deviation: Tensor
@@ -127,7 +127,7 @@ class UserRewards(nn.Module):
         self.register_buffer("compared", torch.zeros(config.compared, size))
 
     def rewards(self, steps: Tensor, latent: Tensor) -> Tensor:
-        """Return raw rewards (...) of steps (..., D) for latents that broadcast to (..., Z)."""
+        """Return the rewards (...) of steps (..., D), not scaled, for latents that broadcast to (..., Z)."""
         scaled = (steps - self.mean) / self.deviation
         inputs = torch.cat([scaled, latent.expand(*scaled.shape[:-1], self.latent)], -1)
         found: Tensor = self.reward(inputs)[..., 0]
@@ -162,7 +162,7 @@ class UserRewards(nn.Module):
 
 
 def mlp(sizes: Sequence[int], generator: torch.Generator) -> nn.Sequential:
-    """Return layers with ReLU between them."""
+    """Build an MLP with ReLU between the layers; sizes: numbers of units from input to output."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
@@ -173,13 +173,14 @@ def mlp(sizes: Sequence[int], generator: torch.Generator) -> nn.Sequential:
 
 
 class FittedUsers(NamedTuple):
-    """A fitted model, and how well it predicts held-out answers."""
+    """A fitted model of several users, and how well it predicts their held-out answers."""
 
     model: UserRewards
     accuracies: dict[int, float]
     """Number n of known answers -> share of held-out answers that are predicted right from n others of the same user."""
     chance: float
-    """A control: the same share from `most_answers` answers whose labels are coin flips; it should be that of no answers."""
+    """Control: share of held-out answers predicted right from `most_answers` answers with random labels. It should be as
+    without answers."""
 
 
 def fit_users(answers: Mapping[str, Pairs], steps: Array, config: UsersConfig) -> FittedUsers:

@@ -1,4 +1,4 @@
-"""The reward `vpl`: of one user, or of the user whose latent number is observed."""
+"""The reward `vpl`: that of one user, or of the user whose latent vector is observed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import Array, Labels
 
 USER = "user"
-"""Entry of an observation that holds the latent of the user whom a policy is to please."""
+"""Name of the observation entry with the latent vector of the user whom a policy is to please."""
 OPTIONS = "--dataset DATASET --preferences NAME"
 """Options of `robo-rl reward fit vpl`, besides --out."""
 AVERAGE = "average"
-"""Name of the user of whom nothing is known: the latent 0."""
+"""Name of the user about whom nothing is known, with the latent 0."""
 
 
 def save(
@@ -52,7 +52,7 @@ def latent_of(model: UserRewards, pairs: Pairs) -> list[float]:
 
 
 class SavedUsers:
-    """A model of a folder, and its users."""
+    """Fitted model of several users from a folder, with the latents of its users."""
 
     def __init__(self, folder: str) -> None:
         """Raise CheckpointCorrupt, InvalidSetting if the folder has no such model."""
@@ -69,12 +69,12 @@ class SavedUsers:
 
     @property
     def names(self) -> list[str]:
-        """Users, without their raters' settings."""
+        """Names of the users, without their raters' settings."""
         return list(self.latents)
 
     @property
     def array(self) -> ArraySpec:
-        """Entry of an observation with a user's latent."""
+        """Spec of the observation entry with a user's latent."""
         meaning = "what is known of the user; 0 is the average"
         return ArraySpec(USER, (self.config.latent,), unit="1", role="goal", meaning=meaning)
 
@@ -90,12 +90,15 @@ class SavedUsers:
 
 @dataclass(frozen=True)
 class UserReward(StepReward):
-    """Reward of one of several people (robo-rl reward fit vpl): the chance that they prefer a step to one of the data."""
+    """Reward of one of several people: the probability that the person prefers a step to one of the data (VPL).
+
+    The command `robo-rl reward fit vpl` fits the model.
+    """
 
     name: ClassVar[str] = "vpl"
 
     folder: str = ""
-    """Folder that `robo-rl reward fit` wrote."""
+    """Folder that `robo-rl reward fit vpl` wrote."""
     user: str = ""
     """Name of a user, as the fit printed them, or "average"; empty for the user whose latent is observed (wrapper personal)."""
 
@@ -110,12 +113,12 @@ class UserReward(StepReward):
 
     @property
     def fitted_to(self) -> frozenset[str]:
-        """Identities of the episodes of which segments were compared; empty if none are known."""
+        """Identities of the episodes whose segments were compared; empty if they are unknown."""
         return frozenset(self.saved.facts.get("identities", ()))
 
     @cached_property
     def saved(self) -> SavedUsers:
-        """The model."""
+        """The fitted model with its users, read from the folder."""
         return SavedUsers(self.folder)
 
     @override
@@ -145,7 +148,7 @@ class UserReward(StepReward):
             )
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return shares in (0, 1); a step that is not finite has none."""
+        """Return the person's preferences for K steps, in (0, 1); a step that is not finite has no label."""
         self.require(place)
         parts = [np.asarray(steps.before[name], np.float32).reshape(len(steps), -1) for name in columns_of(self.saved.spec)]
         rows = np.concatenate([*parts, np.asarray(steps.actions, np.float32)], axis=1)

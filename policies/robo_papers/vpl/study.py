@@ -32,12 +32,16 @@ from robo_rl.types import Episode
 ENVIRONMENT, ARGUMENTS = "robo/ArmReach-v0", {"action_repeat": 3, "reward": "dense"}
 SEGMENT, ANSWERS, EACH = 5, 100, 16
 WEIGHT, GOOD = 1.0, 0.6
-"""Of a person's preference beside the task's own reward, in each step; and the share of wins of a step that costs nothing."""
+"""Weight of a person's preference beside the task's own reward, in each step; and share of wins of a step that costs
+nothing."""
 EVALUATED = range(1_000_000, 1_000_050)
 
 
 def people() -> dict[str, list[MeasuresRater]]:
-    """Return raters of two kinds; those of one kind differ in the difference that they notice."""
+    """Return the simulated users of each kind, "fast" and "gentle".
+
+    Users of a kind differ in the smallest difference they notice.
+    """
     noticed = np.linspace(0.02, 0.2, EACH)
     fast = [MeasuresRater((f"mean joint_velocity~{each:.4f}", "-last goal_from_gripper")) for each in noticed]
     gentle = [MeasuresRater((f"-mean joint_velocity~{each:.4f}", "-last goal_from_gripper")) for each in noticed]
@@ -45,7 +49,7 @@ def people() -> dict[str, list[MeasuresRater]]:
 
 
 def trained(out: Path, name: str, seed: int, steps: int) -> Run:
-    """Return a run of SAC, trained if it is not there: for all users, who are observed, or for the average."""
+    """Return a run of SAC with the reward of all users (observed) or of the average user; train it if it is not there."""
     if (run := finished(out / "runs", name, seed)) is not None:
         return run
     users = str(out / "users")
@@ -60,7 +64,7 @@ def trained(out: Path, name: str, seed: int, steps: int) -> Run:
 
 
 def episodes_of(policy: Policy, out: Path, user: str) -> list[Episode]:
-    """Return episodes of a policy on the same seeds, for a user."""
+    """Return episodes of a deterministic policy in the environment of a user, with the same seeds at every call."""
     with closing(
         make_environment(ENVIRONMENT, wrappers=[{"name": "personal", "users": str(out / "users"), "user": user}], **ARGUMENTS)
     ) as environment:
@@ -78,7 +82,7 @@ def preferred(rater: MeasuresRater, ours: list[Episode], theirs: list[Episode]) 
 
 
 def described(episodes: list[Episode]) -> str:
-    """Return success, median steps, and mean speed of the joints."""
+    """Describe episodes as text: success, median number of steps, and mean speed of the joints."""
     speed = np.mean([np.linalg.norm(each.observations["joint_velocity"], axis=1).mean() for each in episodes])
     success = np.mean([each.success is True for each in episodes])
     return f"{success:.0%} | {np.median([len(each) for each in episodes]):.0f} | {speed:.2f}"
@@ -91,7 +95,7 @@ def figures(episodes: list[Episode], preferred: float | None = None) -> dict[str
 
 
 def prepared(out: Path, pairs: int) -> None:
-    """Record, have it compared by everybody, fit the reward."""
+    """Record a dataset, let every simulated user compare its segments, and fit the reward; finished parts are kept."""
     data = out / "reach"
     if not data.exists():
         words = [word for name, value in ARGUMENTS.items() for word in (f"--environment.arguments.{name}", str(value))]
@@ -108,7 +112,7 @@ def prepared(out: Path, pairs: int) -> None:
 
 
 def main() -> None:
-    """Prepare, train, compare, print."""
+    """Prepare data and reward, train and compare the policies, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)

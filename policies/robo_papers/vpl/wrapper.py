@@ -1,4 +1,4 @@
-"""The wrapper `personal`: the latent number of the user whom the policy is to please (reward `vpl`) is observed."""
+"""The wrapper `personal`: the policy observes the latent vector of the user whom it is to please (reward `vpl`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANY = ""
 
 
 class PersonalEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment with a user; each episode is one user's."""
+    """Wrapper in which each episode belongs to a user, whose latent vector is observed."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any], users: SavedUsers, user: str = ANY) -> None:
         """user: name, or "average"; empty draws one of all for each episode. Raises UnknownName."""
@@ -31,7 +31,7 @@ class PersonalEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._latent = np.zeros(users.config.latent, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; the seed draws the user, too."""
+        """Begin an episode; the seed also determines its user."""
         observation, info = super().reset(seed=seed, options=options)
         random = self.unwrapped.np_random if seed is None else np.random.default_rng([seed, 2])
         name = self._user or self._users.names[int(random.integers(len(self._users.names)))]
@@ -40,27 +40,27 @@ class PersonalEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**observation, USER: self._latent.copy()}, info
 
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Take a step."""
+        """Take a step in the environment; the user's latent is added to the observation."""
         observation, *rest = super().step(action)
         return ({**observation, USER: self._latent.copy()}, *rest)  # type: ignore[return-value]
 
 
 def personal_spec(spec: EnvironmentSpec, users: SavedUsers) -> EnvironmentSpec:
-    """Return the spec with the entry of the user."""
+    """Return the spec with the entry for the user's latent added."""
     arrays = (*spec.observation.arrays, users.array)
     return replace(spec, name=f"personal:{spec.name}", observation=ObservationSpec(arrays))
 
 
 @dataclass(frozen=True)
 class PersonalWrapper(EnvironmentWrapper):
-    """Observe the latent number of a user."""
+    """Settings of the wrapper `personal`: observe the latent vector of a user."""
 
     changes = ("name", "observation")
 
     users: str
-    """Folder of `robo-rl reward fit vpl`."""
+    """Folder that `robo-rl reward fit vpl` wrote."""
     user: str = ANY
-    """One of them, or "average"; empty draws one for each episode."""
+    """Name of a user, or "average"; empty draws a user for each episode."""
 
     @override
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> PersonalEnv:

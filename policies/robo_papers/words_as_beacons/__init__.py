@@ -1,1 +1,1 @@
-"""Subgoals of a level from a teacher: environments, tracking, encodings, teachers."""
+"""Words as beacons: a teacher gives subgoals for a level of a grid world; environments, tracking, encodings, teachers."""

@@ -33,14 +33,14 @@ NOWHERE = -1, -1
 
 @dataclass(frozen=True)
 class Teaching:
-    """Settings of a teacher, for training environments only."""
+    """Settings of a teacher of subgoals, for training environments only."""
 
     teacher: str
-    """perfect, noisy or llm"""
+    """Kind of teacher: perfect, noisy or llm."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the teacher."""
+    """Settings of the teacher, by name."""
     unguided: float = 0.5
-    """Share of levels without observed subgoals, though with bonus, so that students learn to act alone."""
+    """Share of levels without observed subgoals, though with their bonus, so that students learn to act alone."""
     levels: int = 0
     """Number of levels (seeds from 0), which limits the calls of the teacher; 0 for unlimited."""
 
@@ -51,7 +51,7 @@ class Teaching:
 
 @dataclass(frozen=True)
 class Guidance:
-    """Subgoal observations of students; all zero without a teacher, as in evaluation."""
+    """What a student observes of subgoals; all zero without a teacher, as in evaluation."""
 
     subgoals: str
     """Encoding of subgoals, one of FORMS."""
@@ -71,7 +71,7 @@ class Guidance:
         return replace(spec, observation=ObservationSpec(tuple(arrays)))
 
     def tracker(self, num_envs: int, spec: EnvironmentSpec) -> SubgoalTracker:
-        """Return the tracker of `num_envs` environments."""
+        """Make the tracker of subgoals for `num_envs` environments."""
         given = self.teaching
         teacher = _NoTeacher() if given is None else read_teacher(given.teacher, given.settings)
         if isinstance(teacher, LanguageTeacher):
@@ -80,7 +80,7 @@ class Guidance:
         return SubgoalTracker(self._form(), teacher, num_envs, unguided=unguided, max_steps=spec.max_steps or 1)
 
     def draw(self, num_envs: int) -> LevelDraw:
-        """Return the level draw of `num_envs` environments."""
+        """Make the object that draws the levels of `num_envs` environments."""
         return LevelDraw(0 if self.teaching is None else self.teaching.levels, num_envs)
 
     def _form(self) -> SubgoalForm:
@@ -88,14 +88,14 @@ class Guidance:
 
 
 def guidance(subgoals: str, teaching: Mapping[str, Any] | None) -> Guidance:
-    """Return the guidance of an environment's arguments; raises UnknownName or InvalidSetting."""
+    """Make the guidance from an environment's arguments; raises UnknownName or InvalidSetting."""
     if not subgoals:
         raise InvalidSetting("Teaching needs a form of subgoals.", got=teaching, allowed=f"subgoals: one of {sorted(FORMS)}")
     return Guidance(subgoals, None if teaching is None else settings_as(Teaching, teaching, source="teaching"))
 
 
 class GuidedBatch(SimulationBatch):
-    """Batch with subgoal observations after those of the task."""
+    """Batched simulation that adds the observation of subgoals to those of the task."""
 
     def __init__(self, batch: MiniGridBatch, guidance: Guidance) -> None:
         self._batch, self.num_envs, self._has_bonus = batch, batch.num_envs, guidance.teaching is not None
@@ -162,7 +162,7 @@ class GuidedBatch(SimulationBatch):
 
 
 class GuidedSimulation(Simulation):
-    """Simulation with subgoal observations."""
+    """Simulation that adds the observation of subgoals to those of the task."""
 
     def __init__(self, simulation: MiniGridSimulation, guidance: Guidance) -> None:
         self._simulation, self._has_bonus = simulation, guidance.teaching is not None
@@ -214,7 +214,7 @@ class GuidedSimulation(Simulation):
 
 
 class LevelDraw(Stateful):
-    """Draws the levels of N environments if their number is limited."""
+    """Draws the levels of N environments from a limited number."""
 
     def __init__(self, levels: int, num_envs: int) -> None:
         self._levels, self._generators = levels, Generators(num_envs)
@@ -244,16 +244,22 @@ class _NoTeacher(Teacher):
 
 
 class SubgoalGuide:
-    """Subgoals of a teacher, for grid worlds of MiniGrid."""
+    """Adds a teacher's subgoals to MiniGrid's environments; the entry point of `robo_rl.guides`."""
 
     def simulation(self, simulation: MiniGridSimulation, subgoals: str, teaching: Mapping[str, Any] | None) -> GuidedSimulation:
-        """Return the simulation with subgoals."""
+        """Wrap a MiniGrid simulation so that it has subgoals.
+
+        Args:
+            simulation: The simulation.
+            subgoals: Encoding of subgoals, one of FORMS.
+            teaching: Settings of the teacher (`Teaching`); None for no teacher.
+        """
         return GuidedSimulation(simulation, guidance(subgoals, teaching))
 
     def batch(self, batch: MiniGridBatch, subgoals: str, teaching: Mapping[str, Any] | None) -> GuidedBatch:
-        """Return the batch with subgoals."""
+        """Wrap a batch of MiniGrid simulations so that it has subgoals; arguments as for `simulation`."""
         return GuidedBatch(batch, guidance(subgoals, teaching))
 
 
 GUIDE = SubgoalGuide()
-"""Subgoals of a teacher, for grid worlds of MiniGrid."""
+"""The guide that adds a teacher's subgoals to MiniGrid's environments."""

@@ -20,7 +20,7 @@ WORDS = ("go", "to", "pick", "up", "open", "free", "cell", *(word for word in DO
 
 Floats = npt.NDArray[np.float32]
 RANGE = 7.0
-"""[cells] unit of distances: the width of MiniGrid's view."""
+"""[cells] divisor of distances: the width of MiniGrid's view."""
 AXES = np.array([[[1, 0], [0, 1]], [[0, 1], [-1, 0]], [[-1, 0], [0, -1]], [[0, -1], [1, 0]]])
 """(direction, 2, 2) unit vectors ahead and to the right, looking right, down, left or up"""
 assert DIRECTIONS == ("right", "down", "left", "up")
@@ -38,26 +38,29 @@ def count_words(sentence: str) -> Floats:
 
 
 class SubgoalForm(ABC):
-    """Encoding of subgoals as numbers that the student observes; abstract."""
+    """Base class of encodings of a subgoal as numbers that the student observes."""
 
     size: int
-    """Length of the observation."""
+    """Number of elements of the observation."""
 
     @abstractmethod
     def features(self, subgoal: Subgoal) -> Floats:
         """Return features (F,) that do not depend on the student's position."""
 
     def encode(self, features: Floats, offsets: npt.NDArray[np.int64], directions: npt.NDArray[np.int64]) -> Floats:
-        """Return observations (N, size); by default the features.
+        """Return the observations (N, size) of N students; by default the features.
 
-        features: (N, F). offsets: (N, 2) (dx, dy) from the students to their subgoals [cells]. directions: (N,).
+        Args:
+            features: (N, F) of their subgoals.
+            offsets: (N, 2) (dx, dy) from the students to their subgoals [cells].
+            directions: (N,) in which the students look.
         """
         del offsets, directions
         return features
 
 
 class Position(SubgoalForm):
-    """1, then the distances ahead and to the right [RANGE cells].
+    """Encoding of a subgoal by its place: 1, then the distances ahead and to the right [RANGE cells].
 
     Differs from the paper's (dx, dy): in the student's frame, like its view, and with a leading 1 that distinguishes a subgoal
     at distance 0 from none.
@@ -79,7 +82,7 @@ class Position(SubgoalForm):
 
 
 class Object(SubgoalForm):
-    """Kind, colour and state of the subgoal's object, one-hot.
+    """Encoding of a subgoal by its object: kind, colour and state, one-hot.
 
     Differs from the paper, which has three integers; their order means nothing.
     """
@@ -88,7 +91,7 @@ class Object(SubgoalForm):
 
     @override
     def features(self, subgoal: Subgoal) -> Floats:
-        """Return (16,): 1 for a free cell, then kind, colour and state."""
+        """Return the features (16,): 1 for a free cell, then kind, colour and state."""
         parts = [not subgoal.kind, *(subgoal.kind == kind for kind in KINDS)]
         parts += [subgoal.colour == colour for colour in COLOURS]
         parts += [subgoal.state == state for state in DOOR_STATES]
@@ -96,7 +99,7 @@ class Object(SubgoalForm):
 
 
 class Language(SubgoalForm):
-    """Embedding of the subgoal's sentence; each sentence is embedded once."""
+    """Encoding of a subgoal by its sentence; each sentence is embedded once."""
 
     def __init__(self, embed: Callable[[str], Floats] = count_words, size: int = len(WORDS)) -> None:
         """embed: deterministic function from a sentence to (size,), such as a sentence transformer."""

@@ -1,4 +1,4 @@
-"""Full level at the start of an episode, for teachers only; never shown to a policy."""
+"""Whole level of a grid world at the start of an episode, for teachers only; never shown to a policy."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ DIRECTIONS = ("right", "down", "left", "up")
 
 @dataclass(frozen=True)
 class GridObject:
-    """Object in a cell that is neither wall nor floor."""
+    """Object in a cell of a grid world that is neither wall nor floor."""
 
     place: Place
     kind: str
-    """One of KINDS."""
+    """Kind of the object, one of KINDS."""
     colour: str
     state: str = ""
     """One of DOOR_STATES for a door, else empty."""
     content: GridObject | None = None
-    """Content of a box."""
+    """Object inside a box; None for other objects and empty boxes."""
     is_target: bool = False
     """True if picking it up ends the episode."""
 
     @property
     def words(self) -> str:
-        """Words such as "locked red door"."""
+        """The object in words, such as "locked red door"."""
         return " ".join(part for part in (self.state, self.colour, self.kind) if part)
 
 
 @dataclass(frozen=True)
 class Level:
-    """Level of a grid world at the start of an episode."""
+    """Whole level of a grid world at the start of an episode: size, agent, objects, mission."""
 
     width: int
     height: int
@@ -62,17 +62,17 @@ class Level:
 
     @cached_property
     def by_place(self) -> dict[Place, GridObject]:
-        """Place -> object."""
+        """Place (x, y) -> object in this cell."""
         return {thing.place: thing for thing in self.things}
 
     @cached_property
     def text(self) -> str:
-        """The level in words, for a language model."""
+        """The level in words, as a language model reads it."""
         return "\n".join(self._lines())
 
     @cached_property
     def number(self) -> int:
-        """32-bit checksum of the level, used as a random seed; much cheaper than the text."""
+        """Checksum of the level, 32 bits, used as a random seed."""
         return zlib.crc32(repr((self.agent, self.direction, self.things)).encode())
 
     @property
@@ -99,7 +99,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Subgoal:
-    """Cell to stand on, or whose content is to change: a key taken, a door opened."""
+    """Subgoal: a cell to stand on, or whose object is to change, such as a key taken or a door opened."""
 
     place: Place
     kind: str = ""
@@ -107,16 +107,16 @@ class Subgoal:
     colour: str = ""
     state: str = ""
     holds: bool = False
-    """True for a box with content, to be opened rather than carried away."""
+    """True for a box with content, which is to be opened rather than carried away."""
 
     @classmethod
     def of(cls, thing: GridObject) -> Subgoal:
-        """Return the subgoal of an object."""
+        """Make the subgoal that an object stands for."""
         return cls(thing.place, thing.kind, thing.colour, thing.state, thing.content is not None)
 
     @property
     def words(self) -> str:
-        """Instruction such as "pick up the red key"."""
+        """The subgoal as an instruction, such as "pick up the red key"."""
         if not self.kind:
             return "go to the free cell"
         carried = {"key": "pick up", "ball": "pick up", "box": "open" if self.holds else "pick up"}
@@ -128,7 +128,14 @@ _IS_THING = np.isin(np.arange(16), [number for number, name in IDX_TO_OBJECT.ite
 
 
 def level_of(cells: Cells, agent: Place, direction: int, mission: str) -> Level:
-    """Return the level of a grid (W, H) of cells."""
+    """Read the level from a grid (W, H) of cells.
+
+    Args:
+        cells: (W, H) cells of MiniGrid.
+        agent: (x, y) of the agent.
+        direction: Number of the direction in which it looks.
+        mission: Task in words.
+    """
     kinds = of.kind_of(cells)
     walls = frozenset((x, y) for x, y in np.argwhere(kinds == of.kind_of(of.WALL)).tolist())
     places = np.argwhere(_IS_THING[kinds]).tolist()

@@ -1,4 +1,4 @@
-"""The bonus for subgoals in addition to the environment's own reward, in training alone.
+"""The reward for subgoals in addition to the environment's own reward, in training alone.
 
     r = weight * (r_environment + bonus * sum over completed subgoals of (1 - steps since the one before / max_steps))
 
@@ -25,7 +25,7 @@ BONUS = "subgoal_bonus"
 
 @dataclass(frozen=True)
 class SubgoalReward(StepReward):
-    """The environment's own reward and a bonus for subgoals; for environments made with a `teacher`."""
+    """Reward: the environment's own, and a bonus for each completed subgoal; for environments made with a `teacher`."""
 
     name: ClassVar[str] = "subgoals"
     bonus: float = 0.2
@@ -49,11 +49,11 @@ class SubgoalReward(StepReward):
         return (BONUS,)
 
     def is_due(self, waiting: StepQueue) -> bool:
-        """Return False: the rollout ends soon enough."""
+        """Return False, because steps are scored when the rollout ends."""
         return False
 
     def hidden(self) -> Sequence[str]:
-        """Return the bonus: no policy sees it."""
+        """Return the name of the entry with the bonus, which no policy sees."""
         return (BONUS,)
 
     @override

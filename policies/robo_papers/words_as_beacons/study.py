@@ -21,7 +21,7 @@ from robo_sims.grids.cells import cells_of
 
 
 def subgoals(model: ChatModel, count: int) -> Path:
-    """Return how often a plan for a level is usable, and begins as the perfect one does."""
+    """Ask a language model for plans of `count` levels; count those that are usable, and that begin as the perfect plan."""
     started, levels = time.monotonic(), list[Level]()
     environment: Any = gymnasium.make("MiniGrid-DoorKey-5x5-v0")
     for seed in range(count):

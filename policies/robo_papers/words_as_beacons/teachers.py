@@ -29,33 +29,37 @@ from robo_rl.settings import settings_as
 from robo_rl.types import Metrics
 
 BLOCKED, LOCKED, CLOSED = 20.0, 50.0, 2.0
-"""Cost of a cell [steps] with an obstacle to remove, a locked door, a closed door."""
+"""Costs, in steps, that the planner of the perfect teacher charges for a cell: with an obstacle to remove, a locked door, a
+closed door."""
 
 
 class Teacher(ABC):
-    """Source of subgoals, deterministic for a level so that a training can be repeated; used in training only."""
+    """Base class of teachers, which give subgoals for a level; deterministic, so that a training can be repeated.
+
+    They are used in training only.
+    """
 
     @abstractmethod
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
-        """Return subgoals in the order of completion; none without a usable answer."""
+        """Return subgoals for a level, in the order of completion; none without a usable answer."""
 
     @property
     def metrics(self) -> Metrics:
-        """Counts of its answers by tag; none for a teacher that always has one."""
+        """Numbers of the teacher's answers by tag, for the log; none for a teacher that always has an answer."""
         return {}
 
     def close(self) -> None:
-        """Free resources; may be called again."""
+        """Release resources; may be called again."""
         return
 
 
 class SubgoalsMissing(UserWarning):
-    """A language model has given no subgoals so far."""
+    """Warning that a language model has given no subgoals so far."""
 
 
 @dataclass(frozen=True)
 class PerfectTeacher(Teacher):
-    """Subgoals along a shortest path."""
+    """Teacher that gives the subgoals along a shortest path to the goal."""
 
     @override
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
@@ -180,16 +184,16 @@ PUBLISHED: dict[str, tuple[float, float, float, float]] = {
 
 @dataclass(frozen=True)
 class NoisyTeacher(Teacher):
-    """Perfect teacher with random errors, determined by the level and the seed."""
+    """Teacher that gives the perfect subgoals with random errors, determined by level and seed."""
 
     model: str = ""
     """A published model, a key of PUBLISHED, instead of the next three settings."""
     accuracy: float = 1.0
-    """Probability that a subgoal is right."""
+    """Probability that a subgoal is right, 0 to 1."""
     distance: float = 0.0
     """Mean of the distance [cells] of a wrong position."""
     deviation: float = 0.0
-    """Standard deviation of that distance [cells]."""
+    """Standard deviation of the distance [cells] of a wrong position."""
     errors: Literal["position", "object"] = "position"
     """Kind of errors: another cell, or another object of the level."""
     seed: int = 0
@@ -244,9 +248,9 @@ def _elsewhere(subgoal: Subgoal, level: Level, distance: float, random: np.rando
 
 PURPOSE = "subgoals"
 GIVEN = "given"
-"""Status of a level with subgoals."""
+"""Status, in the log, of a level for which there are subgoals."""
 FIRST = 3
-"""Levels after which a warning says that none of them has subgoals."""
+"""Number of levels after which a warning says that none of them has subgoals."""
 SYSTEM = (
     "You plan for an agent in a grid world. It turns left or right, moves one cell forward, picks up what is right in front of "
     "it (one thing at a time), drops it into a free cell in front, and toggles what is in front: a closed door opens, a locked "
@@ -260,21 +264,21 @@ ASK = (
 
 
 class Cell(Form):
-    """Answer: column x and row y of a cell of the level, a subgoal."""
+    """Form of a part of an answer: column x and row y of a cell, which is a subgoal."""
 
     x: int
     y: int
 
 
 class Plan(Form):
-    """Answer: the subgoals of a level, in the order in which they are to be reached."""
+    """Form of an answer: the subgoals of a level, in the order in which they are to be reached."""
 
     subgoals: list[Cell]
 
 
 @dataclass
 class LanguageTeacher(Teacher):
-    """Subgoals from a language model; none for a level without a usable answer."""
+    """Teacher that asks a language model for subgoals; none for a level without a usable answer."""
 
     llm: str = ""
     """`endpoint`, a YAML file with `judge` and `settings`, or `pack:NAME_OR_FILE`; empty with `replay`."""
@@ -298,7 +302,7 @@ class LanguageTeacher(Teacher):
         self._statuses: Counter[str] = Counter()
 
     def require(self, environment: str) -> None:
-        """Raise InvalidSetting if the replies of a pack are for another environment."""
+        """Raise InvalidSetting if a pack's replies are for another environment than `environment`."""
         require_task(self.llm, environment)
 
     @override
@@ -314,7 +318,7 @@ class LanguageTeacher(Teacher):
 
     @property
     def unanswered(self) -> int:
-        """Levels without a usable answer."""
+        """Number of levels so far without a usable answer."""
         return self._statuses.total() - self._statuses[GIVEN]
 
     @property
@@ -343,12 +347,12 @@ class LanguageTeacher(Teacher):
 
 
 def question(level: Level) -> Question:
-    """Return the prompt of a level."""
+    """Make the question about a level for a language model."""
     return prompt(ASK.format(level=level.text), purpose=PURPOSE, system=SYSTEM, form=Plan, temperature=0.0)
 
 
 def listed(reply: Answer, level: Level) -> Sequence[Subgoal]:
-    """Return the subgoals of a reply; none if a cell outside the grid shows that the level was misread."""
+    """Read the subgoals in a model's reply; none if a cell outside the grid shows that the level was misread."""
     if reply.status != "ok":
         return ()
     cells: Sequence[Mapping[str, int]] = reply.content["subgoals"]
@@ -370,7 +374,7 @@ TEACHERS: dict[str, Any] = {"perfect": PerfectTeacher, "noisy": NoisyTeacher, "l
 
 
 def read_teacher(name: str, settings: Mapping[str, Any]) -> Teacher:
-    """Return a teacher by name; raises UnknownName, or InvalidSetting with the setting."""
+    """Make a teacher by name; raises UnknownName, or InvalidSetting with the wrong setting."""
     if name not in TEACHERS:
         raise UnknownName("teacher", name, TEACHERS)
     teacher: Teacher = settings_as(TEACHERS[name], settings, source=f"the teacher {name}")

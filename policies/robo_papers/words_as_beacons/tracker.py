@@ -24,12 +24,12 @@ from robo_rl.types import Metrics, StateDict
 from robo_sims.grids.cells import EMPTY, Array, look_of
 
 MOST = 32
-"""Maximum number of subgoals per level; further ones are dropped."""
+"""Largest number of subgoals of a level; further ones are dropped."""
 ANYTHING = -1
 
 
 class SubgoalTracker(Stateful):
-    """Tracks and rewards subgoals. Places are (x, y) [cells]."""
+    """Tracks which subgoal each of N students has, and rewards its completion. Places are (x, y) [cells]."""
 
     def __init__(self, form: SubgoalForm, teacher: Teacher, num_envs: int, *, unguided: float, max_steps: int) -> None:
         self._form, self._teacher, self._unguided, self._max_steps = form, teacher, unguided, max_steps
@@ -50,7 +50,7 @@ class SubgoalTracker(Stateful):
         """(N,) steps since the last completion or the start"""
 
     def begin(self, index: int, level: Level) -> None:
-        """Start a level in environment `index` with subgoals of the teacher."""
+        """Begin a level in environment `index` with the teacher's subgoals."""
         subgoals: Sequence[Subgoal] = self._teacher.subgoals(level)[:MOST]
         self.places[index], self.done[index], self.features[index] = -1, True, 0.0
         for number, subgoal in enumerate(subgoals):
@@ -61,9 +61,15 @@ class SubgoalTracker(Stateful):
         self.silent[index] = level.number < self._unguided * 2**32
 
     def step(self, agents: Array, changed: Array, before: Array, after: Array) -> Array:
-        """Mark completed subgoals; return bonuses (N,): 1 - steps since the last completion / max_steps, 0 without completion.
+        """Mark the subgoals completed in this step, and return the bonuses (N,).
 
-        agents: (N, 2) positions. changed: (N, 2) the changed cell, or a place outside the grid; before, after: (N,) its looks.
+        A bonus is 1 - steps since the last completion / max_steps; 0 without completion.
+
+        Args:
+            agents: (N, 2) positions of the agents.
+            changed: (N, 2) cell that changed, or a place outside the grid.
+            before: (N,) look of this cell before the step.
+            after: (N,) look of this cell after the step.
         """
         self.since += 1
         was_there = (self.looks == before[:, None]) | (self.looks == ANYTHING)
@@ -88,18 +94,18 @@ class SubgoalTracker(Stateful):
             self.current[row] = first
 
     def observe(self, agents: Array, directions: Array) -> Array:
-        """Return the students' subgoal observations (N, size), 0 without a subgoal."""
+        """Return the students' observations of their subgoals (N, size), 0 without a subgoal."""
         rows = np.arange(len(agents))
         encoded = self._form.encode(self.features[rows, self.current], self.places[rows, self.current] - agents, directions)
         return encoded * (~(self.silent | self.done[rows, self.current]))[:, None]
 
     @property
     def metrics(self) -> Metrics:
-        """The teacher's counts."""
+        """The teacher's numbers of answers, for the log."""
         return self._teacher.metrics
 
     def close(self) -> None:
-        """Close the teacher."""
+        """Close the teacher, which then gives no more subgoals."""
         self._teacher.close()
 
     @override

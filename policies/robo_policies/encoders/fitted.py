@@ -39,7 +39,7 @@ DESCRIPTION = "encoder.json"
 
 
 class KeypointNetwork(nn.Module):
-    """Network of the encoder: convolutions and spatial soft-argmax for each camera, then two layers that also read the vectors.
+    """Network of a fitted encoder: convolutions and spatial soft-argmax for each camera, then two layers with the vectors.
 
     Soft-argmax is the mean position of each channel's activation, as in Levine et al. 2016, "End-to-End Training of Deep
     Visuomotor Policies", arXiv:1504.00702; it keeps positions that pooling would lose.
@@ -103,7 +103,7 @@ class _Keypoints(nn.Module):
 
 
 class FittedEncoder:
-    """Frozen encoder of an environment's cameras, loaded from the folder that `robo-rl fit-encoder` wrote."""
+    """Frozen encoder that estimates positions from an environment's cameras, loaded from a folder of `robo-rl fit-encoder`."""
 
     def __init__(self, folder: str, device: str = "cpu") -> None:
         """Load an encoder; raises InvalidSetting if the folder holds none, or there is no such device.
@@ -122,9 +122,10 @@ class FittedEncoder:
         self._network = network.requires_grad_(requires_grad=False).to(self._device)
 
     def size(self, spec: EnvironmentSpec) -> int:
-        """Return the number of outputs, FEATURES + T.
+        """Return the number of outputs of the encoder, FEATURES + T, after a check that it fits a spec.
 
-        Raises InvalidSetting if a camera or vector of the fit is missing in the spec, or has another shape.
+        Raises:
+            InvalidSetting: A camera or vector of the fit is missing in the spec, or has another shape.
         """
         wanted = self._arrays("cameras") | self._arrays("vectors")
         found = {name: array.shape for name, array in spec.observation.items() if name in wanted}
@@ -152,7 +153,13 @@ class FittedEncoder:
 def network_for(
     cameras: Mapping[str, tuple[int, ...]], vectors: Mapping[str, tuple[int, ...]], targets: int
 ) -> KeypointNetwork:
-    """Return an untrained network for pictures and vectors with the given shapes by name, and `targets` outputs."""
+    """Build an untrained network of an encoder.
+
+    Args:
+        cameras: Name of a picture -> its shape (height, width, channels).
+        vectors: Name of a vector -> its shape.
+        targets: T, number of estimated targets.
+    """
     return KeypointNetwork(cameras, sum(math.prod(shape) for shape in vectors.values()), targets)
 
 

@@ -43,7 +43,7 @@ Progress = Callable[[Sequence[int], str], Iterable[int]]
 
 @dataclass(frozen=True)
 class Frames:
-    """Recorded data for a fit: observations and targets of N steps."""
+    """Recorded data to which an encoder is fitted: observations and targets of N steps."""
 
     observations: Mapping[str, npt.NDArray[Any]]
     """Pictures and vectors (N, ...) by name."""
@@ -61,13 +61,13 @@ class Frames:
 
 @dataclass(frozen=True)
 class TargetError:
-    """Root mean square error of one target on held-out episodes, in the unit of the target."""
+    """Error of one estimated target on held-out episodes: root mean square, in the unit of the target."""
 
     target: str
     unit: str
     error: float
     blind: float
-    """Error of a constant estimate, the mean over the other episodes, for comparison."""
+    """Error of a constant estimate, the mean over the other episodes, in the unit of the target, for comparison."""
 
     def line(self) -> str:
         """Return the error as a line of text for the report."""

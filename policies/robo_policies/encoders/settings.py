@@ -1,4 +1,4 @@
-"""Settings of a fit, without torch, so that the command line describes them quickly."""
+"""Settings of `robo-rl fit-encoder`, in a module without torch, so that the command line describes them quickly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from robo_rl.errors import require_allowed
 
 @dataclass(frozen=True)
 class EncoderFit:
-    """Settings of a fit of an encoder (`robo-rl fit-encoder`)."""
+    """Settings of `robo-rl fit-encoder`, which fits an encoder of pictures: number of steps, updates and learning rate."""
 
     frames: int = 20_000
     """Recorded steps, including those held out to measure errors; 1,000 or more."""

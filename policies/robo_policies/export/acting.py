@@ -28,20 +28,18 @@ from robo_rl.moments import LARGEST, SMALLEST_VARIANCE, Normalizer
 from robo_rl.types import Array
 
 NOISE = "noise"
-"""Name of the network input that is standard normal noise."""
+"""Name of the network's input for standard normal noise, from which diffusion and flow policies make actions."""
 
 
 @dataclass(frozen=True)
 class ActingNetwork:
-    """A network that computes actions, and how a runner has to call it."""
+    """A network that computes the actions of an exported policy, with what a program needs to call it rightly."""
 
     network: nn.Module
-    """Function from named tensors (B, ...), the observation, NOISE and `memory`, to (actions, *new memory).
-
-    Actions are (B, A) in [-1, 1], choices (B,), or chunks (B, H, A).
-    """
+    """Function from named tensors (B, ...) to (actions, *new memory). The tensors are the observation, NOISE, and the names in
+    `memory`. Actions are (B, A) in [-1, 1], choices (B,), or chunks (B, H, A)."""
     chunk: int = 1
-    """H, number of actions of one evaluation."""
+    """H, number of actions that one evaluation of the network returns."""
     executed: int = 1
     """Number of actions of a chunk that are executed before the next evaluation."""
     ensembling: float | None = None
@@ -49,20 +47,25 @@ class ActingNetwork:
     draws: int = 0
     """R, for noise (R, H, A) that an evaluation reads; 0 if it reads no noise."""
     memory: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Input name -> shape without B, of inputs that are outputs of the previous step, and zeros when an episode begins."""
+    """Name of an input -> its shape without B. These inputs are outputs of the previous step, and zeros when an episode
+    begins."""
 
 
 @runtime_checkable
 class Exportable(Protocol):
-    """Policy with a method that returns its acting network; policies of built-in learners do not need it."""
+    """Interface of policies that make their own network for an export; policies of built-in learners need no such method."""
 
     def acting_network(self) -> ActingNetwork:
-        """Return a copy of the acting network on the CPU."""
+        """Return a copy, on the CPU, of the network that computes the deterministic actions."""
 
 
 @singledispatch
 def acting_network(policy: Any) -> ActingNetwork:
-    """Return the acting network of a policy; raises InvalidSetting if its action is more than the output of one network."""
+    """Make the network that computes a policy's deterministic actions, for an export.
+
+    Raises:
+        InvalidSetting: The action needs more than the output of one network.
+    """
     if isinstance(policy, Exportable):
         return policy.acting_network()
     raise InvalidSetting(
@@ -95,7 +98,7 @@ def _of_ppo(policy: PPOPolicy) -> ActingNetwork:
 
 
 class ActorStep(nn.Module):
-    """Acting network of an actor: its most likely action or chunk."""
+    """Network for an export that returns an actor's most likely action or chunk."""
 
     def __init__(self, encoder: ObservationEncoder, actor: Any) -> None:
         super().__init__()
@@ -107,7 +110,7 @@ class ActorStep(nn.Module):
 
 
 class ChunkStep(ActorStep):
-    """Acting network of an actor that makes a chunk out of noise (diffusion, flow)."""
+    """Network for an export of diffusion and flow policies: makes a chunk of actions out of noise, which is an input."""
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
         """Return chunks (B, H, A), in a tuple of one."""
@@ -115,7 +118,7 @@ class ChunkStep(ActorStep):
 
 
 class PPOStep(nn.Module):
-    """Acting network of PPO: the most likely action, from observations that it standardises."""
+    """Network for an export of PPO: standardises observations and returns the most likely action."""
 
     def __init__(self, networks: PolicyValue, moments: Normalizer) -> None:
         super().__init__()
@@ -134,7 +137,7 @@ class PPOStep(nn.Module):
 
 
 class WithConstant(nn.Module):
-    """Acting network whose input `name` is a constant."""
+    """Wraps a network so that its input `name` is a constant and no longer an input."""
 
     value: Tensor
 
@@ -148,13 +151,13 @@ class WithConstant(nn.Module):
         self.register_buffer("value", value)
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the outputs of the network for the remaining inputs (B, ...)."""
+        """Return the outputs of the wrapped network for the remaining inputs (B, ...)."""
         found: tuple[Tensor, ...] = self.network({**inputs, self._name: self.value[None]})
         return found
 
 
 class VectorScale(nn.Module):
-    """Standardises vectors and clips them to [-largest, largest].
+    """Module that standardises vectors and clips them to [-largest, largest].
 
     It computes in double precision, as the policies do, because a quantity that hardly moves has a tiny deviation.
     """

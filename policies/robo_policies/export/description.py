@@ -22,7 +22,7 @@ REMEMBERING = " Feed the outputs next_NAME back as NAME; they are zeros at the s
 
 
 def described(acting: ActingNetwork, spec: EnvironmentSpec, to: Format, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of policy.json, without the result of the check.
+    """Make the content of policy.json, which describes an exported policy, without the result of the check.
 
     Args:
         acting: Acting network of the policy.

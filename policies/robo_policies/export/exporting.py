@@ -28,14 +28,14 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_rl.types import Array
 
 TOLERANCE = 1e-5
-"""Largest allowed difference of an action, as a share of half of its element's range."""
+"""Largest allowed difference between actions of file and policy, as a share of half of the range of an action element."""
 RUNNER = "run_exported.py"
 TIMED_CALLS = 200
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Median and 99th percentile of the time [ms] of steps that evaluate the network."""
+    """Time of steps that evaluate the exported network: median and 99th percentile [ms]."""
 
     median: float
     p99: float
@@ -43,11 +43,12 @@ class Latency:
 
 @dataclass(frozen=True)
 class Export:
-    """Result of an export that acts as its policy does."""
+    """Result of an export whose file acts as the policy does: files, largest difference, latency."""
 
     folder: Path
     difference: float
-    """Largest difference of an action, as a share of half of its element's range; 0 if all choices agree."""
+    """Largest difference between actions of file and policy, as a share of half of the range of an action element. 0 if all
+    discrete choices agree."""
     observations: int
     """Number of observations on which policy and file were compared."""
     own: Latency
@@ -152,7 +153,7 @@ def _player(network: PhysicalNetwork, to: Format, folder: Path, description: Map
 
 
 class PolicyNoise:
-    """Stands in for NumPy's generator, and draws the noise that a policy of chunks has in a deterministic episode."""
+    """Generator of the noise that a policy of chunks has in a deterministic episode, with a method of NumPy's generator."""
 
     def __init__(self) -> None:
         self._generator = torch.Generator().manual_seed(FIXED_SEED)
@@ -200,7 +201,13 @@ def _latency(reset: Callable[[], None], act: Callable[[Observation], Any], obser
 
 
 def random_episodes(spec: EnvironmentSpec, episodes: int = 4, steps: int = 16, seed: int = 0) -> list[list[Observation]]:
-    """Return lists of random observations: uniform between the limits of an entry, standard normal if it has none."""
+    """Draw random observations for each of several episodes, to try an exported policy.
+
+    Numbers are uniform between the limits of an entry, standard normal if it has none.
+
+    Returns:
+        For each episode its observations, in order.
+    """
     generator = np.random.default_rng(seed)
     return [[_random(spec, generator) for _ in range(steps)] for _ in range(episodes)]
 

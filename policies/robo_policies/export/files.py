@@ -25,7 +25,10 @@ Run = Callable[[Mapping[str, Array]], list[Array]]
 
 
 class PhysicalNetwork(nn.Module):
-    """Acting network for one observation without the axis of rows; actions are in physical units, clipped to their limits."""
+    """Network for an export that takes one observation, without an axis for rows, and returns actions in physical units.
+
+    Actions are clipped to their limits.
+    """
 
     low: Tensor
     half_width: Tensor
@@ -39,7 +42,7 @@ class PhysicalNetwork(nn.Module):
         self.register_buffer("half_width", torch.from_numpy((0.5 * (high - low)).astype(np.float32)))
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return the action (A,), the choice () or the chunk (H, A), then the new memory."""
+        """Return the action (A,), choice () or chunk (H, A), then the outputs that the next step gets as input."""
         actions, *memory = (each[0] for each in self.network({name: value[None] for name, value in inputs.items()}))
         if not self._is_discrete:
             actions = self.low + (actions.clamp(-1.0, 1.0) + 1.0) * self.half_width
@@ -90,7 +93,7 @@ def write(network: PhysicalNetwork, to: Format, path: Path, inputs: Mapping[str,
 
 
 def opened(network: PhysicalNetwork, to: Format, path: Path) -> Run:
-    """Return a function that evaluates the written file; for safetensors the weights are loaded into `network`."""
+    """Return a function that evaluates the network in a written file; weights alone (safetensors) are loaded into `network`."""
     if to == "safetensors":
         network.load_state_dict(load_file(path))
         return lambda inputs: run(network, inputs)
@@ -102,7 +105,7 @@ def opened(network: PhysicalNetwork, to: Format, path: Path) -> Run:
 
 
 def run(network: nn.Module, inputs: Mapping[str, Array]) -> list[Array]:
-    """Return the outputs of a network for named arrays, as a list of arrays."""
+    """Evaluate a network on named arrays; return its outputs as a list of arrays."""
     with torch.no_grad():
         return [each.numpy() for each in network({name: torch.from_numpy(value) for name, value in inputs.items()})]
 

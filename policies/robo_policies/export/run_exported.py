@@ -11,7 +11,7 @@ import numpy as np
 
 
 def load(path: Path) -> Any:
-    """Return the network as a function from named arrays to a list of arrays."""
+    """Load an exported network from its file, as a function from named arrays to a list of arrays."""
     if path.suffix == ".onnx":
         import onnxruntime
 
@@ -24,7 +24,10 @@ def load(path: Path) -> Any:
 
 
 class ExportedPolicy:
-    """Policy that acts from an exported folder. `spec` (policy.json) has names, shapes, units, frames, control period."""
+    """Policy that acts from a folder that `robo-rl export` wrote.
+
+    `spec`, the content of policy.json, has names, shapes, units, frames and the control period.
+    """
 
     def __init__(self, folder: Path | str, seed: int = 0) -> None:
         self.spec = json.loads((Path(folder) / "policy.json").read_text())

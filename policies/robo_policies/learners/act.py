@@ -33,18 +33,18 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 
 @dataclass(frozen=True)
 class ACTNetwork(OfflineNetwork):
-    """Sizes of the networks of ACT."""
+    """Sizes of the two transformers of ACT (Zhao et al. 2023): tokens, attention heads, layers and the latent."""
 
     hidden: tuple[int, ...] = (512,)
     """Units of the feed-forward part of each layer."""
     latent: int = 32
     """Number of elements of the latent z."""
     token_size: int = 128
-    """E, number of elements of a token; a multiple of 4 and of `heads`."""
+    """E, number of elements of a token (a vector that the transformer processes); a multiple of 4 and of `heads`."""
     heads: int = 4
     """Number of attention heads."""
     encoder_layers: int = 2
-    """Transformer layers of the posterior, and as many of the encoder of observations; the authors have four."""
+    """Transformer layers of the posterior q(z | chunk), and also of the encoder of observations; the authors have four."""
     decoder_layers: int = 1
     """Transformer layers of the decoder. The authors set seven, but their released code uses only the output of the first."""
 
@@ -68,7 +68,11 @@ class ACTNetwork(OfflineNetwork):
 
 @dataclass(frozen=True)
 class ACTConfig(ChunkSettings):
-    """Settings of ACT. The authors' network has tokens of 512 elements, 8 heads, 3,200 units, four layers and a ResNet-18."""
+    """Settings of ACT (Zhao et al. 2023, arXiv 2304.13705), which clones chunks of actions with a variational transformer.
+
+    Its own fields steer the length of a chunk, the averaging of overlapping chunks and the weight of the KL term. The authors'
+    network has tokens of 512 elements, 8 heads, 3,200 units, four layers and a ResNet-18.
+    """
 
     chunk: int = 20
     """H, number of actions predicted at once; 20 are one second at 20 Hz. The authors take 100 at 50 Hz."""
@@ -83,7 +87,7 @@ class ACTConfig(ChunkSettings):
     batch_size: int = 64
     """Recorded steps of one update."""
     network: ACTNetwork = ACTNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,14 +98,15 @@ class ACTConfig(ChunkSettings):
         require_allowed(self, allowed)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> ACT:
-        """Return a fresh learner."""
+        """Build an untrained ACT learner for the spec of an environment; its networks are initialised from `seed`."""
         return ACT(spec, self, seed)
 
 
 class ObservationTokens(nn.Module):
-    """Encoder of ACT: N tokens of E elements, one for each vector and one for each cell of a picture's feature map.
+    """Encoder of ACT: turns an observation into N tokens of E elements.
 
-    Its features (B, N E) are the tokens, flattened.
+    There is one token for each vector of the observation and one for each cell of a picture's feature map. The features (B, N
+    E) that the encoder returns are these tokens, flattened.
     """
 
     def __init__(self, spec: EnvironmentSpec, config: ACTNetwork) -> None:
@@ -121,7 +126,10 @@ class ObservationTokens(nn.Module):
         self.size = count * size
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Return features (B, N E), tokens of vectors first; pictures are uint8 (B, height, width, channels)."""
+        """Return the features (B, N E) of named observations: N flattened tokens, those of vectors first.
+
+        Pictures are uint8 (B, height, width, channels).
+        """
         tokens = [layer(observations[name].flatten(1))[:, None] for name, layer in self.vectors.items()]
         for name, tower in self.towers.items():
             pictures = observations[name].permute(0, 3, 1, 2).float().mul_(1 / 255)
@@ -164,7 +172,7 @@ class ChunkCVAE(Trainable):
         self.exit = nn.Linear(size, actions)
 
     def tokens(self, features: Tensor) -> Tensor:
-        """Return features (B, F) as N tokens (B, N, E)."""
+        """Return flattened features (B, F), F = N E, reshaped to N tokens (B, N, E)."""
         entered: Tensor = self.entry(features)
         return entered.view(len(features), -1, len(self.style))
 
@@ -191,13 +199,16 @@ class ChunkCVAE(Trainable):
 
 
 def transformer(config: ACTNetwork) -> nn.TransformerEncoder:
-    """Return a transformer encoder without dropout, because learners act with networks in training mode."""
+    """Build PyTorch's transformer encoder with the sizes of `config`, without dropout.
+
+    It has none because learners act with networks in training mode.
+    """
     layer = nn.TransformerEncoderLayer(config.token_size, config.heads, config.hidden[0], 0.0, batch_first=True)
     return nn.TransformerEncoder(layer, config.encoder_layers, enable_nested_tensor=False)
 
 
 class ACTActor(nn.Module):
-    """Actor that decodes chunks with the latent z at the mean of its prior, 0."""
+    """Actor of ACT, which turns observations into chunks of actions; the latent z is 0, the mean of its prior."""
 
     def __init__(self, network: ChunkCVAE, latent: int) -> None:
         super().__init__()
@@ -208,13 +219,13 @@ class ACTActor(nn.Module):
         return self.network.decode(self.network.tokens(observations), observations.new_zeros(len(observations), self._latent))
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the same as `mode`: as in the paper, z is 0 while acting."""
+        """Return the chunks (B, H, A) that `mode` returns: nothing is random, because z is 0 while acting, as in the paper."""
         del generator
         return self.mode(observations)
 
 
 class ACT(Learned):
-    """Learner that clones chunks of demonstrated actions with a conditional variational autoencoder."""
+    """Learner of ACT: clones chunks of demonstrated actions with a conditional variational autoencoder."""
 
     def __init__(self, spec: EnvironmentSpec, config: ACTConfig, seed: int) -> None:
         require_continuous(spec, "ACT")
@@ -227,7 +238,10 @@ class ACT(Learned):
         parts.policy = EnsemblingPolicy(parts, self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step of the loss on a batch; returns metrics, if they are due."""
+        """Take one gradient step of the loss on a batch.
+
+        Returns the metrics for the log, or an empty dict at updates for which none are due.
+        """
         data = self.parts.batch(batch)
         errors, divergences = self.losses(data)
         loss = (data.weights * (errors + self.config.kl_weight * divergences)).mean()
@@ -235,7 +249,10 @@ class ACT(Learned):
         return self.parts.finish_update({"act_loss": loss, "l1_loss": errors.mean(), "kl_loss": divergences.mean()})
 
     def losses(self, data: TensorBatch) -> tuple[Tensor, Tensor]:
-        """Return the L1 error over valid actions, and KL(q(z | chunk, s) || N(0, 1)), each (B,) (algorithm 1)."""
+        """Return the two parts of the loss for each chunk, each (B,) (algorithm 1).
+
+        The first is the L1 error over valid actions, the second KL(q(z | chunk, s) || N(0, 1)).
+        """
         chunks, valid = data.extras["action_chunks"], data.extras["chunk_valid"]
         tokens = self.network.tokens(self.parts.encoder(data.observations))
         mean, log_variance = self.network.encode(tokens, chunks, valid)
@@ -264,7 +281,7 @@ class EnsemblingPolicy(ActorPolicy):
         self.replan()
 
     def replan(self) -> None:
-        """Drop all predicted chunks, so that the next action is predicted from the next observation alone."""
+        """Drop all predicted chunks, so that the next call of `act` predicts from its observation alone."""
         self._chunks: Array = self._empty  # newest last; the chunk before the last starts `executed` steps earlier
         self._age = 0
 
@@ -283,7 +300,7 @@ class EnsemblingPolicy(ActorPolicy):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the random generator and the chunks in use; the learner saves the networks."""
+        """Return the state of the random generator and the chunks in use, to save them; the learner saves the networks."""
         return super().state_dict() | {"chunks": self._chunks.copy(), "age": self._age}
 
     @override

@@ -21,7 +21,11 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class AWACConfig(OfflineValueSettings):
-    """Settings of AWAC; the authors' actor has four hidden layers."""
+    """Settings of AWAC (Nair et al. 2020, arXiv 2006.09359), which clones recorded actions weighted by their advantage.
+
+    Its own fields steer how strongly good actions are preferred (`temperature`) and the scale of rewards. The authors' actor
+    has four hidden layers.
+    """
 
     temperature: float = 1.0
     """Lambda [reward], divisor of the advantages in the exponent; the paper takes 1 for locomotion, 0.3 for manipulation."""
@@ -33,12 +37,12 @@ class AWACConfig(OfflineValueSettings):
         require_allowed(self, {"temperature": (self.temperature > 0, "above 0")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> AWAC:
-        """Return a fresh learner."""
+        """Build an untrained AWAC learner for the spec of an environment; its networks are initialised from `seed`."""
         return AWAC(spec, self, seed)
 
 
 class AWAC(Learned):
-    """Learner whose actor imitates the recorded actions, weighted by exp(advantage / lambda).
+    """Learner of AWAC: its actor imitates the recorded actions, weighted by exp(advantage / lambda).
 
     Its critics learn Q of the current policy by temporal differences.
     """
@@ -54,7 +58,7 @@ class AWAC(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step of the critics, then of the actor."""
+        """Take one gradient step of the critics, then one of the actor; returns metrics for the log, empty if none are due."""
         data = self.parts.batch(batch)
         values = self.critic(self.parts.encoder(data.observations), data.actions)
         critic_loss = (data.weights * (values - self.critic_target(data)).square()).mean(1).sum()

@@ -18,16 +18,20 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class BCSettings(OfflineSettings):
-    """Settings common to behaviour cloning and HG-DAgger."""
+    """Settings common to behaviour cloning and its interactive forms, DAgger and HG-DAgger.
+
+    They steer the learning rate of Adam and its decay to 0.
+    """
 
     needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.DISCRETE, Feature.PICTURES})
 
     lr: float = 1e-3
     """Learning rate of Adam; the default of the `imitation` library."""
     decay_from: int = 0
-    """Updates after which the learning rate falls."""
+    """Number of updates before the learning rate begins to fall."""
     decay_updates: int = 0
-    """Updates in which it then falls to 0, linearly; constant again afterwards, for more steps. 0 keeps it constant."""
+    """Number of updates over which it then falls to 0, linearly. After them the rate is `lr` again, for further training
+    (online). 0: always `lr`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,17 +40,17 @@ class BCSettings(OfflineSettings):
         self.network.require_unused("it has no critics", "layer_norm")
 
     def build(self, spec: EnvironmentSpec, seed: int) -> BC:
-        """Return a fresh learner."""
+        """Build an untrained learner by behaviour cloning for a spec; its networks are initialised from `seed`."""
         return BC(spec, self, seed)
 
 
 @dataclass(frozen=True)
 class BCConfig(BCSettings):
-    """Settings of behaviour cloning."""
+    """Settings of the learner `bc`, behaviour cloning (Pomerleau 1989): learning rate and its decay, inherited unchanged."""
 
 
 class BC(Learned):
-    """Learner that clones the demonstrated actions, continuous or discrete."""
+    """Learner of behaviour cloning: imitates demonstrated actions, continuous or discrete."""
 
     def __init__(self, spec: EnvironmentSpec, config: BCSettings, seed: int, labels: str = "") -> None:
         """labels: entry of `Batch.extras` with the actions to be cloned; "" for those that were executed."""
@@ -58,7 +62,10 @@ class BC(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step towards the actions of a batch; returns metrics, if they are due."""
+        """Take one gradient step that makes the recorded actions of a batch more likely.
+
+        Returns the metrics for the log, or an empty dict at updates for which none are due.
+        """
         data = self.parts.batch(batch)
         actions = data.extras[self._labels] if self._labels else data.actions
         loss = (data.weights * self.actor.loss(self.parts.encoder(data.observations), actions)).mean()

@@ -17,7 +17,10 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class CalQLConfig(CQLSettings):
-    """Settings of Cal-QL, the same as those of CQL."""
+    """Settings of Cal-QL (Nakamoto et al. 2023, arXiv 2303.05479): CQL whose values are pushed down to recorded returns only.
+
+    The fields are those of CQL.
+    """
 
     @property
     @override
@@ -25,14 +28,15 @@ class CalQLConfig(CQLSettings):
         return replace(super().sampling, extras=(ReturnsToGo(self.discount),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
-        """Return a fresh learner."""
+        """Build an untrained CQL learner for a spec that pushes no value below the recorded return."""
         return CQL(spec, self, seed, lambda data: recorded_returns(data, self.reward_scale))
 
 
 def recorded_returns(data: TensorBatch, reward_scale: float) -> Tensor:
-    """Return the discounted return-to-go of each recorded step (B,); no value is pushed below it (eq. 5.1).
+    """Return the discounted, scaled return from each recorded step to the end of its episode, (B,).
 
-    Minus infinity for steps of an episode that is still running, as online: its return is unknown.
+    Cal-QL pushes no value below it (eq. 5.1). It is minus infinity for steps of an episode that is still running, as in online
+    training, because the return is then unknown.
     """
     returns = reward_scale * data.extras["returns_to_go"]
     return torch.nan_to_num(returns, nan=-torch.inf, neginf=-torch.inf)

@@ -30,12 +30,12 @@ FIXED_SEED = 0
 """Seed of the noise from which deterministic actions are made; it is the same in every episode."""
 
 MLP_SETTINGS = ("actor", "critic", "layer_norm", "precision")
-"""Settings of the group `network` that only MLPs read; learners with other networks refuse them."""
+"""Fields of the settings group `network` that only MLPs read; learners with other networks raise an error if one is set."""
 
 
 @dataclass(frozen=True)
 class ResidualNetwork(OfflineNetwork):
-    """Settings group `network` of a learner whose network is a ChunkMLP."""
+    """Settings group `network` of learners whose network is a `ChunkMLP` (diffusion and flow policies): size of its blocks."""
 
     hidden: tuple[int, ...] = (256, 256, 256)
     """Units of each residual block; all equal."""
@@ -48,7 +48,10 @@ class ResidualNetwork(OfflineNetwork):
 
 @dataclass(frozen=True)
 class ChunkSettings(OfflineSettings):
-    """Settings of a learner that clones chunks of actions."""
+    """Settings common to learners that clone chunks of several actions (ACT, diffusion, flow).
+
+    They steer how many actions are predicted at once and how many of them are executed.
+    """
 
     chunk: int = 8
     """H, number of actions predicted at once."""
@@ -61,12 +64,12 @@ class ChunkSettings(OfflineSettings):
 
     @property
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
+        """Settings for the training loop: recorded episodes alone, with the next `chunk` actions of each sampled step."""
         return replace(super().sampling, extras=(Chunks(self.chunk),))
 
 
 class ChunkActor(Protocol):
-    """Actor that makes chunks of H actions out of noise."""
+    """Interface of networks that act by turning random noise into chunks of H actions."""
 
     @property
     def draws(self) -> int:
@@ -76,11 +79,16 @@ class ChunkActor(Protocol):
         """Return random chunks (B, H, A) in [-1, 1] for features (B, F)."""
 
     def from_draws(self, observations: Tensor, draws: Tensor) -> Tensor:
-        """Return the chunks (B, H, A) that `draw` makes of standard normal noise (B, R, H, A), in the order of its draws."""
+        """Return the chunks (B, H, A) made of given noise, so that random actions can be repeated.
+
+        Args:
+            observations: Features (B, F).
+            draws: Standard normal noise (B, R, H, A), in the order in which `draw` takes it.
+        """
 
 
 class ChunkPolicy(ActorPolicy):
-    """Policy that draws a chunk, executes its first `executed` actions, and draws the next chunk.
+    """Policy of diffusion and flow: draws a chunk, executes its first `executed` actions, and draws the next chunk.
 
     Deterministic actions are made from noise with a fixed seed that begins again in every episode, because the actor has no
     most likely chunk.
@@ -97,7 +105,7 @@ class ChunkPolicy(ActorPolicy):
         self.replan()
 
     def replan(self) -> None:
-        """Drop the remaining actions of the chunk, so that the next action is drawn from the next observation."""
+        """Drop the remaining actions of the current chunk, so that the next call of `act` predicts a new chunk."""
         self._chunk: Array = np.zeros((0, self.environment_spec.action.size), np.float32)
 
     @override
@@ -116,9 +124,10 @@ class ChunkPolicy(ActorPolicy):
 
     @torch.no_grad()
     def steered(self, observation: Observation, noise: Array) -> Array:
-        """Return the chunk (H, A) that a flow policy makes of given noise (H, A).
+        """Return the chunk (H, A) that a flow policy makes of given noise (H, A), with which another policy can steer it.
 
-        Raises InvalidSetting if the actor is no flow: its chunks need more than one draw of noise.
+        Raises:
+            InvalidSetting: The actor is no flow policy. Its chunks then need more than one draw of noise.
         """
         encoder, actor = self._followed()
         if not hasattr(actor, "from_noise"):
@@ -135,7 +144,7 @@ class ChunkPolicy(ActorPolicy):
 
     @override
     def state_dict(self) -> StateDict:
-        """Return the random generators and the remaining actions of the chunk; the learner saves the networks."""
+        """Return the states of the random generators and the remaining actions of the chunk; the learner saves the networks."""
         return super().state_dict() | {"same": self._same.get_state().clone(), "chunk": self._chunk.copy()}
 
     @override
@@ -146,7 +155,10 @@ class ChunkPolicy(ActorPolicy):
 
 
 class ChunkMLP(Trainable):
-    """Residual MLP of diffusion and flow: from a noisy chunk, its time and features to the predicted noise or velocity."""
+    """Residual MLP of diffusion and flow policies, which predicts the noise in a noisy chunk, or its velocity.
+
+    Inputs are the noisy chunk, its noise level or time, and the features of the observation.
+    """
 
     __call__: Callable[..., Tensor]
 

@@ -1,6 +1,6 @@
-"""The clipped step of a policy: probability ratio, clipped surrogate, divergence, and Adam with a limited gradient norm.
+"""Functions of PPO's gradient step: probability ratio, clipped surrogate, estimate of the KL divergence, and Adam.
 
-Schulman et al. 2017, arXiv:1707.06347, section 3. B rows.
+Schulman et al. 2017, arXiv:1707.06347, section 3. B rows. Adam limits the norm of the gradient.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def divergence(ratio: Tensor) -> Tensor:
 
 
 class ClippedAdam:
-    """Adam (Kingma & Ba 2015, algorithm 1) with a limited gradient norm, for PPO and multipliers.
+    """Adam (Kingma & Ba 2015, algorithm 1) that scales gradients down to a largest norm; PPO and multipliers use it.
 
-    The parameters become views of one tensor, `flat`, and their gradients views of another, `gradient`. No step waits for a
-    transfer from the device.
+    All parameters become views of one tensor, `flat`, and their gradients views of another, `gradient`, which makes a step
+    fast. No step waits for a transfer from the device.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, *, max_norm: float = math.inf, epsilon: float = 1e-5) -> None:

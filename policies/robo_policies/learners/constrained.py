@@ -1,7 +1,7 @@
-"""Costs of constrained on-policy learners: storage, critics and advantages (Altman 1999, constrained MDPs).
+"""Constraint costs of on-policy learners: storage, critics and advantages (Altman 1999, constrained MDPs).
 
-T steps, N environments, C costs in alphabetical order, D numbers of an observation that critics read. A limit d is a bound
-on J_C, the mean undiscounted sum of a cost over an episode: J_C <= d.
+T steps, N environments, C costs in alphabetical order, D numbers of an observation that critics read. A limit d is a bound on
+J_C, the mean undiscounted sum of a cost over an episode: J_C <= d.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from robo_rl.training.rollout_buffer import RolloutBuffer
 from robo_rl.types import Array, Metrics, StateDict
 
 ROUNDING = 1e-8
-"""A standard deviation up to this share of the mean counts as 0; a share, because costs have different units."""
+"""Largest ratio of standard deviation to mean that counts as a deviation of 0. It is a ratio, because costs have different
+units."""
 
 
 @dataclass(frozen=True)
 class CostNormalization(Normalization):
-    """Scaling of observations, rewards and costs for a constrained learner."""
+    """Settings that choose what a constrained learner standardises: observations, rewards and constraint costs."""
 
     costs: bool = True
     """Divide costs by the running deviation of their discounted sums, as rewards; the log shows unscaled multipliers."""
@@ -45,7 +46,10 @@ class CostNormalization(Normalization):
 
 @dataclass(frozen=True)
 class ConstrainedSettings(PPOSettings, LimitSettings):
-    """Settings of constrained on-policy learners."""
+    """Settings common to PPO-based learners that keep constraint costs below limits, such as PPO-Lagrangian.
+
+    Beside PPO's fields and `limits` they steer the advantages and the critics of the costs.
+    """
 
     needs = Needs((ROLLOUTS,), ANY_SPACE - {Feature.PICTURES})
 
@@ -54,7 +58,7 @@ class ConstrainedSettings(PPOSettings, LimitSettings):
     cost_lr: float = 1e-3
     """Learning rate of the critics of costs."""
     normalize: CostNormalization = CostNormalization()
-    """Scaling of observations, rewards and costs."""
+    """What is standardised: observations, rewards and costs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,7 +69,11 @@ class ConstrainedSettings(PPOSettings, LimitSettings):
 
 
 def required(costs: Array | None) -> Array:
-    """Return the costs (N, C) of a step; raises InvalidSetting if the environments report none."""
+    """Return the costs (N, C) of a step unchanged.
+
+    Raises:
+        InvalidSetting: `costs` is None, because the environments report no costs.
+    """
     if costs is None:
         raise InvalidSetting(
             "The learner needs constraint costs of each step, and the environments report none.",
@@ -77,7 +85,7 @@ def required(costs: Array | None) -> Array:
 
 
 class CostCritic(nn.Module):
-    """Value function V_C of C costs: one MLP from scaled vectors (B, D) to values (B, C)."""
+    """Critic V_C of C constraint costs: an MLP from scaled vectors (B, D) to expected discounted cost sums (B, C)."""
 
     def __init__(self, inputs: int, hidden: tuple[int, ...], costs: int, generator: np.random.Generator) -> None:
         super().__init__()
@@ -88,12 +96,12 @@ class CostCritic(nn.Module):
         self.bias = nn.Parameter(torch.zeros(costs))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return values (B, C) of scaled vectors (B, D)."""
+        """Return the expected discounted cost sums V_C (B, C) for scaled observation vectors (B, D)."""
         return torch.addmm(self.bias, self.trunk(vectors), self.weight)
 
 
 class CostRollout(Stateful):
-    """Stores the costs of a rollout, next to the RolloutBuffer that stores the rest of it."""
+    """Memory of the constraint costs of one rollout; PPO's `RolloutBuffer` stores observations, actions and rewards."""
 
     def __init__(self, config: ConstrainedSettings, count: int) -> None:
         shape = (config.steps_per_env, config.num_envs, count)
@@ -114,7 +122,7 @@ class CostRollout(Stateful):
 
     @property
     def deviations(self) -> Array:
-        """Divisors of the costs (C,); 1 for a cost that has been the same in all steps."""
+        """Divisors (C,) by which costs are scaled, a running standard deviation; 1 for a cost that never changed."""
         found = np.sqrt(self.scale.variance)
         return np.where(found > ROUNDING * np.abs(self.scale.mean), found, 1.0)
 
@@ -124,17 +132,20 @@ class CostRollout(Stateful):
         return float(self.taken[0] / max(self.ends[0], 1.0))
 
     def begin(self) -> None:
-        """Reset the sums of running episodes, because a new episode begins in each environment."""
+        """Reset the running cost sums of all N environments, because a new episode begins in each of them."""
         self.sums[:] = self.discounted[:] = 0.0
         self.finished = self.finished[:0]
 
     def add(self, step: VectorStep, buffer: RolloutBuffer, value: Callable[[Floats], Floats]) -> None:
-        """Store the costs of the newest step.
+        """Store the costs (N, C) of the newest step.
 
         Args:
-            step: The step of N environments; raises InvalidSetting if it has no costs.
+            step: The step of N environments.
             buffer: Buffer in which the step is already stored.
             value: Function that returns V_C (K, C) of scaled vectors (K, D).
+
+        Raises:
+            InvalidSetting: The step has no costs.
         """
         number, ended, costs = buffer.length - 1, step.terminated | step.truncated, required(step.costs)
         self.costs[number], self.final_values[number] = costs, 0.0
@@ -179,7 +190,10 @@ class CostRollout(Stateful):
 
 
 class Costs(Stateful):
-    """Constraint costs of a learner: its limits, the costs of the rollout, their critics, and J_C."""
+    """Everything that a constrained learner needs for its costs: limits, stored costs of the rollout, critics, and J_C.
+
+    J_C is the mean sum of each cost over an episode.
+    """
 
     def __init__(self, spec: EnvironmentSpec, config: ConstrainedSettings, seed: int) -> None:
         self.config, self.limits, self.device = config, config.limits_of(spec), resolve_device(config.device)
@@ -195,11 +209,15 @@ class Costs(Stateful):
         """J_C (C,), mean over the episodes of the newest rollout in which an episode ended; NaN before."""
 
     def observe(self, step: VectorStep, buffer: RolloutBuffer) -> None:
-        """Store the costs of the newest step of a buffer."""
+        """Store the costs of a step that was just added to PPO's buffer, and their critics' values."""
         self.rollout.add(step, buffer, lambda scaled: self.values(torch.from_numpy(scaled)).numpy())
 
     def count(self) -> Array:
-        """Update J_C from the episodes that ended in the rollout; returns the sums of their costs (E, C), E may be 0."""
+        """Set J_C to the mean cost sums of the episodes that ended in this rollout, if there are any.
+
+        Returns:
+            Cost sums (E, C) of these E episodes; E may be 0, and J_C then stays as it was.
+        """
         finished, self.rollout.finished = self.rollout.finished, self.rollout.finished[:0]
         if len(finished):
             self.per_episode = finished.mean(0)

@@ -21,7 +21,10 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class CQLSettings(OfflineValueSettings):
-    """Settings of CQL and Cal-QL."""
+    """Settings common to CQL and Cal-QL, which learn critics from recorded data and push down the values of other actions.
+
+    They steer the weight of this pessimism, the number of sampled actions, the learning rate of the actor and the temperature.
+    """
 
     alpha: float = 5.0
     """Weight of the conservative term, relative to the squared Bellman residual; 5 to 10 in the authors' commands."""
@@ -33,7 +36,7 @@ class CQLSettings(OfflineValueSettings):
     initial_temperature: float = 1.0
     """Weight of the entropy at the first update; it is then tuned towards an entropy of -1 nat for each action element."""
     reward_scale: float = 1.0
-    """Multiplies rewards."""
+    """Factor by which rewards are multiplied."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,20 +46,26 @@ class CQLSettings(OfflineValueSettings):
 
 @dataclass(frozen=True)
 class CQLConfig(CQLSettings):
-    """Settings of the learner `cql`."""
+    """Settings of the learner `cql`, CQL(H) (Kumar et al. 2020, arXiv 2006.04779); the fields are those of `CQLSettings`."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
-        """Return a fresh learner."""
+        """Build an untrained CQL learner for the spec of an environment; its networks are initialised from `seed`."""
         return CQL(spec, self, seed, unbounded)
 
 
 def unbounded(data: TensorBatch) -> Tensor:
-    """Return minus infinity for each row (B,): CQL has no lower bound of the values."""
+    """Return minus infinity for each row of a batch, (B,): the lower bound of values of plain CQL, which has none.
+
+    Cal-QL passes `recorded_returns` in its place.
+    """
     return torch.full_like(data.rewards, -math.inf)
 
 
 class CQL(Learned):
-    """Learner of CQL and Cal-QL: soft actor-critic with critics pushed down at the policy's actions, up at recorded ones."""
+    """Learner of CQL and Cal-QL: SAC from recorded data whose critics are pessimistic about actions that were not recorded.
+
+    Each update pushes the values down at the policy's and at random actions, and up at the recorded ones.
+    """
 
     def __init__(
         self, spec: EnvironmentSpec, config: CQLSettings, seed: int, least_values: Callable[[TensorBatch], Tensor] = unbounded
@@ -76,7 +85,7 @@ class CQL(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one step of the temperature, the critics and the actor."""
+        """Take one gradient step of the temperature, the critics and the actor; returns metrics, empty if none are due."""
         parts = self.parts
         data = parts.batch(batch)
         with torch.no_grad():
@@ -107,11 +116,16 @@ class CQL(Learned):
         return self.config.reward_scale * data.rewards + data.discounts * data.masks * next_q
 
     def soft_maximum(self, features: Tensor, data: TensorBatch) -> Tensor:
-        """Estimate the log of the integral over a of exp Q_i(s, a), (N, B), by importance sampling (eq. 4).
+        """Estimate the log of the integral over a of exp Q_i(s, a) for N critics, (N, B), by importance sampling (eq. 4).
 
         Of the 3 K actions in each state K are uniform, K are drawn from pi(s) and K from pi(s').
 
-        Differs from the authors' code by the constant log(3 K), which changes no gradient, so that it estimates this integral.
+        Differs from the authors' code by the constant log(3 K): with it the estimate is that of the integral. No gradient
+        changes.
+
+        Args:
+            features: Encoded observations (B, F) of the states s.
+            data: The batch, which also holds the next observations.
         """
         count, generator = self.config.actions_sampled, self.parts.generator
         repeated = features.repeat_interleave(count, 0)

@@ -31,25 +31,28 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import ActionSource, Array
 
 SHARE = 0.15
-"""Share of the episodes in which the expert acts."""
+"""Share of the training episodes, 0 to 1, in which the expert acts instead of the policy."""
 NOISE = 0.1
-"""Noise of executed actions."""
+"""Standard deviation of the noise added to executed actions, which lie in [-1, 1]."""
 LABELS = "expert_actions"
 
 
 @dataclass(frozen=True)
 class Aggregate(Replay):
-    """Settings of the memory that holds all steps that the expert has labelled."""
+    """Settings group `replay` of DAgger: the memory of all steps that the expert has labelled with its own action."""
 
     capacity: int = 500_000
-    """Rows of the memory."""
+    """Largest number of labelled steps in the memory."""
     learning_starts: int = 1_000
     """Steps before the first update; the policy acts at random until then."""
 
 
 @dataclass(frozen=True)
 class DAggerConfig(BCSettings):
-    """Settings of DAgger: those of the cloning."""
+    """Settings of DAgger (Ross et al. 2011, arXiv:1011.0686): behaviour cloning of an expert's labels for the policy's steps.
+
+    Beside the fields of behaviour cloning it sets the memory of labelled steps, and a control with shuffled labels.
+    """
 
     needs = Needs(
         STEPS,
@@ -60,7 +63,7 @@ class DAggerConfig(BCSettings):
     replay: Aggregate = Aggregate()
     """Memory of the labelled steps."""
     shuffled_labels: bool = False
-    """Give each label to another step of its batch: the control of a study."""
+    """Give each label to another step of its batch, so that nothing can be learnt: the control condition of a study."""
 
     @property
     @override
@@ -73,10 +76,10 @@ class DAggerConfig(BCSettings):
 
 
 class LabelledEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment in which an expert labels every step, and acts in some of the episodes.
+    """Wrapper in which an expert labels every step with its own action, and acts itself in some of the episodes.
 
-    The step's info holds the expert's action, without noise, the executed action, and its source. All of it follows from the
-    seed of the episode.
+    The `info` of a step holds the expert's action without noise, the executed action, and who chose it. The seed of the episode
+    determines who acts and the noise.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class LabelledEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode, also of the expert."""
+        """Begin an episode, make the expert for its seed, and draw whether the expert or the policy acts in it."""
         seed = int(self.unwrapped.np_random.integers(1 << 31)) if seed is None else seed
         observation, info = super().reset(seed=seed, options=options)
         self._expert = begun(self._expert_for, seed, self._inner)
@@ -118,7 +121,11 @@ class LabelledEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @override
     def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
-        """Execute the action, or the expert's, with noise."""
+        """Execute the given action, or the expert's in the expert's episodes, each with noise.
+
+        Returns:
+            Gymnasium's five values; `info` also holds the expert's label and the executed action.
+        """
         label, spec = self._label, self._inner.action
         wanted = label if self._acts else spec.validate(action)
         executed = self._noisy(np.asarray(wanted, spec.dtype))

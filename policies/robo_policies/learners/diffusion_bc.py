@@ -27,7 +27,10 @@ OFFSET = 0.008  # of the cosine schedule (Nichol & Dhariwal 2021), so that the f
 
 @dataclass(frozen=True)
 class DiffusionBCConfig(ChunkSettings):
-    """Settings of a diffusion policy for states."""
+    """Settings of a diffusion policy that reads vectors (Chi et al. 2023, arXiv 2303.04137).
+
+    They steer the length of a chunk, the number of noise levels and the moving average of the weights.
+    """
 
     chunk: int = 8
     """H, number of actions predicted at once; the paper takes 16 at 10 Hz."""
@@ -38,7 +41,7 @@ class DiffusionBCConfig(ChunkSettings):
     tau: float = 0.005
     """Share of the trained weights that enters their moving average at each update; the average acts."""
     network: ResidualNetwork = ResidualNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,14 +51,14 @@ class DiffusionBCConfig(ChunkSettings):
         require_allowed(self, allowed)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DiffusionBC:
-        """Return a fresh learner."""
+        """Build an untrained diffusion policy's learner for a spec; its networks are initialised from `seed`."""
         return DiffusionBC(spec, self, seed)
 
 
 class Schedule(nn.Module):
-    """Noise schedule: `left` (K,) is the share of the signal that is left at each noise level.
+    """Noise schedule of the diffusion: how much of a chunk is left at each of K noise levels.
 
-    It is the squared cosine of Nichol & Dhariwal 2021, as in the paper.
+    `left` (K,) is the squared share of the signal. It follows the squared cosine of Nichol & Dhariwal 2021, as in the paper.
     """
 
     betas: Tensor
@@ -92,7 +95,7 @@ class Schedule(nn.Module):
 
 
 class DiffusionActor(nn.Module):
-    """Actor that makes chunks out of noise with a network that predicts the noise in a chunk."""
+    """Actor of a diffusion policy: begins with random noise and removes predicted noise until a chunk of actions is left."""
 
     def __init__(self, denoiser: ChunkMLP, levels: int, chunk: int, actions: int) -> None:
         super().__init__()
@@ -109,7 +112,7 @@ class DiffusionActor(nn.Module):
 
     @property
     def draws(self) -> int:
-        """R, number of noise arrays of a chunk: one to begin with and one for each noise level."""
+        """R, number of noise arrays (H, A) from which a chunk is made: one to begin with and one for each noise level."""
         return self.schedule.levels + 1
 
     def from_draws(self, observations: Tensor, draws: Tensor) -> Tensor:
@@ -122,7 +125,7 @@ class DiffusionActor(nn.Module):
 
 
 class DiffusionBC(Learned):
-    """Learner that clones chunks of demonstrated actions by denoising."""
+    """Learner of a diffusion policy: clones chunks of demonstrated actions by denoising."""
 
     def __init__(self, spec: EnvironmentSpec, config: DiffusionBCConfig, seed: int) -> None:
         require_continuous(spec, "diffusion-bc")
@@ -136,7 +139,10 @@ class DiffusionBC(Learned):
         parts.policy = ChunkPolicy(parts, self.actor, config.executed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step of the loss on a batch; returns metrics, if they are due."""
+        """Take one gradient step of the loss on a batch.
+
+        Returns the metrics for the log, or an empty dict at updates for which none are due.
+        """
         loss = self.loss(self.parts.batch(batch))
         self.denoiser.descend(loss)
         self.parts.track(self.averaged, self.denoiser, self.config.tau)

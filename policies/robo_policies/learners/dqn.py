@@ -26,7 +26,7 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class DQNReplay(Replay):
-    """Replay memory of DQN."""
+    """Settings group `replay` of DQN: size of the replay memory, and the random steps before the first update."""
 
     learning_starts: int = 1_000
     """Environment steps with uniformly random actions before the first update."""
@@ -34,7 +34,11 @@ class DQNReplay(Replay):
 
 @dataclass(frozen=True)
 class DQNConfig(LearnerSettings):
-    """Settings of DQN. Defaults are for tasks with vectors; the settings of the paper are for pictures of Atari games."""
+    """Settings of double DQN (Mnih et al. 2015; van Hasselt et al. 2016, arXiv:1509.06461), for discrete actions.
+
+    They steer the optimiser, the target network and the decay of epsilon. Defaults are for observations of vectors; the paper's
+    are for pictures of Atari games.
+    """
 
     needs = Needs(STEPS, frozenset({Feature.DISCRETE}))
 
@@ -51,9 +55,9 @@ class DQNConfig(LearnerSettings):
     exploration: float = 0.05
     """Epsilon after `exploration_updates` updates, 0 to 1."""
     network: Network = Network()
-    """Network of the values Q; settings of critics hold for it."""
+    """Network of the values Q; its fields for critics apply to it."""
     replay: DQNReplay = DQNReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,16 +66,19 @@ class DQNConfig(LearnerSettings):
 
     @property
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
+        """Settings of these that the training loop reads: replay memory, batch size, updates per step, discount."""
         return Sampling.of(self)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DQN:
-        """Return a fresh learner."""
+        """Build an untrained DQN learner for the spec of an environment; its network is initialised from `seed`."""
         return DQN(spec, self, seed)
 
 
 class EpsilonGreedy(Trainable):
-    """Values Q(s, a) of C choices, and epsilon-greedy actions: the best one, or with probability `epsilon` a random one."""
+    """Network of the values Q(s, a) of C choices, and epsilon-greedy actions.
+
+    The best choice is taken, or with probability `epsilon` a random one.
+    """
 
     epsilon: Tensor
 
@@ -97,7 +104,7 @@ class EpsilonGreedy(Trainable):
 
 
 class DQN(Learned):
-    """Learner of discrete actions from a replay memory, by double Q-learning."""
+    """Learner of DQN: discrete actions from a replay memory, by double Q-learning."""
 
     def __init__(self, spec: EnvironmentSpec, config: DQNConfig, seed: int) -> None:
         require_choices(spec, "DQN")
@@ -109,7 +116,10 @@ class DQN(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step on a batch, and decrease epsilon; returns metrics, if they are due."""
+        """Take one gradient step on a batch, and decrease epsilon.
+
+        Returns the metrics for the log, or an empty dict at updates for which none are due.
+        """
         data, config = self.parts.batch(batch), self.config
         values = self.actor.values(self.parts.encoder(data.observations))
         taken = values.gather(1, data.actions[:, None]).squeeze(1)

@@ -1,7 +1,7 @@
 """DrQ: Kostrikov, Yarats & Fergus 2021, "Image Augmentation Is All You Need: Regularizing Deep RL from Pixels".
 
-arXiv:2004.13649. Soft actor-critic from pictures: the critics train an encoder that the actor shares, and both the targets and
-the losses of the critics are means over random shifts of each picture (eq. 1 and 3), K = M, as in the authors' code.
+arXiv:2004.13649. Soft actor-critic from pictures: the critics train an encoder that the actor shares. Both the targets and the
+losses of the critics are means over random shifts of each picture (eq. 1 and 3), K = M, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class DrQNetwork(PictureNetwork):
-    """Networks of DrQ; the authors have 1024, 1024 hidden units."""
+    """Settings group `network` of DrQ: layers of the convolutional encoder and of the MLPs.
+
+    The authors' MLPs have 1024, 1024.
+    """
 
     convolutions: tuple[int, ...] = (32, 32, 32, 32)
     """Channels of the convolutions that read pictures, each of which halves height and width. The authors' layers after the
@@ -33,7 +36,7 @@ class DrQNetwork(PictureNetwork):
 
 @dataclass(frozen=True)
 class DrQReplay(Replay):
-    """Replay memory of DrQ; each row holds the pictures of a step."""
+    """Settings group `replay` of DrQ: size of the memory, which holds pictures, and random steps before the first update."""
 
     capacity: int = 100_000
     """Rows of the replay memory."""
@@ -43,7 +46,11 @@ class DrQReplay(Replay):
 
 @dataclass(frozen=True)
 class DrQConfig(SACSettings):
-    """Settings of DrQ; defaults are those of the authors' code for 84 pixels unless a field says otherwise."""
+    """Settings of DrQ (Kostrikov et al. 2021, arXiv:2004.13649), SAC from pictures that are shifted at random.
+
+    Its own fields steer the number of shifts and how often the actor is updated. Defaults are those of the authors' code for 84
+    pixels unless a field says otherwise.
+    """
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
@@ -54,15 +61,15 @@ class DrQConfig(SACSettings):
     tau: float = 0.01
     """Share of the online critics and encoder that enters their targets every `actor_every` updates."""
     initial_temperature: float = 0.1
-    """[1] weight of the entropy at the start."""
+    """Temperature alpha, the weight of the entropy, at the start; above 0."""
     shifts: int = 2
     """Number of random shifts of each picture, over which targets and losses of the critics are averaged; K and M."""
     actor_every: int = 2
     """Critic updates for each update of actor, temperature and targets."""
     network: DrQNetwork = DrQNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     replay: DrQReplay = DrQReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,12 +79,15 @@ class DrQConfig(SACSettings):
         self.network.require({"convolutions": (sees, "1 or more layers, unless network.encoder names one of your own")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DrQ:
-        """Return a fresh learner."""
+        """Build an untrained DrQ learner for the spec of an environment; its networks are initialised from `seed`."""
         return DrQ(spec, self, seed)
 
 
 class DrQ(Learned):
-    """Learner from pictures, with or without vectors. For each random shift of the pictures it takes SAC's target and loss."""
+    """Learner of DrQ: SAC from pictures, whose target and critic loss are averaged over several random shifts of each picture.
+
+    The observation may also hold vectors.
+    """
 
     def __init__(self, spec: EnvironmentSpec, config: DrQConfig, seed: int) -> None:
         self.config, self.sac = config, SAC(spec, config, seed)

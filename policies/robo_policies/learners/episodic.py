@@ -1,7 +1,7 @@
-"""Learning from whole episodes: the actor, and a learner that maximises PPO's clipped surrogate.
+"""Learning from whole episodes: an actor, and a learner that maximises PPO's clipped surrogate.
 
-Schulman et al. 2017, arXiv:1707.06347, eq. 7. The learner is composed of a rule, which computes advantages, and of further
-terms of the loss. E episodes, B steps in all of them, F features of an observation.
+Schulman et al. 2017, arXiv:1707.06347, eq. 7. The learner is made of a rule, which computes advantages, and of further terms of
+the loss. E episodes, B steps in all of them, F features of an observation.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from robo_rl.types import Episode, Metrics, StateDict
 Advantages = npt.NDArray[np.floating]
 """Advantages (B,): how much better each action was than other actions in its state."""
 Figures = dict[str, float | Tensor]
-"""Name -> number for the log."""
+"""Name of a figure for the log -> its value, a number or a scalar tensor."""
 
 
 class EpisodeActor(Stateful):
-    """Actor of a learner from whole episodes: network, encoder, optimiser, policy and random generator."""
+    """What a learner from whole episodes acts with and trains: encoder, policy network, optimiser and random generator."""
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int, make: Callable[..., Any]) -> None:
         """Make the actor.
@@ -47,7 +47,7 @@ class EpisodeActor(Stateful):
         """Random generator of the order of minibatches and of all other random numbers of the learner."""
 
     def standardise(self, episodes: Sequence[Episode]) -> None:
-        """Update the mean and deviation that standardise observations; episodes with NaN or infinity are skipped."""
+        """Update the mean and deviation by which observations are standardised; episodes with NaN or infinity are skipped."""
         encoder = self.parts.encoder
         for each in episodes:
             stacked = encoder.stack({name: each.observations[name][:-1] for name in encoder.reads})
@@ -62,7 +62,7 @@ class EpisodeActor(Stateful):
         encoder, parts = self.parts.encoder, self.parts
         seen = {name: np.concatenate([each.observations[name][:-1] for each in episodes]) for name in encoder.reads}
         stacked = encoder.stack(seen)
-        require_finite_data({"observations": stacked}, parts.updates, "episodes")
+        require_finite_data({"observations": stacked}, parts.updates, "episodes", columns=encoder.columns)
         found: Observations = encoder.tensors(stacked, seen, parts.device)
         actions = torch.from_numpy(np.concatenate([each.actions for each in episodes])).to(parts.device)
         return encoder(found), actions
@@ -125,7 +125,7 @@ class Cloning:
 
 
 class LearnsFromEpisodes(Stateful, ABC):
-    """Base class of learners that update their actor with whole episodes of its policy."""
+    """Base class of learners that update their policy with whole episodes in which it acted, such as GRPO."""
 
     actor: EpisodeActor
 
@@ -139,7 +139,7 @@ class LearnsFromEpisodes(Stateful, ABC):
         self.actor.standardise(episodes)
 
     def prepare(self, demonstrations: Sequence[Episode]) -> Metrics:
-        """Learn from recorded episodes before the first episode of the training; returns metrics for the log."""
+        """Learn from recorded episodes before the training begins, such as by cloning; returns metrics for the log."""
         return {}
 
     @abstractmethod
@@ -155,7 +155,10 @@ class LearnsFromEpisodes(Stateful, ABC):
 
 
 class Rule(Stateless):
-    """Computes the advantages of the actions in episodes; a part of `ClippedLearner`."""
+    """Base class of rules for advantages: how much better than others each action of an episode was.
+
+    A `ClippedLearner` is made with one.
+    """
 
     @abstractmethod
     def of(self, episodes: Sequence[Episode]) -> tuple[Advantages, Figures]:
@@ -163,18 +166,21 @@ class Rule(Stateless):
 
 
 class Term(Stateless):
-    """A further term of the loss of `ClippedLearner`, such as a distance from a first policy."""
+    """Base class of terms that `ClippedLearner` adds to its loss, such as a distance from the policy at the start."""
 
     def begin(self, demonstrations: Sequence[Episode]) -> None:
-        """Prepare for the first episode; called once, after the demonstrations were cloned."""
+        """Prepare for the first episode; called once, after the policy was trained by cloning on the demonstrations."""
 
     def take(self, episodes: Sequence[Episode], advantages: Advantages) -> Figures:
-        """Prepare for an update with the newest episodes and their advantages; returns figures for the log."""
+        """Read the newest episodes and their advantages (B,) before an update with them; returns figures for the log.
+
+        By default nothing is read, and there are no figures.
+        """
         return {}
 
     @property
     def counts(self) -> bool:
-        """True if the term needs an update even when all advantages are 0."""
+        """True if the term needs an update of the policy even when all advantages are 0."""
         return False
 
     @abstractmethod
@@ -186,7 +192,10 @@ class Term(Stateless):
 
 
 class ClippedLearner(LearnsFromEpisodes):
-    """Learner that maximises PPO's clipped surrogate with the advantages of a rule, minus the sum of further terms."""
+    """Learner that maximises PPO's clipped surrogate over whole episodes; a rule, passed in, computes the advantages.
+
+    Further terms, also passed in, are subtracted from the objective.
+    """
 
     def __init__(
         self,
@@ -225,7 +234,11 @@ class ClippedLearner(LearnsFromEpisodes):
         return self.actor.parts.finish_update(figures)
 
     def climb(self, episodes: Sequence[Episode], advantages: Advantages) -> Tensor:
-        """Take `epochs` passes of gradient steps over the episodes; returns the mean ratio pi/pi_old of the last minibatch."""
+        """Take `epochs` passes of gradient steps over the episodes.
+
+        Returns:
+            Mean probability ratio pi/pi_old of the last minibatch, a scalar.
+        """
         actor, settings = self.actor, self._settings
         features, actions = actor.inputs(episodes)
         gains = torch.from_numpy(np.asarray(advantages, np.float32)).to(features.device)

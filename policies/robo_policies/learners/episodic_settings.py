@@ -20,17 +20,20 @@ from robo_rl.training.episodic import EpisodicTraining, Player, Plays
 
 @dataclass(frozen=True)
 class EpisodeNetwork(Network):
-    """Networks of a learner that updates its policy with whole episodes."""
+    """Settings group `network` of learners from whole episodes: hidden layers and the standardisation of observations."""
 
     hidden: tuple[int, ...] = (128, 128)
     """Units of the hidden layers of the policy."""
     normalization_rows: int = 10_000
-    """Number of first observations whose mean and deviation standardise the input; 0 leaves the input as it is."""
+    """Number of first observations whose mean and deviation standardise the input. 0: the input is not standardised."""
 
 
 @dataclass(frozen=True)
 class EpisodeSettings(LearnerSettings, OwnLoop):
-    """Settings of a learner that updates its policy with whole episodes."""
+    """Settings common to learners that update their policy after a number of whole episodes (GRPO and its relatives).
+
+    They steer the optimiser, the discount, the episodes of an update and how many of these begin in one state.
+    """
 
     needs = Needs(
         (EPISODES,),
@@ -43,7 +46,7 @@ class EpisodeSettings(LearnerSettings, OwnLoop):
     lr: float = 3e-4
     """Learning rate of Adam."""
     network: EpisodeNetwork = EpisodeNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     discount: float = 0.99
     """Weight of a reward one step later."""
     episodes: int = 16
@@ -65,7 +68,7 @@ class EpisodeSettings(LearnerSettings, OwnLoop):
         )
 
     def actor(self, spec: EnvironmentSpec, seed: int) -> EpisodeActor:
-        """Return a fresh actor: Gaussian for continuous actions, categorical for discrete ones."""
+        """Build an untrained actor for a spec: Gaussian for continuous actions, categorical for discrete ones."""
         return EpisodeActor(spec, self, seed, CategoricalActor if spec.action.is_discrete else GaussianActor)
 
     @override
@@ -73,13 +76,13 @@ class EpisodeSettings(LearnerSettings, OwnLoop):
         return EpisodicTraining
 
     def player(self, environment: gymnasium.Env[Any, Any], learner: Any, seed: int) -> Player:
-        """Return the player of the training episodes; each group of `group` episodes has the same seed."""
+        """Return an object that runs training episodes of the learner's policy; `group` successive ones have one seed."""
         return Plays(environment, learner.policy, seed, self.group)
 
 
 @dataclass(frozen=True)
 class ClippedSettings(EpisodeSettings):
-    """Settings of a learner from whole episodes with PPO's clipped loss."""
+    """Settings common to learners from whole episodes with PPO's clipped loss: clip limits, passes and minibatches."""
 
     clip_low: float = 0.2
     """Probability ratios pi/pi_old below 1 - clip_low are clipped; above 0."""

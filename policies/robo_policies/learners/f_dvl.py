@@ -17,7 +17,10 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class FDVLConfig(ImplicitSettings):
-    """Settings of f-DVL."""
+    """Settings of f-DVL (Sikchi et al. 2024, arXiv 2302.08560), an offline learner like IQL with another loss of V.
+
+    Its own fields choose the divergence behind this loss and how near V lies to the best recorded action.
+    """
 
     divergence: Literal["chi-square", "total-variation"] = "chi-square"
     """Divergence whose conjugate is the loss of V. The third divergence of the paper, reverse KL, is `algorithm: xql`."""
@@ -35,7 +38,7 @@ class FDVLConfig(ImplicitSettings):
         require_allowed(self, allowed | {"level": (0.5 < self.level < 1.0, "between 0.5 and 1, both excluded")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
-        """Return a fresh learner."""
+        """Build an untrained learner (IQL with the loss of f-DVL) for a spec; its networks are initialised from `seed`."""
         loss = LOSSES[self.divergence]
         return IQL(spec, self, seed, value_loss=lambda d: loss(d, self.level), bellman_loss=huber)
 

@@ -24,14 +24,17 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 TIME_SCALE = 1_000.0
-"""Factor of times in [0, 1] before they go into the network, whose time features expect up to about 1,000."""
+"""Factor of times in [0, 1] before they enter the network, whose time features expect values up to about 1,000."""
 LARGEST_TIME = 0.999
-"""Largest time drawn with `time_distribution` beta; s of pi_0."""
+"""Largest training time drawn if `time_distribution` is "beta"; the constant s of the pi_0 paper."""
 
 
 @dataclass(frozen=True)
 class FlowBCConfig(ChunkSettings):
-    """Settings of a flow-matching policy."""
+    """Settings of a flow-matching policy (Lipman et al. 2023, arXiv 2210.02747; pi_0: arXiv 2410.24164).
+
+    They steer the number of integration steps, the distribution of training times and the moving average of the weights.
+    """
 
     integration_steps: int = 10
     """Steps of Euler's method from noise to a chunk, each with one evaluation of the network; 10 as in pi_0."""
@@ -40,7 +43,7 @@ class FlowBCConfig(ChunkSettings):
     tau: float = 0.005
     """Share of the trained weights that enters their moving average at each update; the average acts."""
     network: ResidualNetwork = ResidualNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,12 +53,12 @@ class FlowBCConfig(ChunkSettings):
         require_allowed(self, allowed)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> FlowBC:
-        """Return a fresh learner."""
+        """Build an untrained flow-matching policy's learner for a spec; its networks are initialised from `seed`."""
         return FlowBC(spec, self, seed)
 
 
 class FlowActor(nn.Module):
-    """Actor that makes chunks out of noise by integrating a velocity field."""
+    """Actor of a flow-matching policy: moves random noise along a learnt velocity until it is a chunk of actions."""
 
     def __init__(self, velocity: ChunkMLP, steps: int, chunk: int, actions: int) -> None:
         super().__init__()
@@ -66,14 +69,17 @@ class FlowActor(nn.Module):
         return self.from_noise(observations, normal(observations.new_empty(len(observations), *self._shape), generator))
 
     draws = 1
-    """R, number of noise arrays of a chunk: only the start is random."""
+    """R, number of noise arrays (H, A) from which a chunk is made: 1, because only the start of the path is random."""
 
     def from_draws(self, observations: Tensor, draws: Tensor) -> Tensor:
         """Return the chunks (B, H, A) made of noise (B, 1, H, A)."""
         return self.from_noise(observations, draws[:, 0])
 
     def from_noise(self, observations: Tensor, noise: Tensor) -> Tensor:
-        """Return the chunks (B, H, A) made of noise (B, H, A), by N steps x <- x + v(x, t, s) / N from t = 0 to t = 1."""
+        """Return the chunks (B, H, A) made of noise (B, H, A), by N = `integration_steps` steps of Euler's method.
+
+        Each step is x <- x + v(x, t, s) / N, from t = 0 (noise) to t = 1 (actions).
+        """
         chunks = noise.flatten(1)
         for step in range(self._steps):
             times = chunks.new_full((len(chunks),), step / self._steps)
@@ -82,7 +88,7 @@ class FlowActor(nn.Module):
 
 
 class FlowBC(Learned):
-    """Learner that clones chunks of demonstrated actions by flow matching."""
+    """Learner of a flow-matching policy: clones chunks of demonstrated actions."""
 
     def __init__(self, spec: EnvironmentSpec, config: FlowBCConfig, seed: int) -> None:
         require_continuous(spec, "flow-bc")
@@ -95,14 +101,21 @@ class FlowBC(Learned):
         parts.policy = ChunkPolicy(parts, self.actor, config.executed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step of the loss on a batch; returns metrics, if they are due."""
+        """Take one gradient step of the loss on a batch.
+
+        Returns the metrics for the log, or an empty dict at updates for which none are due.
+        """
         loss = self.loss(self.parts.batch(batch))
         self.velocity.descend(loss)
         self.parts.track(self.averaged, self.velocity, self.config.tau)
         return self.parts.finish_update({"flow_loss": loss})
 
     def loss(self, data: TensorBatch) -> Tensor:
-        """Return the mean of |v((1 - t) noise + t x, t, s) - (x - noise)|^2 for random t, over actions that the episode has."""
+        """Return the flow-matching loss of a batch, a scalar.
+
+        It is the mean of |v((1 - t) noise + t x, t, s) - (x - noise)|^2 with random t and noise, over the recorded chunks x.
+        Actions after the end of an episode are left out.
+        """
         generator, chunks, valid = self.parts.generator, data.extras["action_chunks"], data.extras["chunk_valid"]
         clean = chunks.flatten(1)
         noise = normal(clean, generator)

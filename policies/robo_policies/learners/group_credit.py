@@ -1,4 +1,4 @@
-"""Advantages of the episodes of a group, which begin in one state (GRPO: Shao et al. 2024, arXiv:2402.03300)."""
+"""Advantages of episodes relative to their group, which begins in one state (GRPO: Shao et al. 2024, arXiv:2402.03300)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ Floats = npt.NDArray[np.float64]
 
 
 def group_advantages(scores: Floats, group: int) -> Floats:
-    """Return the score of each episode minus the mean of its group, over the group's deviation, (E,); 0 if scores are equal.
+    """Return the advantage of each episode (E,): its score, standardised within its group.
 
-    scores: (E,), those of a group adjacent. group: number of episodes in a group.
+    Args:
+        scores: Score of each episode (E,); those of a group are adjacent.
+        group: Number of episodes in a group.
+
+    Returns:
+        (score - mean of the group) / standard deviation of the group; 0 if the scores of a group are equal.
     """
     return np.concatenate([standardised(each) for each in scores.reshape(-1, group)])
 

@@ -16,7 +16,7 @@ from robo_rl.protocols.sampling import Sampling
 
 @dataclass(frozen=True)
 class Corrections:
-    """Settings group `replay` of HG-DAgger: memory of the corrections."""
+    """Settings group `replay` of HG-DAgger: size of the memory of steps in which a person acted (corrections)."""
 
     capacity: int = 200_000
     """Largest number of rows (steps) in the memory; the oldest are overwritten."""
@@ -24,7 +24,10 @@ class Corrections:
 
 @dataclass(frozen=True)
 class HGDAggerConfig(BCSettings):
-    """Settings of HG-DAgger: those of behaviour cloning, and the memory of corrections."""
+    """Settings of HG-DAgger (Kelly et al. 2019, arXiv 1810.02890): behaviour cloning of demonstrations and corrections.
+
+    A correction is a step in which a person took over from the policy. Its own field sets the memory of corrections.
+    """
 
     needs = Needs((OFFLINE, OFFLINE_THEN_CORRECTED), BCSettings.needs.spaces)
 

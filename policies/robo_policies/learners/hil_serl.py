@@ -1,7 +1,7 @@
 """HIL-SERL: Luo et al. 2024, "Precise and Dexterous Robotic Manipulation via Human-in-the-Loop Reinforcement Learning".
 
-arXiv:2410.21845. RLPD in which half of each batch is demonstrations and a person's corrections. A gripper that only opens and
-closes may have a critic of its own with these two choices, instead of a continuous element of the action.
+arXiv:2410.21845. It is RLPD in which half of each batch is demonstrations and a person's corrections. A gripper that only opens
+and closes may have a critic of its own with these two choices, instead of a continuous element of the action.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMMANDED = 0.5  # size of a command from which the authors' gripper obeys
 
 @dataclass(frozen=True)
 class HILSERLReplay(RLPDReplay):
-    """Replay memory of HIL-SERL."""
+    """Settings group `replay` of HIL-SERL: size of the two memories, and the random steps before the first update."""
 
     capacity: int = 200_000
     """Rows of the memory of the policy's steps, and as many of the memory of corrections."""
@@ -40,7 +40,10 @@ class HILSERLReplay(RLPDReplay):
 
 @dataclass(frozen=True)
 class HILSERLConfig(RLPDSettings):
-    """Settings of HIL-SERL: those of RLPD, with the authors' values for an arm, and those of the gripper's critic."""
+    """Settings of HIL-SERL (Luo et al. 2024, arXiv:2410.21845): RLPD with a person's corrections, for a robot arm.
+
+    Beside RLPD's fields, with the authors' values for an arm, it names the gripper and sets the penalty of its critic.
+    """
 
     updates_per_step: int = 2
     """Critic updates per environment step; the actor and the temperature are updated once. The authors' cta_ratio."""
@@ -49,9 +52,9 @@ class HILSERLConfig(RLPDSettings):
     critics: int = 2
     """Critics in the ensemble; the target takes the minimum of all."""
     initial_temperature: float = 0.01
-    """[1] weight of the entropy at the start."""
+    """Temperature alpha, the weight of the entropy, at the start; above 0."""
     replay: HILSERLReplay = HILSERLReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
     gripper: str = ""
     """Name of the action element that opens and closes the gripper, and of the observation that measures it, such as
     gripper_opening; a separate critic then chooses between open and closed. Empty: the gripper is a continuous element."""
@@ -68,12 +71,12 @@ class HILSERLConfig(RLPDSettings):
         return replace(super().sampling, keeps_corrections=True)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> HILSERL | RLPD:
-        """Return a fresh learner; RLPD with these settings if `gripper` is empty."""
+        """Build an untrained HIL-SERL learner for the spec of an environment; with an empty `gripper` an RLPD learner."""
         return HILSERL(spec, self, seed) if self.gripper else RLPD(spec, self, seed)
 
 
 class HILSERL(Learned):
-    """Learner with RLPD for the arm and a critic for its gripper, trained on the same batches.
+    """Learner of HIL-SERL: RLPD for the arm, and a critic with two choices for the gripper, trained on the same batches.
 
     The loss of the gripper's critic also trains the encoder, with separate moments of Adam, as in the authors' code.
     """
@@ -96,7 +99,10 @@ class HILSERL(Learned):
         parts.act_with(ArmAndGripper(self.arm.actor, self.gripper, index))
 
     def update(self, batch: Batch) -> Metrics:
-        """Take the steps of RLPD, and as many steps of the gripper's critic as of the arm's critics."""
+        """Take RLPD's steps for the arm, and one step of the gripper's critic for each step of the arm's critics.
+
+        Returns the metrics for the log, empty if none are due.
+        """
         data = self.parts.batch(batch)
         commands = data.actions[:, self.index]
         penalties = self.grasp_penalty(self._opening(batch), commands)
@@ -117,14 +123,20 @@ class HILSERL(Learned):
         return -self.penalty * moves.float()
 
     def gripper_loss(self, data: TensorBatch, penalties: Tensor) -> Tensor:
-        """Return the mean over the batch of (Q_g(s, c) - y_g)^2, with c the choice nearest to the recorded command."""
+        """Return the loss of the gripper's critic, a scalar: the mean over the batch of (Q_g(s, c) - y_g)^2.
+
+        c is the choice nearest to the recorded command. penalties: c_g (B,), as `grasp_penalty` returns it.
+        """
         choices = (data.actions[:, self.index] >= 0).long()
         values = self.gripper(self.parts.encoder(data.observations)).gather(1, choices[:, None]).squeeze(1)
         return (data.weights * (values - self.gripper_target(data, penalties)).square()).mean()
 
     @torch.no_grad()
     def gripper_target(self, data: TensorBatch, penalties: Tensor) -> Tensor:
-        """Return y_g = r + c_g + gamma m Q'_g(s', argmax_c Q_g(s', c)) (B,), double Q-learning (van Hasselt et al. 2016)."""
+        """Return the targets y_g (B,) of the gripper's critic, by double Q-learning (van Hasselt et al. 2016).
+
+        y_g = r + c_g + gamma m Q'_g(s', argmax_c Q_g(s', c)), with m 0 after a terminal step. penalties: c_g (B,).
+        """
         following = data.next_observations
         best = self.gripper(self.parts.encoder(following)).argmax(1, keepdim=True)
         next_q = self.target_gripper(self.parts.target_encoder(following)).gather(1, best).squeeze(1)
@@ -137,7 +149,10 @@ class HILSERL(Learned):
 
 
 class GripperCritic(Trainable):
-    """Values Q_g(s, c) of closing (c = 0) and opening (c = 1). It also acts, so it reads no privileged features."""
+    """Critic of the gripper: values Q_g(s, c) of closing (c = 0) and opening (c = 1).
+
+    The gripper acts by it, so it reads no entries that only the simulator knows (privileged ones).
+    """
 
     __call__: Callable[..., Tensor]
 
@@ -152,7 +167,10 @@ class GripperCritic(Trainable):
 
 
 class ArmAndGripper(nn.Module):
-    """Actor of arm and gripper. The gripper always takes the choice with the larger value; people explore for it."""
+    """Actor of arm and gripper; the gripper always takes the choice with the larger value, so it does not explore by itself.
+
+    People explore for it, by their corrections.
+    """
 
     def __init__(self, arm: TanhGaussianActor, gripper: GripperCritic, index: int) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from robo_rl.protocols.sampling import Replay, Sampling
 
 @dataclass(frozen=True)
 class ImitationNetwork(Network):
-    """Settings group `network` of GAIL and IQ-Learn."""
+    """Settings group `network` of GAIL and IQ-Learn: adds the standardisation of observations to the sizes of the networks."""
 
     normalization_rows: int = 10_000
     """Number of first observations whose mean and deviation standardise all later ones; 0 for no standardisation."""
@@ -24,7 +24,7 @@ class ImitationNetwork(Network):
 
 @dataclass(frozen=True)
 class ImitationReplay(Replay):
-    """Settings group `replay` of GAIL and IQ-Learn."""
+    """Settings group `replay` of GAIL and IQ-Learn: adds the share of demonstrations in each batch."""
 
     offline_fraction: float = 0.5
     """Share of each batch that comes from demonstrations."""
@@ -32,16 +32,19 @@ class ImitationReplay(Replay):
 
 @dataclass(frozen=True)
 class ImitationSettings(SACSettings):
-    """Settings common to GAIL and IQ-Learn, which use no reward of the environment; the policy is trained by SAC."""
+    """Settings common to GAIL and IQ-Learn, which imitate an expert and use no reward of the environment.
+
+    They choose the expert's episodes. The policy is trained by SAC, whose fields are inherited.
+    """
 
     needs = Needs(STEPS, excludes=dict.fromkeys((Feature.REWARD, Feature.RELABELLED), "leave reward out"))
 
     experts: str = "all"
     """Recorded episodes that count as the expert's: all, success, "source NAME" or "return X" (robo_rl.extras.FromExpert)."""
     network: ImitationNetwork = ImitationNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     replay: ImitationReplay = ImitationReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

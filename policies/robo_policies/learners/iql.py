@@ -42,7 +42,11 @@ Targets = Callable[[Tensor, TensorBatch], Tensor]
 
 @dataclass(frozen=True)
 class ImplicitSettings(OfflineValueSettings):
-    """Settings common to IQL, XQL, f-DVL and ReCOIL; the defaults are IQL's for locomotion."""
+    """Settings common to IQL, XQL, f-DVL and ReCOIL, which learn V, Q and a policy from recorded actions alone.
+
+    They steer how strongly good actions are preferred, dropout and decay of the actor, and the scale of rewards. The defaults
+    are IQL's for locomotion.
+    """
 
     inverse_temperature: float = 3.0
     """Beta [1/reward]: actions are cloned with weight exp(beta * advantage), so 0 clones all alike and a large beta prefers
@@ -55,7 +59,7 @@ class ImplicitSettings(OfflineValueSettings):
     reward_scale: float = 1.0
     """Factor of rewards after the shift; the papers scale locomotion so that best and worst return differ by 1,000."""
     reward_shift: float = 0.0
-    """Added to rewards; -1 in the papers' mazes."""
+    """Number added to rewards before they are scaled; -1 in the papers' mazes."""
     value_layer_norm: bool = False
     """LayerNorm in the value network; the authors of XQL and f-DVL use it."""
 
@@ -69,7 +73,10 @@ class ImplicitSettings(OfflineValueSettings):
 
 @dataclass(frozen=True)
 class IQLConfig(ImplicitSettings):
-    """Settings of IQL."""
+    """Settings of IQL (Kostrikov et al. 2022, arXiv 2110.06169).
+
+    Its own field sets how near V lies to the best recorded action.
+    """
 
     expectile: float = 0.7
     """Tau, between 0 and 1: V(s) is this expectile of Q(s, a) over the actions in the data. 0.5 is the mean, near 1 the
@@ -80,12 +87,15 @@ class IQLConfig(ImplicitSettings):
         require_allowed(self, {"expectile": (0.0 < self.expectile < 1.0, "between 0 and 1, both excluded")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
-        """Return a fresh learner."""
+        """Build an untrained IQL learner for the spec of an environment; its networks are initialised from `seed`."""
         return IQL(spec, self, seed, value_loss=lambda d: expectile_loss(d, self.expectile), bellman_loss=squared)
 
 
 class IQL(Learned):
-    """Learner of IQL, XQL, f-DVL and ReCOIL, which differ in the loss of V, the loss of Q and the targets of Q."""
+    """Learner of IQL, XQL, f-DVL and ReCOIL, offline methods that evaluate recorded actions alone.
+
+    They differ in the loss of V, the loss of Q and the targets of Q, which are passed in.
+    """
 
     def __init__(
         self,
@@ -120,7 +130,7 @@ class IQL(Learned):
         parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step of V, then of the actor, then of Q."""
+        """Take one gradient step of V, then of the actor, then of Q; returns metrics for the log, empty if none are due."""
         config, parts = self.config, self.parts
         data = parts.batch(batch)
         with torch.no_grad():
@@ -166,7 +176,7 @@ class IQL(Learned):
 
 @dataclass(frozen=True)
 class ScaledRewards:
-    """Default targets of Q: scale (r + shift) + gamma V(s')."""
+    """Function that computes the usual targets of Q, (B,): scale (r + shift) + gamma V(s')."""
 
     scale: float
     shift: float
@@ -182,12 +192,12 @@ def expectile_loss(differences: Tensor, expectile: float) -> Tensor:
 
 
 def squared(values: Tensor, targets: Tensor) -> Tensor:
-    """Return the squared residuals (N, B), the Bellman loss of IQL."""
+    """Return the squared differences (N, B) of values (N, B) and targets (N, B), the loss of Q in IQL."""
     return functional.mse_loss(values, targets, reduction="none")
 
 
 huber: BellmanLoss = nn.HuberLoss(reduction="none", delta=20.0)
-"""Bellman loss of XQL and f-DVL in their published settings: quadratic up to a residual of 20, linear beyond."""
+"""Huber loss of Q in the published settings of XQL and f-DVL: quadratic up to a difference of 20, linear beyond."""
 
 
 def cosine(lr: float, update: int, updates: int) -> float:

@@ -22,13 +22,14 @@ from robo_rl.types import StateDict
 
 @dataclass(frozen=True)
 class LimitSettings:
-    """Setting `limits`, common to constrained learners."""
+    """Settings field `limits`, common to learners with constraint costs: the largest sum of each cost over an episode."""
 
     limits: Mapping[str, float | str] = field(default_factory=dict)
-    """Name of a cost -> largest sum of it over an episode, such as 25 or "3 N s"; others keep the environment's limit."""
+    """Name of a cost -> largest sum of this cost over an episode, as a number or with its unit, such as 25 or "3 N s". A cost
+    that is not named keeps the environment's limit."""
 
     def limits_of(self, spec: EnvironmentSpec) -> dict[str, float]:
-        """Return name of a cost -> limit, in alphabetical order.
+        """Return for each cost of the environment its limit, by name, in alphabetical order.
 
         Raises:
             UnknownName: `limits` names a cost that the environment does not have.
@@ -52,7 +53,10 @@ class LimitSettings:
 
 @dataclass(frozen=True)
 class MultiplierSettings:
-    """Settings group `multiplier`: Lagrange multipliers, one for each cost."""
+    """Settings group `multiplier`: how the Lagrange multiplier of each cost follows the violation of its limit.
+
+    Either Adam or a PID controller updates it (`kind`).
+    """
 
     kind: Literal["adam", "pid"] = "adam"
     """"adam" integrates the violation of the limit; "pid" adds terms proportional to the violation and to its growth."""
@@ -83,34 +87,37 @@ class MultiplierSettings:
         require_allowed(self, allowed, group="multiplier")
 
     def build(self) -> PIDMultiplier | AdamMultiplier:
-        """Return a fresh multiplier."""
+        """Build a multiplier of the chosen `kind`, at its initial value."""
         return PIDMultiplier(self) if self.kind == "pid" else AdamMultiplier(self)
 
 
 def relative_violation(cost: float, limit: float, largest: float) -> float:
-    """Return (J_C - d) / d for a cost J_C and a limit d, at most `largest`; J_C if d is 0."""
+    """Return the relative violation (J_C - d) / d of a limit d by a cost J_C, at most `largest`.
+
+    With d = 0 it is J_C itself, at most `largest`.
+    """
     return min((cost - limit) / (limit or 1.0), largest)
 
 
 class AdamMultiplier:
-    """Multiplier lambda <- max(0, lambda + step), with steps of Adam along the relative violation."""
+    """Lagrange multiplier lambda <- max(0, lambda + step), with steps of Adam along the relative violation of a limit."""
 
     def __init__(self, config: MultiplierSettings) -> None:
         self._adam = ClippedAdam([torch.tensor([config.initial])], config.lr, epsilon=1e-8)
 
     @property
     def value(self) -> float:
-        """The multiplier lambda, 0 or more."""
+        """The Lagrange multiplier lambda, 0 or more."""
         return float(self._adam.flat)
 
     def update(self, violation: float) -> None:
-        """Update lambda with the relative violation of the newest rollout or episode."""
+        """Update lambda with the relative violation (J_C - d) / d of the newest rollout or episode."""
         self._adam.norms.clear()
         self._adam.step(torch.tensor([-violation]))
         self._adam.flat.clamp_(min=0.0)
 
     def state_dict(self) -> StateDict:
-        """Return lambda and Adam's moments."""
+        """Return lambda and the moments of Adam, to save them."""
         return {"value": self.value, **{name: float(moment) for name, moment in self._adam.state.items()}}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -120,9 +127,10 @@ class AdamMultiplier:
 
 
 class PIDMultiplier:
-    """Multiplier lambda = max(0, kp m + ki sum e + kd growth of m), with the relative violation e and its moving average m.
+    """Lagrange multiplier of a PID controller: lambda = max(0, kp m + ki sum e + kd growth of m).
 
-    The sum never falls below 0, and a decline of m counts as a growth of 0.
+    e is the relative violation of the limit, m its moving average. The sum never falls below 0, and a decline of m counts as a
+    growth of 0.
     """
 
     def __init__(self, config: MultiplierSettings) -> None:
@@ -132,7 +140,7 @@ class PIDMultiplier:
         self._past = deque[float](maxlen=config.delay)
 
     def update(self, violation: float) -> None:
-        """Update lambda with the relative violation of the newest rollout or episode."""
+        """Update lambda with the relative violation (J_C - d) / d of the newest rollout or episode."""
         config, keep = self._config, self._config.smoothing
         self._sum = max(0.0, self._sum + config.ki * violation)
         self._smoothed = violation if self._smoothed is None else keep * self._smoothed + (1.0 - keep) * violation

@@ -1,4 +1,4 @@
-"""Settings common to learners from recorded data."""
+"""Settings common to learners from recorded data: optimiser, batch size, target networks and discount."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robo_rl.protocols.sampling import Sampling
 
 @dataclass(frozen=True)
 class OfflineNetwork(PictureNetwork):
-    """Settings group `network` of a learner from recorded data."""
+    """Settings group `network` of learners from recorded data: adds the standardisation of observations to the sizes."""
 
     normalization_rows: int = 10_000
     """Number of first observations whose mean and deviation standardise all later ones; 0 for no standardisation, as most
@@ -21,7 +21,7 @@ class OfflineNetwork(PictureNetwork):
 
 @dataclass(frozen=True)
 class OfflineSettings(LearnerSettings):
-    """Settings of a learner from recorded data."""
+    """Settings common to learners from recorded data (offline RL and imitation): learning rate, batch size, networks."""
 
     needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.PICTURES})
 
@@ -30,17 +30,17 @@ class OfflineSettings(LearnerSettings):
     batch_size: int = 256
     """Recorded steps of one update."""
     network: OfflineNetwork = OfflineNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
 
     @property
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
+        """Settings that the training loop reads; every batch is drawn from recorded episodes alone."""
         return replace(Sampling.of(self), offline_fraction=1.0)
 
 
 @dataclass(frozen=True)
 class OfflineValueSettings(OfflineSettings):
-    """Settings of a learner from recorded data that has critics with targets."""
+    """Settings common to learners from recorded data with critics and target networks: discount, and speed of the targets."""
 
     tau: float = 0.005
     """Share of the online networks that enters the target networks at each update."""

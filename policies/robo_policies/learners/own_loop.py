@@ -1,4 +1,7 @@
-"""Settings of a learner with a training loop of its own over one environment (robo_rl.protocols.learners.SelfTrainedConfig)."""
+"""Base class of settings of learners that bring their own training loop over one environment.
+
+The training loop calls them by the interface `robo_rl.protocols.learners.SelfTrainedConfig`.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,17 @@ Environment = gymnasium.Env[Any, Any]
 
 
 class OwnLoop(ABC):
-    """Base class of settings of a learner with its own training loop, which `loop` names.
+    """Base class of settings of a learner that brings its own training loop; `loop` returns the class of the loop.
 
     List it last among the base classes of the settings.
     """
 
     takes_demonstrations = False
-    """True if the loop also learns from recorded episodes."""
+    """True if the training loop also learns from recorded episodes."""
 
     @abstractmethod
     def build(self, spec: EnvironmentSpec, seed: int) -> Any:
-        """Return a fresh learner."""
+        """Build an untrained learner for the spec of an environment; its networks are initialised from `seed`."""
 
     @abstractmethod
     def loop(self) -> Callable[..., Training]:
@@ -46,7 +49,18 @@ class OwnLoop(ABC):
         demonstrations: Sequence[Episode] = (),
         reward: OnlineRewards | None = None,
     ) -> Training:
-        """Return a training at step 0; raises InvalidSetting for a reward model, or demonstrations that the loop cannot use."""
+        """Make the environment and return a training loop over it, at step 0.
+
+        Args:
+            environment_factory: Makes the training environment.
+            steps: Environment steps of the training.
+            seed: Seed of the training.
+            demonstrations: Recorded episodes to learn from as well.
+            reward: Must be None: these learners take the environment's reward.
+
+        Raises:
+            InvalidSetting: A reward model is given, or demonstrations that the loop cannot use.
+        """
         recorded = {"demonstrations": demonstrations} if self.takes_demonstrations else {}
         given = {"a reward": reward is not None, "demonstrations": bool(demonstrations) and not self.takes_demonstrations}
         if refused := [name for name, is_given in given.items() if is_given]:
@@ -55,14 +69,14 @@ class OwnLoop(ABC):
         return self.loop()(environment_factory(), self, steps=steps, seed=seed, **recorded)
 
     def restored_policy(self, environment_factory: Callable[[], Environment], *, seed: int, state: StateDict) -> Policy:
-        """Return the policy of a saved training; the environment is made only for its spec."""
+        """Return the policy of a saved training; an environment is made and closed only to read its spec."""
         environment = environment_factory()
         spec = specification(environment)
         environment.close()
         return self.policy_of(spec, seed, state)
 
     def policy_of(self, spec: EnvironmentSpec, seed: int, state: StateDict) -> Policy:
-        """Return the policy of a saved training for an environment with the given spec."""
+        """Return the policy of a saved training, given the spec of the environment and the state that the training saved."""
         learner = self.build(spec, seed)
         learner.load_state_dict(state["learner"])
         policy: Policy = learner.policy

@@ -1,4 +1,4 @@
-"""Parts of every learner that is trained by gradients: networks, optimisers, targets, generators, policy, saved state."""
+"""What every learner trained by gradients is made of: networks, optimisers, target networks, generators, policy, state."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 Module = TypeVar("Module", bound=nn.Module)
 
 STATE_FORMAT = 2
-"""Version of the format of `LearnerParts.state_dict`; states of version 1 are refused, their networks were different."""
+"""Version of the format of `LearnerParts.state_dict`. States of version 1 are refused, because their networks were
+different."""
 
 
 class LearnerParts(Stateful):
     """Parts of a learner: encoder, networks, target networks, optimisers, random generators and policy.
 
     A learner adds its networks by `add` and `add_target`, and its policy by `act_with`. All parts are saved and restored
-    together; a state that does not fit is refused as a whole.
+    together; a state of which one part does not fit is refused as a whole.
     """
 
     def __init__(self, spec: EnvironmentSpec, settings: Any, seed: int) -> None:
@@ -104,7 +105,7 @@ class LearnerParts(Stateful):
         return target
 
     def act_with(self, actor: Actor) -> ActorPolicy:
-        """Make and return the policy, which acts with an actor that was added before."""
+        """Make the policy, which acts with an actor network that was added before; return it and keep it as `policy`."""
         self.policy = ActorPolicy(self, actor)
         return self.policy
 
@@ -118,28 +119,32 @@ class LearnerParts(Stateful):
         return network.augment(data, self.encoder.pictures, self.generator) if network.sees else data
 
     def actor_features(self, observations: Observations) -> Tensor:
-        """Return features (B, F + P) for the actor's loss; they have a gradient only if the critics read privileged entries.
+        """Return encoded observations (B, F + P) for the actor's loss: F features, and P numbers that only critics read.
 
-        The actor's loss then trains the encoder; otherwise the critics' loss alone trains it.
+        The features have a gradient only if the critics read privileged entries; the actor's loss then trains the encoder.
+        Otherwise the critics' loss alone trains it.
         """
         with torch.set_grad_enabled(self.encoder.critic_size > self.encoder.size):
             return self.encoder(observations)
 
     @torch.no_grad()
     def track(self, target: nn.Module, online: nn.Module, tau: float) -> None:
-        """Move target parameters towards the online ones: target <- (1 - tau) target + tau online."""
+        """Move a target network towards its original: target <- (1 - tau) target + tau online.
+
+        A copied encoder of the target moves with it.
+        """
         follow(target, online, tau)
         if target is self._seeing_target:
             follow(self.target_encoder, self.encoder, tau)
 
     def finish_update(self, scalars: Mapping[str, float | Tensor]) -> Metrics:
-        """Count the update, and return the metrics if they are due.
+        """Count the update, and return the metrics for the log if they are due.
 
         Args:
-            scalars: Values of this update by name.
+            scalars: Losses and other values of this update by name.
 
         Returns:
-            Mean of each value over the last updates, as train/<name>; empty if metrics are not due.
+            Mean of each value over the updates since the last report, as train/<name>; empty if metrics are not due.
 
         Raises:
             NonFiniteUpdate: Metrics are due, and a step since the last ones was not finite on a device.
@@ -298,7 +303,7 @@ class CheckedAdam(Stateful):
 
 
 class Actor(Protocol):
-    """An nn.Module that chooses actions for features (B, F) of observations."""
+    """Interface of networks (nn.Module) that choose actions for features (B, F) of observations."""
 
     def mode(self, observations: Tensor) -> Tensor:
         """Return the most likely actions: (B, A) in [-1, 1], or choices (B,)."""
@@ -327,7 +332,11 @@ class ActorPolicy(Stateful):
         self._generator.manual_seed(seed)
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action (A,) float32 in [-1, 1], or the number of a choice, an int64 scalar."""
+        """Choose an action for one observation: the most likely one if `deterministic`, else a random one of the policy.
+
+        Returns:
+            Action (A,) float32 in [-1, 1], or the number of a discrete choice, an int64 scalar.
+        """
         return self.proposed(observation, None if deterministic else self._generator)
 
     def act_all(self, observations: Mapping[str, Array]) -> Array:
@@ -335,7 +344,10 @@ class ActorPolicy(Stateful):
         return self._chosen({name: observations[name] for name in self._encoder.reads}, self._generator)
 
     def proposed(self, observation: Observation, generator: torch.Generator | None) -> Array:
-        """Return a random action (or chunk) of the actor if a generator is given, its most likely one otherwise."""
+        """Return the actor's action for one observation: (A,), a chunk (H, A), or a choice.
+
+        It is random if a generator is given, the most likely one otherwise.
+        """
         chosen: Array = self._chosen({name: np.array(observation[name])[None] for name in self._encoder.reads}, generator)[0]
         return chosen
 
@@ -376,7 +388,7 @@ class ActorPolicy(Stateful):
 
 
 def follow(target: nn.Module, online: nn.Module, tau: float) -> None:
-    """Move the parameters of `target` towards those of `online`: target <- (1 - tau) target + tau online."""
+    """Move the parameters of a target network towards those of `online`: target <- (1 - tau) target + tau online."""
     for old, new in zip(target.parameters(), online.parameters(), strict=True):
         old.lerp_(new, tau)
 

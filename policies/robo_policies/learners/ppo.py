@@ -41,20 +41,23 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1.0 - done,
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
 }
-"""Name -> function from the share of the training that is done, 0 to 1, to the factor of the learning rate, 1 to 0."""
+"""Name of a schedule -> function from the finished share of the training, 0 to 1, to the factor of the learning rate."""
 Pictures = Mapping[str, Tensor]
 Numbers = npt.NDArray[np.int64]
 Rows = Sequence[Tensor]
 """Six tensors (B, ...): row numbers of the pictures, vectors, actions, log pi_old, returns, advantages."""
 Step = tuple[Tensor, Tensor, Tensor]
-"""Ratios pi/pi_old, advantages and value losses of the rows of one gradient computation, each (B,)."""
+"""Results of one gradient computation: ratios pi/pi_old, advantages and value losses of its rows, each (B,)."""
 Passes = list[list[Step]]
-"""For each pass over a rollout the list of its steps."""
+"""For each pass over a rollout, the results (`Step`) of its gradient computations, in order."""
 
 
 @dataclass(frozen=True)
 class PPOSettings(LearnerSettings, OnPolicyConfig):
-    """Settings of PPO and learners based on it; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
+    """Settings common to PPO and learners based on it: rollout, passes, clipping, weights of the loss, networks.
+
+    Defaults are those of Stable-Baselines3's PPO unless a field says otherwise.
+    """
 
     needs = Needs((ROLLOUTS, COLLECTED_ROLLOUTS), ANY_SPACE)
 
@@ -69,9 +72,10 @@ class PPOSettings(LearnerSettings, OnPolicyConfig):
     batch_size: int = 64
     """Transitions of one gradient step; divides num_envs * steps_per_env."""
     epochs: int = 10
-    """Passes over a rollout."""
+    """Passes over a rollout at each update."""
     target_kl: float | None = None
-    """[nat] A pass that moves the policy further than this is the last over its rollout. CaRL: 0.015."""
+    """[nat] KL divergence between old and new policy; a pass that moves the policy further is the last over its rollout. None:
+    no limit. CaRL: 0.015."""
     discount: float = 0.99
     """Weight of a reward one step later."""
     gae_lambda: float = 0.95
@@ -85,11 +89,12 @@ class PPOSettings(LearnerSettings, OnPolicyConfig):
     max_gradient_norm: float = 0.5
     """Norm to which gradients with a larger norm are scaled; above 0."""
     privileged_critic: bool = False
-    """The critic also reads privileged entries, which the policy never reads. CaRL: on."""
+    """The critic also reads privileged entries of the observation (those that only a simulator knows); the policy never reads
+    them. CaRL: on."""
     network: PolicyValueNetwork = PolicyValueNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     normalize: Normalization = Normalization()
-    """Scaling of observations and rewards."""
+    """What is standardised: observations and rewards."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,13 +115,13 @@ class PPOSettings(LearnerSettings, OnPolicyConfig):
         return PPO(spec, self, seed, constraint=constraint, rollouts=math.ceil(steps / self.rollout_size))
 
     def constraint(self, spec: EnvironmentSpec, seed: int) -> Constraint:
-        """Return the hooks of a learner based on PPO, such as a limit on costs; by default they change nothing."""
+        """Return hooks by which a learner based on PPO changes it, such as a limit on costs; by default they change nothing."""
         return Constraint()
 
 
 @dataclass(frozen=True)
 class PPOConfig(PPOSettings):
-    """Settings of the learner `ppo`: exactly those of `PPOSettings`, which variants of PPO extend."""
+    """Settings of the learner `ppo` (Schulman et al. 2017, arXiv:1707.06347): exactly the fields of `PPOSettings`."""
 
 
 class Constraint(Stateless):
@@ -127,17 +132,20 @@ class Constraint(Stateless):
     """
 
     def begin(self) -> None:
-        """Prepare for new episodes, which begin in all environments."""
+        """Prepare for new episodes, because all N environments begin one; the base class does nothing."""
 
     def paid(self, step: VectorStep) -> VectorStep:
-        """Return the step with the rewards from which PPO learns; called before the step is stored."""
+        """Return a step of N environments with the rewards that PPO shall learn from; called before the step is stored.
+
+        The base class returns the step unchanged.
+        """
         return step
 
     def observe(self, step: VectorStep, buffer: RolloutBuffer) -> None:
-        """Process a step of all environments; called after the step was stored in the buffer."""
+        """Read a step of N environments, such as its costs, after it was stored in the buffer; the base class does nothing."""
 
     def adapt(self) -> None:
-        """Adapt to the finished rollout before the policy is updated, such as by a new multiplier."""
+        """Adapt the constraint, such as its multiplier, to the finished rollout; called before the policy is updated."""
 
     def judge(self, advantages: Tensor, vectors: Tensor, buffer: RolloutBuffer) -> Tensor:
         """Return the advantages (T N,) by which the policy is updated.
@@ -150,23 +158,29 @@ class Constraint(Stateless):
         return advantages
 
     def improve(self, learner: PPO, pictures: Pictures, rows: Rows, learnt: Numbers) -> Passes:
-        """Update policy and values on a rollout; returns the steps of each pass.
+        """Update policy and values on a rollout; the base class takes PPO's usual passes.
 
         Args:
             learner: The PPO learner.
             pictures: Pictures of all observations of the rollout by name.
             rows: All T N rows of the rollout.
             learnt: Numbers of the rows to learn from: rows with a known reward, repeated up to T N numbers.
+
+        Returns:
+            The results of each pass's gradient computations.
         """
         return learner.take_passes(pictures, rows, learnt)
 
     def metrics(self, buffer: RolloutBuffer) -> Metrics:
-        """Return further metrics for the log, such as multipliers."""
+        """Return the constraint's metrics for the log, such as its multipliers."""
         return {}
 
 
 class PPO(RolloutLearner):
-    """Learner that collects a rollout, T steps of N environments, and takes passes of gradient steps over it (algorithm 1)."""
+    """Learner of PPO: collects a rollout, T steps of N environments, then takes several passes of gradient steps over it.
+
+    This is algorithm 1 of the paper.
+    """
 
     def __init__(
         self, spec: EnvironmentSpec, config: PPOSettings, seed: int, *, constraint: Constraint | None = None, rollouts: int = 0
@@ -227,7 +241,12 @@ class PPO(RolloutLearner):
 
     @torch.inference_mode()
     def outputs(self, vectors: Floats, pictures: Mapping[str, Array]) -> Tensor:
-        """Return the actor's outputs (n, O) for scaled vectors (n, D), or (n, D + P) of which D are read, and pictures."""
+        """Return the actor's outputs (n, O), parameters of the action distribution, for n observations.
+
+        Args:
+            vectors: Scaled vectors (n, D), or (n, D + P) of which the first D are read.
+            pictures: Pictures by name, if the policy reads any.
+        """
         inputs = self._acting_inputs(vectors[:, : self.networks.visible], pictures)
         return (self.kernel or self.acting_networks).act(inputs)
 
@@ -243,7 +262,9 @@ class PPO(RolloutLearner):
     def objective(
         self, outputs: Tensor, values: Tensor, actions: Tensor, old: Tensor, returns: Tensor, advantages: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return for each row eq. 9, surrogate - c1 (V - V_target)^2 + c2 S, the ratio and the value loss, each (B,).
+        """Return three quantities of each row, each (B,): PPO's objective (eq. 9), the ratio pi/pi_old, and the value loss.
+
+        The objective is the surrogate - c1 (V - V_target)^2 + c2 S, with the entropy S.
 
         Args:
             outputs: Outputs (B, O) of the actor.
@@ -305,9 +326,9 @@ class PPO(RolloutLearner):
         return self._metrics(passes, rows[4][chosen], values[chosen], outputs[chosen])
 
     def take_passes(self, pictures: Pictures, rows: Rows, learnt: Numbers) -> Passes:
-        """Take `epochs` passes of gradient steps, or fewer if `target_kl` is exceeded; returns the steps of each pass.
+        """Take `epochs` passes of gradient steps over a rollout, or fewer if `target_kl` is exceeded.
 
-        Arguments are those of `Constraint.improve`.
+        Returns the results of each pass's gradient computations. Arguments are those of `Constraint.improve`.
         """
         config, passes = self.config, Passes()
         for batches in self.passes(rows, learnt):
@@ -441,7 +462,11 @@ class PPOPolicy(Stateful):
         """Do nothing: the policy has no memory of earlier steps."""
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Return an action (A,) float32 in [-1, 1], or the number of a choice, an int64 scalar."""
+        """Choose an action for one observation: the most likely one if `deterministic`, else a random one of the policy.
+
+        Returns:
+            Action (A,) float32 in [-1, 1], or the number of a discrete choice, an int64 scalar.
+        """
         distribution = self.learner.acting_networks.distribution
         row = {name: observation[name][None] for name in self.environment_spec.observation.visible}
         outputs = self.learner.outputs(*self._seen(row))
@@ -462,7 +487,7 @@ class PPOPolicy(Stateful):
         return np.concatenate([draw(outputs[row : row + 1], generator) for row, generator in generators.items()])
 
     def executed(self, actions: Array) -> Array:
-        """Return drawn actions as environments accept them: in [-1, 1], or choices."""
+        """Convert drawn actions into the form that environments accept: clipped to [-1, 1], or choices."""
         return self.learner.networks.distribution.executed(actions)
 
     def _seen(self, observations: Mapping[str, Array]) -> tuple[Floats, dict[str, Array]]:
@@ -513,7 +538,7 @@ def minibatches(rows: Rows, order: Numbers, size: int) -> list[tuple[Tensor, ...
 
 
 def parts_of(rows: Rows) -> list[tuple[Tensor, ...]]:
-    """Return the rows cut into parts of at most MOST_ROWS rows."""
+    """Cut the rows of a minibatch into parts of at most MOST_ROWS rows, so that a gradient fits into memory."""
     return list(zip(*(each.split(MOST_ROWS) for each in rows), strict=True))
 
 

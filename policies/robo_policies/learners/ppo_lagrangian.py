@@ -22,10 +22,13 @@ from robo_rl.types import Metrics, StateDict
 
 @dataclass(frozen=True)
 class PPOLagrangianConfig(ConstrainedSettings):
-    """Settings of PPO with Lagrange multipliers."""
+    """Settings of PPO-Lagrangian (Ray et al. 2019): PPO that keeps costs below limits by Lagrange multipliers.
+
+    Its own field sets how the multipliers follow the violation of the limits.
+    """
 
     multiplier: MultiplierSettings = MultiplierSettings()
-    """Multipliers."""
+    """How the Lagrange multipliers are updated."""
 
     @override
     def constraint(self, spec: EnvironmentSpec, seed: int) -> Lagrangian:
@@ -53,7 +56,7 @@ class Lagrangian(Constraint):
             self.ascend()
 
     def ascend(self) -> None:
-        """Update each multiplier by the relative violation of its limit in the newest rollout."""
+        """Update the Lagrange multiplier of each cost by the relative violation of its limit in the newest rollout."""
         pairs = zip(self.costs.per_episode.tolist(), self.costs.bounds.tolist(), strict=True)
         for multiplier, (cost, bound) in zip(self.multipliers, pairs, strict=True):
             multiplier.update(relative_violation(cost, bound, self._settings.largest_violation))
@@ -63,9 +66,9 @@ class Lagrangian(Constraint):
         return self.weighed(advantages, self.costs.advantages(vectors, buffer))
 
     def weighed(self, advantages: Tensor, cost_advantages: Tensor) -> Tensor:
-        """Return (A - sum_c lambda_c A_c) / (1 + sum_c lambda_c) (T N,).
+        """Return the advantages (T N,) by which the policy is updated: (A - sum_c lambda_c A_c) / (1 + sum_c lambda_c).
 
-        advantages: A (T N,) of the rewards. cost_advantages: A_c (T N, C).
+        advantages: A (T N,) of the rewards. cost_advantages: A_c (T N, C) of the C costs.
         """
         weights = torch.tensor([each.value for each in self.multipliers], device=self.costs.device)
         return (advantages - cost_advantages @ weights) / (1.0 + weights.sum())

@@ -18,7 +18,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class ReBRACNetwork(OfflineNetwork):
-    """Networks of ReBRAC."""
+    """Settings group `network` of ReBRAC: three hidden layers, and LayerNorm in the critics."""
 
     hidden: tuple[int, ...] = (256, 256, 256)
     """Units of the hidden layers."""
@@ -28,7 +28,11 @@ class ReBRACNetwork(OfflineNetwork):
 
 @dataclass(frozen=True)
 class ReBRACConfig(TD3Settings):
-    """Settings of ReBRAC; defaults are the authors' for locomotion. The authors choose both penalties for each dataset."""
+    """Settings of ReBRAC (Tarasov et al. 2023, arXiv 2305.09836): TD3+BC with separate penalties in actor and critics.
+
+    Its own fields are the weights of the two penalties for actions far from the recorded ones, and the scale of rewards.
+    Defaults are the authors' for locomotion. The authors choose both penalties for each dataset.
+    """
 
     actor_penalty: float = 0.01
     """Beta_1, weight of |pi(s) - a|^2 in the actor's loss, relative to Q scaled to a mean of 1; the paper tries 0.001 to 1."""
@@ -38,7 +42,7 @@ class ReBRACConfig(TD3Settings):
     """Learning rate of Adam for both networks."""
     batch_size: int = 1024
     network: ReBRACNetwork = ReBRACNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     reward_scale: float = 1.0
     """Factor of rewards; the authors take 100 in mazes."""
 
@@ -53,7 +57,7 @@ class ReBRACConfig(TD3Settings):
         return replace(super().sampling, extras=(NextActions(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> TD3:
-        """Return a fresh learner."""
+        """Build an untrained TD3 learner with ReBRAC's penalties for a spec; its networks are initialised from `seed`."""
         return TD3(spec, self, seed, TwoPenalties(self.actor_penalty, self.critic_penalty), self.reward_scale)
 
 

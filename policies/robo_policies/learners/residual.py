@@ -27,7 +27,7 @@ SCALE = 0.2
 
 
 class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper in which an action is a correction that is added to the action of a base policy."""
+    """Wrapper whose actions are corrections: the environment executes the base policy's action plus the scaled action."""
 
     def __init__(
         self, environment: gymnasium.Env[Any, Any], base_for: Callable[[int], Policy], *, scale: float = SCALE
@@ -54,7 +54,10 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._wanted: Array = np.zeros(0, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode of environment and base policy; raises SpecMismatch if the base needs another environment."""
+        """Reset the environment, and with it the base policy.
+
+        Raises SpecMismatch if the base policy needs another environment.
+        """
         seed = int(self.unwrapped.np_random.integers(1 << 31)) if seed is None else seed
         observation, info = super().reset(seed=seed, options=options)
         self._base = begun(self._base_for, seed, self._inner)
@@ -83,7 +86,16 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def begun(base_for: Callable[[int], Policy], seed: int, spec: EnvironmentSpec) -> Policy:
-    """Return the base policy of an episode at its beginning; raises SpecMismatch if it acts in another environment."""
+    """Make the base policy of an episode, reset it and return it.
+
+    Args:
+        base_for: Makes a base policy from a seed.
+        seed: Seed of the episode.
+        spec: Spec of the environment.
+
+    Raises:
+        SpecMismatch: The base policy needs another environment.
+    """
     base = base_for(seed)
     base.environment_spec.require_interface(spec, what="The base policy acts in another environment")
     base.reset()

@@ -26,7 +26,10 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class RLPDNetwork(PictureNetwork):
-    """Networks of RLPD; the authors use three hidden layers for AntMaze and Adroit."""
+    """Settings group `network` of RLPD: adds LayerNorm in the critics; the authors use three hidden layers for some tasks.
+
+    These tasks are AntMaze and Adroit.
+    """
 
     layer_norm: bool = True
     """LayerNorm before each ReLU of the critics, which bounds Q for actions outside the data."""
@@ -34,7 +37,7 @@ class RLPDNetwork(PictureNetwork):
 
 @dataclass(frozen=True)
 class RLPDReplay(Replay):
-    """Replay memory of RLPD."""
+    """Settings group `replay` of RLPD: random steps before the first update, and share of demonstrations in each batch."""
 
     learning_starts: int = 5_000
     """Environment steps with uniformly random actions before the first update; 5,000 as in the authors' commands."""
@@ -44,7 +47,10 @@ class RLPDReplay(Replay):
 
 @dataclass(frozen=True)
 class RLPDSettings(SACSettings):
-    """Settings common to RLPD and HIL-SERL; defaults are those of RLPD's code for sparse rewards."""
+    """Settings common to RLPD and HIL-SERL, SAC with demonstrations in each batch: size of the ensemble, updates per step.
+
+    Defaults are those of RLPD's code for sparse rewards.
+    """
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
@@ -63,9 +69,9 @@ class RLPDSettings(SACSettings):
     target_entropy_per_action: float = -0.5
     """Target entropy of the policy for each action element [nat]."""
     network: RLPDNetwork = RLPDNetwork()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     replay: RLPDReplay = RLPDReplay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,34 +83,42 @@ class RLPDSettings(SACSettings):
 
 @dataclass(frozen=True)
 class RLPDConfig(RLPDSettings):
-    """Settings of RLPD."""
+    """Settings of RLPD (Ball et al. 2023, arXiv:2302.02948); its own field may add a learnt world model (MBPO)."""
 
     worlds: Worlds = NO_WORLD
-    """World that is learned beside the policy (MBPO); by default none."""
+    """Learnt model of the environment that adds imagined steps (MBPO); by default none."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
-        """Return a fresh learner."""
+        """Build an untrained RLPD learner for the spec of an environment; its networks are initialised from `seed`."""
         return RLPD(spec, self, seed)
 
 
 class RLPD(Learned):
-    """Learner that trains on the policy's own steps and on demonstrations, half of each batch by default."""
+    """Learner of RLPD: SAC with many critics; half of each batch (by default) is demonstrations, the rest own steps."""
 
     def __init__(self, spec: EnvironmentSpec, config: RLPDSettings, seed: int) -> None:
         self.config = config
         self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take `updates_per_step` steps of the critics, then one of actor and temperature; returns metrics, if they are due.
+        """Take `updates_per_step` gradient steps of the critics, then one of actor and temperature.
 
-        batch: `batch_size * updates_per_step` transitions; raises InvalidSetting if `updates_per_step` does not divide them.
+        Args:
+            batch: `batch_size * updates_per_step` transitions.
+
+        Returns:
+            Metrics for the log; empty if none are due.
+
+        Raises:
+            InvalidSetting: If `updates_per_step` does not divide the number of transitions.
         """
         return self.parts.finish_update(self.learn(self.parts.batch(batch)))
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
-        """Take the steps of `update` on a batch of tensors: a critic step on each slice, actor and temperature on the last.
+        """Take the gradient steps of one update on a batch of tensors.
 
-        Returns losses and other scalars for the log.
+        The batch is cut into `updates_per_step` slices. Each slice gives a step of the critics, the last one also a step of
+        actor and temperature. Returns losses and other scalars for the log.
         """
         parts, alpha = self.parts, self.temperature.alpha()
         for part in slices(data, self.config.updates_per_step):

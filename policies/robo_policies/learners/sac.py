@@ -26,7 +26,10 @@ from robo_rl.types import Batch, Metrics, StateDict
 
 @dataclass(frozen=True)
 class SACSettings(LearnerSettings):
-    """Settings of learners with SAC's networks; defaults are those of Stable-Baselines3's SAC unless a field says otherwise."""
+    """Settings common to SAC and learners based on it: optimiser, discount, target networks, critics, entropy, memory.
+
+    Defaults are those of Stable-Baselines3's SAC unless a field says otherwise.
+    """
 
     needs = Needs(STEPS)
 
@@ -45,32 +48,33 @@ class SACSettings(LearnerSettings):
     target_entropy_per_action: float = -1.0
     """Target entropy of the policy for each action element [nat]; -1 gives the paper's -dim(A)."""
     privileged_critic: bool = False
-    """The critics also read privileged entries, which the policy never reads (Pinto et al. 2018, arXiv:1710.06542)."""
+    """The critics also read privileged entries of the observation (those that only a simulator knows); the policy never reads
+    them (Pinto et al. 2018, arXiv:1710.06542)."""
     network: Network = Network()
-    """Networks."""
+    """Sizes of the networks, and how they are computed."""
     replay: Replay = Replay()
-    """Replay memory."""
+    """Settings of the replay memory."""
 
     @property
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
+        """The part of these settings that the training loop reads: replay memory, batch size, updates per step, discount."""
         return Sampling.of(self)
 
 
 @dataclass(frozen=True)
 class SACConfig(SACSettings):
-    """Settings of SAC."""
+    """Settings of the learner `sac` (Haarnoja et al. 2018, arXiv:1812.05905); its own field may add a world model (MBPO)."""
 
     worlds: Worlds = NO_WORLD
-    """World that is learned beside the policy (MBPO); by default none."""
+    """Learnt model of the environment that adds imagined steps (MBPO); by default none."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
-        """Return a fresh learner."""
+        """Build an untrained SAC learner for the spec of an environment; its networks are initialised from `seed`."""
         return SAC(spec, self, seed)
 
 
 class SoftActorCritic(NamedTuple):
-    """The networks of SAC and of learners based on it."""
+    """Everything that SAC trains: actor, critics, target critics and temperature, with the `LearnerParts` that hold them."""
 
     parts: LearnerParts
     actor: TanhGaussianActor
@@ -80,7 +84,11 @@ class SoftActorCritic(NamedTuple):
 
 
 def soft_actor_critic(spec: EnvironmentSpec, config: SACSettings, seed: int) -> SoftActorCritic:
-    """Return fresh networks of SAC, with a policy; raises InvalidSetting for discrete actions."""
+    """Build the untrained networks of SAC and their optimisers for the spec of an environment, and a policy that acts.
+
+    Raises:
+        InvalidSetting: The environment has discrete actions.
+    """
     require_continuous(spec, type(config).__name__.removesuffix("Config"))
     parts = LearnerParts(spec, config, seed)
     inputs, actions = parts.encoder.size, spec.action.size
@@ -96,30 +104,33 @@ def soft_actor_critic(spec: EnvironmentSpec, config: SACSettings, seed: int) -> 
 
 
 class Objective(Stateless):
-    """Objective of SAC: return and entropy. Learners based on SAC override a method to change one of the quantities."""
+    """What SAC maximises, return plus entropy, as methods that learners based on SAC override to change one quantity."""
 
     def entropy_weight(self, alpha: Tensor, data: TensorBatch) -> Tensor:
-        """Return the weight of the entropy, (1,) or (B,), given the temperature alpha (1,)."""
+        """Return the weight of the entropy, (1,) or (B,), given the temperature alpha (1,); SAC returns alpha."""
         return alpha
 
     def entropy_terms(self, log_densities: Tensor, actions: Tensor, data: TensorBatch, *, following: bool) -> Tensor:
-        """Return the term (B,) that takes the place of log pi(a|s) (B,).
+        """Return the term (B,) that takes the place of log pi(a|s) (B,) in the losses; SAC returns log pi(a|s) itself.
 
         actions: (B, A). following: True for actions at s', False for actions at s.
         """
         return log_densities
 
     def target(self, targets: Tensor, data: TensorBatch) -> Tensor:
-        """Return the targets (B,) of the critics, given the right-hand side of eq. 5 (B,)."""
+        """Return the targets (B,) of the critics, given those of SAC (right-hand side of eq. 5) (B,); SAC changes nothing."""
         return targets
 
     def actor_loss(self, loss: Tensor, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return the actor's loss, a scalar, given that of SAC (eq. 9), features and the policy's actions (B, A)."""
+        """Return the actor's loss, a scalar, given that of SAC (eq. 9); the base class returns it unchanged.
+
+        observations: features (B, F). actions: the policy's actions (B, A).
+        """
         return loss
 
 
 class SAC(Learned):
-    """Soft actor-critic: each batch gives one step of the critics, the actor and the temperature."""
+    """Learner of soft actor-critic (SAC): each batch gives one gradient step of the critics, the actor and the temperature."""
 
     def __init__(self, spec: EnvironmentSpec, config: SACSettings, seed: int, objective: Objective | None = None) -> None:
         """Make the learner; `objective` is by default that of SAC, return and entropy."""
@@ -127,11 +138,14 @@ class SAC(Learned):
         self.parts, self.actor, self.critic, self.target_critic, self.temperature = soft_actor_critic(spec, config, seed)
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one gradient step of each network."""
+        """Take one gradient step of critics, actor and temperature; returns metrics for the log, empty if none are due."""
         return self.parts.finish_update(self.learn(self.parts.batch(batch)))
 
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
-        """Take the step and return figures for the log (algorithm 1, lines 10 to 13)."""
+        """Take one gradient step of critics, actor and temperature on a batch of tensors (algorithm 1, lines 10 to 13).
+
+        Returns losses and other figures for the log.
+        """
         parts = self.parts
         observations = parts.encoder(data.observations).detach()
         # Differs from algorithm 1: one draw of actions serves temperature and actor, as in Stable-Baselines3.

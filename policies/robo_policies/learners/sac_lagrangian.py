@@ -37,7 +37,7 @@ from robo_rl.types import Batch, Metrics, StateDict, Transition
 
 @dataclass(frozen=True)
 class SlowMultiplier(MultiplierSettings):
-    """Settings group `multiplier` of SAC: multipliers are updated after each episode, so the gains are smaller."""
+    """Settings group `multiplier` of SAC-Lagrangian, with smaller gains, because multipliers change after every episode."""
 
     lr: float = 0.01
     """Learning rate of Adam; 0 freezes the multiplier."""
@@ -47,7 +47,10 @@ class SlowMultiplier(MultiplierSettings):
 
 @dataclass(frozen=True)
 class SACLagrangianConfig(SACSettings, LimitSettings):
-    """Settings of SAC with Lagrange multipliers."""
+    """Settings of SAC-Lagrangian (Ha et al. 2020, arXiv:2002.08550): SAC that keeps costs below limits by multipliers.
+
+    Its own fields are the discount of the costs, the episodes whose costs are compared with a limit, and the multipliers.
+    """
 
     needs = Needs((ONLINE,))
 
@@ -56,7 +59,7 @@ class SACLagrangianConfig(SACSettings, LimitSettings):
     cost_episodes: int = 10
     """Number of newest episodes whose mean cost is compared with the limit, after each episode."""
     multiplier: SlowMultiplier = SlowMultiplier()
-    """Multipliers."""
+    """How the Lagrange multipliers are updated."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,18 +75,22 @@ class SACLagrangianConfig(SACSettings, LimitSettings):
         return replace(super().sampling, extras=(Costs(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SACLagrangian:
-        """Return a fresh learner; raises InvalidSetting for an environment without costs."""
+        """Build an untrained SAC-Lagrangian learner for the spec of an environment; its networks are initialised from `seed`.
+
+        Raises:
+            InvalidSetting: The environment has no costs.
+        """
         return SACLagrangian(spec, self, seed)
 
 
 @dataclass(frozen=True)
 class CostPenalty(Objective):
-    """Objective that replaces Q by Q - sum_c lambda_c Q_c in the actor's loss."""
+    """Objective of SAC-Lagrangian: in the actor's loss Q becomes Q - sum_c lambda_c Q_c, with critics Q_c of the costs."""
 
     critic: Critics
     """Critics Q_c of the costs."""
     multipliers: Sequence[PIDMultiplier | AdamMultiplier]
-    """Multipliers lambda_c, in the order of the costs."""
+    """Lagrange multipliers lambda_c, in the order of the costs."""
 
     @override
     def actor_loss(self, loss: Tensor, observations: Tensor, actions: Tensor) -> Tensor:
@@ -94,7 +101,7 @@ class CostPenalty(Objective):
 
 
 class SACLagrangian(Learned):
-    """Learner: SAC whose actor maximises Q - sum_c lambda_c Q_c, with critics Q_c of the costs."""
+    """Learner of SAC-Lagrangian: SAC whose actor maximises Q - sum_c lambda_c Q_c, with critics Q_c of the costs."""
 
     def __init__(self, spec: EnvironmentSpec, config: SACLagrangianConfig, seed: int) -> None:
         self.limits, self.config = config.limits_of(spec), config
@@ -126,7 +133,10 @@ class SACLagrangian(Learned):
                 multiplier.update(relative_violation(cost, limit, largest))
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one step of the critics of costs, then one of SAC; returns metrics, if they are due."""
+        """Take one gradient step of the critics of costs, then SAC's steps.
+
+        Returns metrics for the log, empty if none are due.
+        """
         parts, data = self.parts, self.parts.batch(batch)
         values = self.cost_critic(parts.encoder(data.observations).detach(), data.actions)
         loss = self.sac.critic_loss(values, self.cost_target(data), data.weights)

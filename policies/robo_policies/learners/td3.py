@@ -24,7 +24,10 @@ from robo_rl.types import Batch, Metrics
 
 @dataclass(frozen=True)
 class TD3Settings(OfflineValueSettings):
-    """Settings common to TD3+BC, ReBRAC and OER; defaults are those of TD3+BC."""
+    """Settings common to TD3+BC, ReBRAC and OER: how often the actor is updated, and the noise of target actions.
+
+    Defaults are those of TD3+BC.
+    """
 
     actor_every: int = 2
     """Critic updates for each update of the actor."""
@@ -42,7 +45,7 @@ class TD3Settings(OfflineValueSettings):
 
 
 class Regulariser(ABC):
-    """Keeps TD3 near the recorded actions, by changing the targets of the critics and the loss of the actor."""
+    """Base class of what keeps TD3 near the recorded actions: it changes the critics' targets and the actor's loss."""
 
     def following(self, values: Tensor, actions: Tensor, data: TensorBatch) -> Tensor:
         """Return `values`, min_i Q'_i(s', a') (B,), minus a penalty for the actions a' (B, A); no penalty by default."""
@@ -51,11 +54,17 @@ class Regulariser(ABC):
 
     @abstractmethod
     def actor_loss(self, learner: TD3, observations: Tensor, data: TensorBatch) -> Tensor:
-        """Return the loss of the actor, averaged over the batch."""
+        """Return the loss of the actor, a scalar, averaged over the batch.
+
+        Args:
+            learner: The learner, for its actor and critics.
+            observations: Features (B, F).
+            data: The batch, with the recorded actions.
+        """
 
 
 class TD3(Learned):
-    """Learner of TD3+BC and ReBRAC: TD3 on recorded data with a regulariser."""
+    """Learner of TD3+BC and ReBRAC: TD3 on recorded data, kept near the recorded actions by a `Regulariser`."""
 
     def __init__(
         self, spec: EnvironmentSpec, config: TD3Settings, seed: int, regulariser: Regulariser, reward_scale: float = 1.0
@@ -80,7 +89,10 @@ class TD3(Learned):
         return self.reward_scale * data.rewards + data.discounts * data.masks * following
 
     def update(self, batch: Batch) -> Metrics:
-        """Take one step of the critics, and at every `actor_every`-th update one of the actor and of all targets."""
+        """Take one gradient step of the critics; every `actor_every`-th update also one of the actor, and moves all targets.
+
+        Returns metrics for the log, empty if none are due.
+        """
         config, parts = self.config, self.parts
         data = parts.batch(batch)
         targets = self.critic_target(data)

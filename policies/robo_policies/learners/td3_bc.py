@@ -15,10 +15,10 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class TD3BCSettings(TD3Settings):
-    """Settings common to TD3+BC and OER; defaults are those of the TD3+BC paper."""
+    """Settings common to TD3+BC and OER: weight of Q against cloning; other defaults are those of the TD3+BC paper."""
 
     alpha: float = 2.5
-    """Weight of Q, scaled to a mean of 1, relative to the squared error of cloning; 0 only clones."""
+    """Weight of Q, scaled to a mean of 1, relative to the squared error of cloning; with 0 the learner only clones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -27,16 +27,16 @@ class TD3BCSettings(TD3Settings):
 
 @dataclass(frozen=True)
 class TD3BCConfig(TD3BCSettings):
-    """Settings of TD3+BC."""
+    """Settings of the learner `td3_bc` (Fujimoto & Gu 2021, arXiv 2106.06860): exactly the fields of `TD3BCSettings`."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> TD3:
-        """Return a fresh learner."""
+        """Build an untrained TD3+BC learner for the spec of an environment; its networks are initialised from `seed`."""
         return TD3(spec, self, seed, Cloning(self.alpha))
 
 
 @dataclass(frozen=True)
 class Cloning(Regulariser):
-    """Regulariser of TD3+BC: the squared error of cloning, added to the actor's loss."""
+    """Regulariser of TD3+BC: adds the squared difference from the recorded action to the actor's loss."""
 
     alpha: float
 

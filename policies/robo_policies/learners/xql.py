@@ -14,7 +14,10 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class XQLConfig(ImplicitSettings):
-    """Settings of XQL."""
+    """Settings of XQL (Garg et al. 2023, arXiv 2301.02328), an offline learner like IQL with a Gumbel loss of V.
+
+    Its own fields set the temperature of the soft maximum that V follows, and where exponents are clipped.
+    """
 
     temperature: float = 1.0
     """Temperature T [reward] of the soft maximum of Q that V follows; a small T is nearer to the maximum and less stable."""
@@ -28,14 +31,14 @@ class XQLConfig(ImplicitSettings):
         require_allowed(self, {name: (getattr(self, name) > 0, "above 0") for name in ("temperature", "largest_exponent")})
 
     def build(self, spec: EnvironmentSpec, seed: int) -> IQL:
-        """Return a fresh learner."""
+        """Build an untrained learner (IQL with the loss of XQL) for a spec; its networks are initialised from `seed`."""
         loss = GumbelLoss(self.temperature, self.largest_exponent)
         return IQL(spec, self, seed, value_loss=loss, bellman_loss=huber)
 
 
 @dataclass(frozen=True)
 class GumbelLoss:
-    """Loss of V: exp(d/T) - d/T - 1 with d = Q - V (eq. 9). Its minimum over V is the soft maximum T log mean exp(Q/T).
+    """Gumbel loss of V: exp(d/T) - d/T - 1 with d = Q - V (eq. 9). The best V is the soft maximum T log mean exp(Q/T).
 
     The loss is multiplied by exp(-m), so that the gradient stays finite, as in the authors' code. m is the largest exponent of
     the batch, at least -1.

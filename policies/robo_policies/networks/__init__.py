@@ -1,1 +1,1 @@
-"""Networks of the learners: encoders, actors, critics."""
+"""Neural networks of the learners, in PyTorch: encoders of observations, actors and critics."""

@@ -24,7 +24,7 @@ LOG_STD = (-20.0, 2.0)  # limits of the authors' SAC code, as in Stable-Baseline
 
 
 class Optimizer(Protocol):
-    """Optimiser of the parameters of one network; made by `LearnerParts.add`."""
+    """Interface of optimisers that train the parameters of one network; `LearnerParts.add` makes one."""
 
     def minimize(self, loss: Tensor, lr: float | None = None) -> None:
         """Take one gradient step on a scalar loss; `lr`, if given, is the learning rate of this and all later steps."""
@@ -54,7 +54,7 @@ class Trainable(nn.Module):
 
 
 class EnsembleLinear(nn.Module):
-    """N independent linear layers, computed in one call: (N, B, in) -> (N, B, out)."""
+    """Module of N independent linear layers, computed in one call: (N, B, in) -> (N, B, out)."""
 
     def __init__(self, members: int, inputs: int, outputs: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class EnsembleLinear(nn.Module):
 
 
 class EnsembleLayerNorm(nn.Module):
-    """Layer normalisation (Ba et al. 2016) for an ensemble; each member has its own scale and shift."""
+    """Module of layer normalisation (Ba et al. 2016) for N members, each with its own scale and shift."""
 
     def __init__(self, members: int, size: int) -> None:
         super().__init__()
@@ -85,10 +85,10 @@ class EnsembleLayerNorm(nn.Module):
 
 
 class MLPEnsemble(nn.Module):
-    """N independent MLPs of one shape. A hidden layer is linear, LayerNorm (if `layer_norm`), ReLU, dropout (if set).
+    """Module of N independent MLPs of one shape, computed together.
 
-    `sizes` are the numbers of units from the input to the output. With `precision` "bfloat16" the hidden layers compute in
-    bfloat16, the last layer in float32.
+    A hidden layer is linear, LayerNorm (if `layer_norm`), ReLU, dropout (if set). `sizes` are the numbers of units from the
+    input to the output. With `precision` "bfloat16" the hidden layers compute in bfloat16, the last layer in float32.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class OwnLayers(nn.Module):
 
 @dataclass(frozen=True)
 class NetworkFactory:
-    """Builds the actors and critics of a learner as its settings group `network` says."""
+    """Builds the actor and critic networks of a learner from the settings group `network`."""
 
     settings: Network
     device: torch.device
@@ -158,7 +158,10 @@ class NetworkFactory:
         return self._network("critic", members, inputs, outputs, layer_norm=layer_norm)
 
     def squashed_gaussian(self) -> Callable[[Tensor, Tensor, tuple[float, float]], tuple[Tensor, Tensor]]:
-        """Return the function `squashed_gaussian` of this module, or its faster version in NumPy if networks are on the CPU."""
+        """Return the function that makes actions and log densities of a tanh-Gaussian: `squashed_gaussian` of this module.
+
+        If networks are on the CPU it is the faster version in NumPy.
+        """
         if self.settings.engine != "reference" and self.device.type == "cpu":
             from robo_policies.networks.accelerated.gaussian import squashed_gaussian as kernel
 
@@ -184,7 +187,10 @@ class NetworkFactory:
 
 
 def make_seeded(make: Any, generator: torch.Generator) -> Any:
-    """Return `make()`, called with PyTorch's global random state seeded from a generator; the old state is restored."""
+    """Return `make()`, called with PyTorch's global random state seeded from a generator.
+
+    The old state is restored afterwards.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
         return make()
@@ -207,7 +213,7 @@ class Critics(Trainable):
 
 
 class TanhGaussianActor(Trainable):
-    """Policy of soft actor-critic: a = tanh(u) with u ~ Normal(mean(s), std(s)).
+    """Actor of soft actor-critic: a = tanh(u) with u ~ Normal(mean(s), std(s)).
 
     Its methods take features (B, F), or (B, F + P) of which it reads the first F; the others are for critics.
     """
@@ -257,7 +263,7 @@ def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float
 
 
 class Temperature(Trainable):
-    """Weight alpha of the entropy in SAC, trained so that the policy's entropy [nat] approaches `target_entropy`.
+    """The temperature of SAC, weight alpha of the entropy, trained so that the entropy [nat] approaches `target_entropy`.
 
     The parameter is log alpha, which begins at log `initial`.
     """

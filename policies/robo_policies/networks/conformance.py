@@ -22,34 +22,35 @@ from robo_rl.spec.environment import EnvironmentSpec
 Inputs = Tensor | Mapping[str, Tensor]
 MakeNetwork = Callable[[], nn.Module]
 MakeInputs = Callable[[int], Inputs]
-"""Returns random inputs of the given number of rows; each call draws new ones."""
+"""Function from a number of rows to random inputs with this number of rows; each call draws new ones."""
 NetworkCheck = Callable[[MakeNetwork, MakeInputs], None]
 
 _ROWS = (1, 7)
 
 
 class EncoderNetwork(Protocol):
-    """An nn.Module that replaces the encoder of a learner, named by the setting `network.encoder`.
+    """Interface of an nn.Module that replaces the encoder of a learner; the setting `network.encoder` names its class.
 
-    It is built as `MyEncoder(spec)`, with PyTorch's random state seeded from the learner's seed. It gets vectors as float32
-    (B, ...), standardised if the learner does that, and pictures as uint8 (B, height, width, channels).
+    It is built as `MyEncoder(spec)`, with PyTorch's random state seeded from the learner's seed. It gets vectors as float32 (B,
+    ...), standardised if the learner does that, and pictures as uint8 (B, height, width, channels).
     """
 
     size: int
-    """F, features of one observation."""
+    """F, number of features of one observation."""
 
     def __call__(self, observations: dict[str, Tensor]) -> Tensor:
         """Return features (B, F) of the named entries of an observation, privileged ones excluded."""
 
 
 class HiddenLayers(Protocol):
-    """An nn.Module that replaces the hidden layers of actor or critic, named by `network.actor` or `network.critic`.
+    """Interface of an nn.Module that replaces the hidden layers of an actor or a critic.
 
-    It is built as `MyLayers(inputs, hidden)`, once for each member of an ensemble; a linear layer follows it.
+    The setting `network.actor` or `network.critic` names its class. It is built as `MyLayers(inputs, hidden)`, once for each
+    member of an ensemble; a linear layer follows it.
     """
 
     size: int
-    """H, outputs of one row."""
+    """H, number of outputs of one row."""
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return outputs (B, H) of inputs (B, `inputs`)."""

@@ -18,15 +18,16 @@ from robo_rl.requirements import require_role
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
 FEATURES = 64
-"""Features of each picture."""
+"""Number of features of each picture."""
 MOST_ROWS = 512
 """Largest number of rows that are encoded at once without a gradient, to save memory: 0.5 MB a row at 96 x 96 x 6."""
 
 
 class ConvEncoder(nn.Module):
-    """Encodes each picture by convolutions with ReLU and one layer with LayerNorm and tanh, and appends the vectors unchanged.
+    """Encoder that describes each picture by features and appends the vectors unchanged.
 
-    Each picture has layers of its own, so pictures may differ in size and channels.
+    Pictures go through convolutions with ReLU and one layer with LayerNorm and tanh. Each picture has layers of its own, so
+    pictures may differ in size and channels.
     """
 
     def __init__(self, spec: EnvironmentSpec, channels: Sequence[int]) -> None:

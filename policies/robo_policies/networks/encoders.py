@@ -68,11 +68,19 @@ class ObservationEncoder(nn.Module):
         self.register_buffer("rows", torch.zeros((), dtype=torch.int64))
 
     def readable(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Return a spec without the pictures that this encoder does not read."""
+        """Return the environment's spec without the pictures that this encoder does not read."""
         return spec.without_pictures(but=self.pictures)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that `stack` returns."""
+        return self._learnt.columns
+
     def stack(self, observations: Mapping[str, Array], *, is_acting: bool = False) -> Array:
-        """Return the concatenated vectors (B, D + P) float32, not standardised; without privileged ones if `is_acting`."""
+        """Concatenate the vectors of observations to (B, D + P) float32, not standardised.
+
+        If `is_acting` without privileged ones.
+        """
         return (self._visible if is_acting else self._learnt).stack(observations)
 
     @torch.no_grad()
@@ -90,7 +98,7 @@ class ObservationEncoder(nn.Module):
         self.rows += new
 
     def tensors(self, stacked: Array, observations: Mapping[str, Array], device: torch.device) -> Observations:
-        """Return the input of `forward` on a device.
+        """Make the input of `forward`, on a device: standardised vectors, and pictures if an encoder network reads them.
 
         Args:
             stacked: Vectors (B, D) or (B, D + P) as `stack` returns them; they are standardised here.
@@ -105,7 +113,7 @@ class ObservationEncoder(nn.Module):
         }
 
     def seen(self, observations: Mapping[str, Tensor]) -> Observations:
-        """Return the input of `forward` for named tensors (B, ...) without privileged ones; used by exported policies."""
+        """Make the input of `forward` from named tensors (B, ...) without privileged entries; exported policies use it."""
         flat = [observations[name].float().flatten(1) for name in self._visible]
         vectors = self._standardised(torch.cat(flat, 1)) if flat else torch.zeros((1, 0))
         return vectors if self.network is None else self._named(vectors) | {name: observations[name] for name in self.pictures}
@@ -124,7 +132,7 @@ class ObservationEncoder(nn.Module):
         return {array.name: part.reshape(-1, *array.shape) for array, part in parts}
 
     def forward(self, observations: Observations) -> Tensor:
-        """Return features (B, F), or (B, F + P) if the observations have privileged elements."""
+        """Encode observations that `tensors` or `seen` prepared: features (B, F), with privileged elements (B, F + P)."""
         if isinstance(observations, Tensor):
             return observations
         assert self.network is not None
@@ -164,7 +172,8 @@ class TensorBatch:
         """
         stacked, following = encoder.stack(batch.observations), encoder.stack(batch.next_observations)
         plain = {name: getattr(batch, name) for name in ("actions", "rewards", "masks", "discounts", "weights")}
-        require_finite_data({"observations": stacked, "next_observations": following} | plain, update)
+        given = {"observations": stacked, "next_observations": following} | plain
+        require_finite_data(given, update, columns=encoder.columns)
         encoder.fit(torch.from_numpy(stacked))
         return cls(
             observations=encoder.tensors(stacked, batch.observations, device),

@@ -26,7 +26,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class PictureNetwork(Network):
-    """Networks of a learner that trains an encoder of pictures."""
+    """Settings group `network` of learners that train an encoder of pictures: convolutions, random crops, frozen weights."""
 
     sees = True
     convolutions: tuple[int, ...] = ()

@@ -43,7 +43,7 @@ class Gaussian(nn.Module):
         self.log_std = nn.Parameter(torch.full((size,), initial_log_std))
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """Return the means (B, A), not clipped."""
+        """Return the most likely actions (B, A), the means, not clipped."""
         return outputs
 
     def draw(self, outputs: Tensor, generator: np.random.Generator) -> Array:
@@ -52,15 +52,15 @@ class Gaussian(nn.Module):
         return np.asarray(outputs.cpu().numpy() + np.exp(self.log_std.detach().cpu().numpy()) * noise)
 
     def executed(self, actions: Array) -> Array:
-        """Return actions clipped to [-1, 1]."""
+        """Return drawn actions (B, A) clipped to [-1, 1], as environments accept them."""
         return np.minimum(np.maximum(actions, np.float32(-1.0)), np.float32(1.0))
 
     def most_likely(self, outputs: Tensor) -> Tensor:
-        """Return the means clipped to [-1, 1]."""
+        """Return the most likely actions (B, A): the means clipped to [-1, 1]."""
         return self.mode(outputs).clamp(-1.0, 1.0)
 
     def log_density(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """Return log pi(a|s), (B,)."""
+        """Return log pi(a|s) (B,) of actions (B, A) before clipping, for means (B, A) as `outputs`."""
         constant, precisions = self.log_std.sum() + self.outputs * HALF_LOG_TAU, torch.exp(-2.0 * self.log_std)
         return torch.addmv(constant, (actions - outputs).square(), precisions, beta=-1, alpha=-0.5)
 
@@ -147,7 +147,7 @@ class Categorical(nn.Module):
         return self.mode(outputs)
 
     def log_density(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """Return log pi(a|s), (B,)."""
+        """Return log pi(a|s) (B,) of choices (B,), for network outputs (B, A)."""
         return torch.log_softmax(outputs, -1).gather(1, actions[:, None])[:, 0]
 
     def entropy(self, outputs: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ class TanhMLP(nn.Module):
         self.size, self._depth = inputs, 0
 
     def append(self, units: int, generator: np.random.Generator) -> None:
-        """Add a layer of `units` units with orthogonal weights and zero biases."""
+        """Add a linear layer of `units` units, with orthogonal weights and zero biases, followed by tanh."""
         self.register_parameter(f"weight{self._depth}", orthogonal(self.size, units, HIDDEN_GAIN, generator))
         self.register_parameter(f"bias{self._depth}", nn.Parameter(torch.zeros(units)))
         self.size, self._depth = units, self._depth + 1
@@ -211,7 +211,7 @@ class TanhMLP(nn.Module):
 
 @dataclass(frozen=True)
 class PolicyValueNetwork(BaseNetwork):
-    """Networks of PPO."""
+    """Settings group `network` of PPO: hidden layers, convolutions for pictures, and the distribution of actions."""
 
     hidden: tuple[int, ...] = (64, 64)
     """Units of the hidden layers of the actor, and of as many separate ones of the critic."""
@@ -281,7 +281,7 @@ class PolicyValue(nn.Module):
         self.critic_bias = nn.Parameter(torch.zeros(1))
 
     def heads(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the actor's outputs (B, O), the parameters of its distribution, and the critic's values (B,).
+        """Compute the actor's outputs (B, O), the parameters of its action distribution, and the critic's values (B,).
 
         Args:
             inputs: (B, F + P): F features that actor and critic read, then P privileged numbers that only the critic reads.
@@ -290,7 +290,7 @@ class PolicyValue(nn.Module):
         return self.act(inputs[:, : self.seen]), values.squeeze(1)
 
     def act(self, features: Tensor) -> Tensor:
-        """Return the actor's outputs (B, O) of features (B, F)."""
+        """Compute the actor's outputs (B, O), the parameters of its action distribution, for features (B, F)."""
         return torch.addmm(self.actor_bias, self.actor_trunk(features), self.actor_weight)
 
     def load(self, state: StateDict) -> None:
@@ -298,7 +298,7 @@ class PolicyValue(nn.Module):
         self.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
 
     def encoded(self, vectors: Tensor, pictures: Mapping[str, Tensor]) -> Tensor:
-        """Return the inputs of the networks.
+        """Encode observations into the inputs of actor and critic: vectors unchanged, pictures by the convolutions.
 
         Args:
             vectors: (B, D + P) for the critic, or (B, D) for the actor alone.
@@ -315,7 +315,7 @@ class PolicyValue(nn.Module):
 
 
 def critic_vectors(observation: ObservationSpec, *, privileged: bool) -> ObservationSpec:
-    """Return the vectors that a critic reads: those of the policy, then, if `privileged`, the privileged ones."""
+    """Return the spec of the vectors that a critic reads: those of the policy, then, if `privileged`, the privileged ones."""
     more = observation.subset("privileged").arrays if privileged else ()
     return ObservationSpec((*observation.vectors.arrays, *more))
 

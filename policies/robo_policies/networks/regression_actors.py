@@ -18,10 +18,11 @@ GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
 
 
 class DeterministicActor(Trainable):
-    """Deterministic actor a = tanh(f(s)); `exploration` is the standard deviation of noise that `draw` adds, 0 for none.
+    """Deterministic actor a = tanh(f(s)), trained by the squared error to recorded actions.
 
-    Its loss is the squared error, which is the likelihood of a Gaussian with a fixed deviation. The tanh-Gaussian of SAC does
-    not fit: demonstrators often command exactly -1 or 1, where its density has no maximum.
+    The squared error is the likelihood of a Gaussian with a fixed deviation. The tanh-Gaussian of SAC does not fit:
+    demonstrators often command exactly -1 or 1, where its density has no maximum. `exploration` is the standard deviation of
+    noise that `draw` adds, 0 for none.
     """
 
     __call__: Callable[..., Tensor]
@@ -50,10 +51,10 @@ class DeterministicActor(Trainable):
 
 
 class GaussianActor(Trainable):
-    """Policy of IQL: a ~ Normal(tanh(f(s)), std), with a learnt std that is the same in every state.
+    """Actor with a Gaussian around a squashed mean, as in IQL: a ~ Normal(tanh(f(s)), std).
 
-    Densities are those before actions are clipped to [-1, 1]. `dropout` is the probability that a hidden unit is dropped in
-    `log_density`.
+    The std is learnt and the same in every state. Densities are those before actions are clipped to [-1, 1]. `dropout` is the
+    probability that a hidden unit is dropped in `log_density`.
     """
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
 UNITS = 64
-"""Features of a set."""
+"""Number of features that describe a set."""
 UNIT = 10.0
-"""Numbers of this size, such as metres between cars, become 1."""
+"""Divisor of the numbers, in their units: a number of this size, such as a distance of 10 m between cars, becomes 1."""
 
 
 class SetEncoder(nn.Module):
-    """Features of all vectors, in which the order of a set's rows, and rows that are padding, make no difference.
+    """Encoder of all vectors of an observation, for which the order of a set's rows, and rows of padding, do not matter.
 
     An entry of role "object" and shape (N, F) is a set. Each of its rows begins with 1, or with 0 if it is padding. All rows of
     a set go through one small network, which reads the other vectors too, and the largest value of each feature is kept.
@@ -47,7 +47,7 @@ class SetEncoder(nn.Module):
         self.features = nn.ModuleDict({name: nn.Linear(UNITS, UNITS) for name in widths})
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Return (B, size): the other vectors, then the features of each set, which are 0 if it has no member."""
+        """Return features (B, size): the other vectors, then the features of each set, which are 0 for an empty set."""
         found = [scaled(observations[name].flatten(1)) for name in self.others]
         context = torch.cat(found, 1) if found else None
         for name in self.sets:
@@ -65,10 +65,10 @@ class SetEncoder(nn.Module):
 
 
 def is_set(array: ArraySpec) -> bool:
-    """Return True if an entry is a set: rows of numbers of objects."""
+    """Return True if an observation entry is a set of objects: one row of numbers for each object."""
     return array.role == "object" and len(array.shape) == 2
 
 
 def scaled(values: Tensor) -> Tensor:
-    """Return (..., 2 F) of numbers (..., F) in their units: linear, then logarithmic."""
+    """Scale numbers (..., F) in their units to (..., 2 F): first x / `UNIT`, then sign(x) log(1 + |x|)."""
     return torch.cat((values / UNIT, torch.sign(values) * torch.log1p(values.abs())), -1)

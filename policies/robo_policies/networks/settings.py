@@ -1,4 +1,4 @@
-"""Settings of every learner with networks: device, and the group `network`."""
+"""Settings of every learner with neural networks: the device, and the group `network`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class BaseNetwork:
         self.require({"hidden": (all(units >= 1 for units in self.hidden), "1 or more units in each layer")})
 
     def require(self, allowed: Mapping[str, tuple[bool, str]]) -> None:
-        """Raise InvalidSetting for the first field whose condition is False.
+        """Raise InvalidSetting for the first field whose value is not allowed.
 
-        allowed: name of a field -> (condition, words that say which values are allowed).
+        allowed: name of a field -> (True if its value is allowed, words that say which values are).
         """
         require_allowed(self, allowed, group="network")
 
@@ -57,7 +57,7 @@ class BaseNetwork:
 
 @dataclass(frozen=True)
 class Network(BaseNetwork):
-    """Settings group `network` of learners whose networks are MLPs with ReLU."""
+    """Settings group `network` of learners whose networks are MLPs with ReLU: adds standardisation, LayerNorm and precision."""
 
     normalization_rows: int = 0
     """Number of first observations whose mean and deviation standardise all later ones; 0 for no standardisation."""
@@ -73,7 +73,7 @@ class Network(BaseNetwork):
 
 @dataclass(frozen=True)
 class LearnerSettings:
-    """Settings of every learner with networks."""
+    """Settings of every learner with networks: the device of networks and updates, and the group `network`."""
 
     device: str = "cpu"
     """Device of networks and updates: cpu, cuda, cuda:1, mps, or auto for the first of cuda, mps and cpu that is present."""
@@ -86,7 +86,7 @@ class LearnerSettings:
 def accelerates(
     network: BaseNetwork, device: torch.device, layers: str | None, precision: str = "float32", dropout: float = 0.0
 ) -> bool:
-    """Return True if the accelerated code (robo_policies.networks.accelerated) computes a network.
+    """Return True if the faster CPU code (robo_policies.networks.accelerated) shall compute a network instead of autograd.
 
     Args:
         network: Settings; `engine` says whether the accelerated code is wanted.
@@ -108,7 +108,7 @@ def accelerates(
 
 
 def own_encoder(name: str, spec: EnvironmentSpec) -> nn.Module:
-    """Return the user's encoder `name` of the setting `network.encoder`, built for a spec.
+    """Build the encoder class that the user named in the setting `network.encoder`, for a spec.
 
     Raises UnknownName, BrokenPlugin or InvalidSetting, as `own_network` does.
     """
@@ -119,7 +119,7 @@ def own_encoder(name: str, spec: EnvironmentSpec) -> nn.Module:
 
 
 def own_layers(setting: str, name: str, inputs: int, hidden: Sequence[int]) -> nn.Module:
-    """Return the user's hidden layers `name` of a setting such as `network.actor`.
+    """Build the hidden layers that the user named in a setting such as `network.actor`.
 
     Raises UnknownName, BrokenPlugin or InvalidSetting, as `own_network` does.
     """
@@ -127,14 +127,17 @@ def own_layers(setting: str, name: str, inputs: int, hidden: Sequence[int]) -> n
 
 
 def own_network(setting: str, name: str, built: str, row: Any, *arguments: Any) -> nn.Module:
-    """Return a network of the user, after a try on one row.
+    """Import and build a network class of the user, and try it on one row of input.
 
     Args:
-        setting: Setting that names it, such as "network.actor", for errors.
+        setting: Setting that names the class, such as "network.actor", for errors.
         name: "package.module:Class", or an entry point of robo_rl.networks.
-        built: How the class is called, for errors.
+        built: How the class is called, such as "MyEncoder(spec)", for errors.
         row: Input of one row.
         *arguments: Arguments of the class.
+
+    Returns:
+        The network.
 
     Raises:
         UnknownName: There is no such module or class.

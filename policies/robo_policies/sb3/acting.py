@@ -1,4 +1,4 @@
-"""Acting networks of Stable-Baselines3's policies, for an export; they read observations of the workbench."""
+"""Networks for an export of policies that Stable-Baselines3 trained; they read observations of robo_rl."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from robo_policies.sb3.policy_input import STATE, PolicyInput
 
 
 class SB3Step(nn.Module):
-    """Acting network of an SB3 model: its deterministic action, with the scaling of VecNormalize included."""
+    """Network for an export of an SB3 model: its deterministic action, with the scaling of VecNormalize included."""
 
     def __init__(self, model: BaseAlgorithm, view: PolicyInput) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class SB3Step(nn.Module):
 
 
 class RecurrentStep(SB3Step):
-    """Acting network of a model with a memory (sb3-contrib's RecurrentPPO)."""
+    """Network for an export of an SB3 model with a memory (sb3-contrib's RecurrentPPO)."""
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
         """Return actions (B, A) or choices (B,), then hidden and cell state, each (B, layers, units)."""

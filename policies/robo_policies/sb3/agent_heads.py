@@ -1,4 +1,4 @@
-"""Acting networks of Stable-Baselines3's agents, made from the names and shapes of their weights.
+"""Networks of Stable-Baselines3's agents, rebuilt from the names and shapes of their weights, to act with.
 
 B observations of D numbers, A elements of an action, L features before the last layer. Weights come from
 `torch.load(weights_only=True)`; no code of the file is run.
@@ -35,7 +35,7 @@ READ_BY_DQN = ("q_net.", "q_net_target.")
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """Settings of an agent's network that cannot be read from its weights."""
+    """Settings of a published agent's network that its weights do not show."""
 
     activation: type[nn.Module]
     clip_mean: float = 2.0
@@ -43,10 +43,10 @@ class HeadSettings:
 
 
 class Head(Protocol):
-    """Network of a published agent that chooses actions for one observation."""
+    """Interface of the network of a published agent, which chooses an action for one observation."""
 
     inputs: int
-    """D, numbers of an observation."""
+    """D, number of elements of an observation."""
     outputs: int
     """A, elements of an action, or the number of choices."""
     is_discrete: bool
@@ -75,7 +75,7 @@ class _Head:
 
 
 class DeterministicHead(_Head):
-    """Head of TD3 and DDPG: tanh of the last layer."""
+    """Network that acts for TD3 and DDPG: tanh of the last layer."""
 
     def act(self, features: Tensor, deterministic: bool, generator: torch.Generator) -> Tensor:
         """Return the deterministic action (A,); these agents have no random one."""
@@ -83,7 +83,7 @@ class DeterministicHead(_Head):
 
 
 class ChoiceHead(_Head):
-    """Head of discrete agents: logits of PPO and A2C, or values of DQN (`is_greedy`)."""
+    """Network that acts for discrete agents: by logits of PPO and A2C, or by values of DQN (`is_greedy`)."""
 
     is_discrete = True
 
@@ -100,9 +100,10 @@ class ChoiceHead(_Head):
 
 
 class GaussianHead(_Head):
-    """Head with a Gaussian: of PPO and A2C, in the units of the environment, or of SAC, followed by tanh (`is_squashed`).
+    """Network that acts by a Gaussian: of PPO and A2C in the units of the environment, or of SAC followed by tanh.
 
-    With state-dependent exploration (gSDE: Raffin et al. 2022, arXiv:2005.05719) one matrix of noise is drawn per episode.
+    `is_squashed` is True for SAC. With state-dependent exploration (gSDE: Raffin et al. 2022, arXiv:2005.05719) one matrix of
+    noise is drawn per episode.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class GaussianHead(_Head):
             self._noise = self._log_std.exp() * torch.randn(self._log_std.shape, generator=generator)
 
     def act(self, features: Tensor, deterministic: bool, generator: torch.Generator) -> Tensor:
-        """Return the action (A,) for the mean, or a random one."""
+        """Return an action (A,): the mean if `deterministic`, else a random one."""
         latent = self._tower(features)
         action: Tensor = self._mean(latent)
         if self._noise is not None and self._clip_mean:
@@ -144,7 +145,7 @@ class GaussianHead(_Head):
 
 
 def read_head(weights: Weights, settings: HeadSettings) -> Head:
-    """Return the acting network made from the weights of an agent.
+    """Build the network that acts from the weights of an agent.
 
     Raises InvalidSetting for weights of another algorithm, or of an agent that observes pictures or a dict.
     """

@@ -1,4 +1,4 @@
-"""Trained agents of Stable-Baselines3 that others published, such as those of RL Baselines3 Zoo, from weights alone.
+"""Read agents that others trained with Stable-Baselines3 and published, such as those of RL Baselines3 Zoo.
 
     FOLDER/HalfCheetah-v3.zip                    policy.pth, read with weights_only; data, of which the plain JSON is read
            HalfCheetah-v3/vecnormalize.pkl       moments of observations, read as data (robo_rl.system.pickled_data)
@@ -52,7 +52,7 @@ class Moments(NamedTuple):
     """Magnitude to which scaled observations are clipped."""
 
     def scaled(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return scaled observations (..., D)."""
+        """Scale observations (..., D): subtract the mean, divide by the deviation, clip."""
         return np.asarray(np.minimum(np.maximum((values - self.mean) / self.deviation, -self.limit), self.limit))
 
 
@@ -65,7 +65,7 @@ class OwnEvaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class Agent:
-    """A published agent, before it is used in an environment by `policy`."""
+    """A published agent as it was read from its files; `policy` makes a policy for an environment."""
 
     name: str
     """Name such as "sac/HalfCheetah-v3@1a2b3c4d", with the first digits of the SHA-256 of the weights."""
@@ -78,7 +78,7 @@ class Agent:
     evaluation: OwnEvaluation | None
 
     def policy(self, spec: EnvironmentSpec, seed: int = 0) -> AgentPolicy:
-        """Return the policy in an environment.
+        """Make the agent's policy for an environment.
 
         Raises SpecMismatch if the environment has another number of observations or actions, or other limits of actions.
         """
@@ -98,7 +98,7 @@ class Agent:
 
 
 class AgentPolicy:
-    """Policy of a published agent; a seed determines its random actions."""
+    """Policy of a published agent in an environment; a seed determines its random actions."""
 
     def __init__(self, agent: Agent, spec: EnvironmentSpec, seed: int) -> None:
         self.environment_spec, self._agent = spec, agent
@@ -110,7 +110,7 @@ class AgentPolicy:
         self._generator.manual_seed(seed)
 
     def seeded(self, seed: int) -> Self:
-        """Seed this policy by `seed` and return it."""
+        """Seed the policy's random generator and return the policy."""
         self.seed(seed)
         return self
 
@@ -131,7 +131,7 @@ class AgentPolicy:
 
 
 def read_agent(path: Path) -> Agent:
-    """Return the agent in a zip file of Stable-Baselines3, or in a folder with one such file.
+    """Read the agent in a zip file of Stable-Baselines3, or in a folder with one such file.
 
     Raises:
         UnknownName: There is no zip, or the folder has several.

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's PPO, A2C, SAC, TD3 and DQN as learners of the workbench (Raffin et al. 2021, JMLR 22(268)).
+"""PPO, A2C, SAC, TD3 and DQN of Stable-Baselines3 as learners of robo_rl (Raffin et al. 2021, JMLR 22(268)).
 
 Settings have SB3's names and defaults. With the same seed a training equals plain SB3 bit for bit.
 """
@@ -45,7 +45,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True)
 class SB3Normalization:
-    """Scaling of observations and rewards by SB3's VecNormalize: the group `normalize` of settings."""
+    """Settings group `normalize`: whether SB3's VecNormalize scales observations and rewards."""
 
     observations: bool = False
     """Scale vectors to mean 0 and variance 1 by running statistics."""
@@ -55,7 +55,7 @@ class SB3Normalization:
 
 @dataclass(frozen=True)
 class NoiseSettings:
-    """Noise on the actions of training: the group `noise` of settings."""
+    """Settings group `noise`: noise that is added to the policy's actions in training."""
 
     type: Literal["normal", "ornstein-uhlenbeck"] | None = None
     """Kind of noise; None for no noise."""
@@ -72,7 +72,7 @@ class NoiseSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SB3Config(ABC):
-    """Settings common to all SB3 learners; abstract."""
+    """Settings common to all learners of Stable-Baselines3: learning rate, discount, network, environments, device."""
 
     algorithm: ClassVar[type[BaseAlgorithm]]
     """Class of Stable-Baselines3 that is trained."""
@@ -88,7 +88,7 @@ class SB3Config(ABC):
     n_envs: int = 1
     """Number of environments that step together in this process."""
     normalize: SB3Normalization = SB3Normalization()
-    """Scaling of observations and rewards."""
+    """What VecNormalize scales: observations and rewards."""
     device: str = "auto"
     """"cpu", "cuda", or "auto": the accelerator if there is one, except for PPO and A2C without images, which
     SB3 advises to train on the CPU."""
@@ -102,7 +102,7 @@ class SB3Config(ABC):
 
     @property
     def needs(self) -> Needs:
-        """Requirements: SB3's own loop; with normalised rewards no rewards of models, which come late."""
+        """What the learner needs: SB3's own training loop. Normalised rewards exclude rewards of models, which come late."""
         spaces = frozenset(Feature[kind.upper()] for kind in self.action_kinds) | {Feature.PICTURES}
         late = {Feature.REWARD: "set learner.normalize.rewards to false, and reward.weight so that rewards are near 1"}
         return Needs((OWN,), spaces, late if self.normalize.rewards else {})
@@ -117,7 +117,7 @@ class SB3Config(ABC):
         initial_policy: Policy | None = None,
         reward: OnlineRewards | None = None,
     ) -> SB3Training:
-        """Return a training at step 0.
+        """Make the training loop with an untrained SB3 model, at step 0.
 
         Args:
             environment_factory: Makes one environment; it is called `n_envs` times.
@@ -212,7 +212,7 @@ class SB3Config(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SB3OnPolicyConfig(SB3Config):
-    """Settings common to PPO and A2C; abstract."""
+    """Settings common to SB3's PPO and A2C: rollout, weights of the loss, exploration, cloning of demonstrations."""
 
     action_kinds = frozenset({"continuous", "discrete"})
 
@@ -225,7 +225,7 @@ class SB3OnPolicyConfig(SB3Config):
     vf_coef: float = 0.5
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
-    """Largest norm of a gradient."""
+    """Largest norm of a gradient; larger ones are scaled down."""
     normalize_advantage: bool
     """Scale the advantages of a batch to mean 0 and variance 1."""
     use_sde: bool = False
@@ -239,7 +239,7 @@ class SB3OnPolicyConfig(SB3Config):
 
     @property
     def needs(self) -> Needs:
-        """Requirements; demonstrations are refused without `clone_epochs`, because they can only be cloned."""
+        """What the learner needs. Demonstrations are refused without `clone_epochs`, because they can only be cloned."""
         needs = super().needs
         if self.clone_epochs:
             return needs
@@ -268,9 +268,9 @@ class SB3OnPolicyConfig(SB3Config):
 
 @dataclass(frozen=True, kw_only=True)
 class SB3OffPolicyConfig(SB3Config):
-    """Settings common to SAC, TD3 and DQN; abstract.
+    """Settings common to SB3's SAC, TD3 and DQN: replay memory, batches, target network.
 
-    Demonstrations go into the replay; for updates from the first step on set `learning_starts` to 0.
+    Demonstrations go into the replay memory; for updates from the first step on set `learning_starts` to 0.
     """
 
     buffer_size: int = 1_000_000
@@ -280,7 +280,7 @@ class SB3OffPolicyConfig(SB3Config):
     batch_size: int = 256
     """Transitions of one update."""
     tau: float = 0.005
-    """Share of the online network that enters the target network at each of its updates."""
+    """Share of the online network that enters the target network at each update of the target."""
     train_freq: int | tuple[int, str] = 1
     """Steps between updates, or [1, episode]."""
     gradient_steps: int = 1
@@ -306,7 +306,7 @@ class SB3OffPolicyConfig(SB3Config):
 
 @dataclass(frozen=True, kw_only=True)
 class SB3PPOConfig(SB3OnPolicyConfig):
-    """Settings common to PPO and recurrent PPO; abstract."""
+    """Settings common to SB3's PPO and sb3-contrib's recurrent PPO: minibatches, passes, clipping."""
 
     learning_rate: float | str = 3e-4
     n_steps: int = 2048
@@ -326,14 +326,17 @@ class SB3PPOConfig(SB3OnPolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig(SB3PPOConfig):
-    """Proximal policy optimisation (Schulman et al. 2017)."""
+    """Settings of the learner `sb3-ppo`, PPO of Stable-Baselines3 (Schulman et al. 2017): the fields of `SB3PPOConfig`."""
 
     algorithm = sb3.PPO
 
 
 @dataclass(frozen=True, kw_only=True)
 class A2CConfig(SB3OnPolicyConfig):
-    """Advantage actor-critic (Mnih et al. 2016), synchronous."""
+    """Settings of the learner `sb3-a2c`, synchronous advantage actor-critic of Stable-Baselines3 (Mnih et al. 2016).
+
+    Its own fields choose the optimiser.
+    """
 
     algorithm = sb3.A2C
 
@@ -344,12 +347,12 @@ class A2CConfig(SB3OnPolicyConfig):
     use_rms_prop: bool = True
     """RMSprop as in the paper; false for Adam."""
     rms_prop_eps: float = 1e-5
-    """Added to RMSprop's denominator."""
+    """Number added to RMSprop's denominator, against division by 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SB3ContinuousOffPolicyConfig(SB3OffPolicyConfig):
-    """Settings common to SAC, TQC and TD3; abstract."""
+    """Settings common to SB3's SAC, TQC and TD3: adds the noise on actions."""
 
     action_kinds = frozenset({"continuous"})
 
@@ -362,7 +365,7 @@ class SB3ContinuousOffPolicyConfig(SB3OffPolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SB3SACConfig(SB3ContinuousOffPolicyConfig):
-    """Settings common to SAC and TQC; abstract."""
+    """Settings common to SB3's SAC and TQC: temperature, target network, state-dependent exploration."""
 
     learning_rate: float | str = 3e-4
     ent_coef: float | str = "auto"
@@ -381,14 +384,17 @@ class SB3SACConfig(SB3ContinuousOffPolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SACConfig(SB3SACConfig):
-    """Soft actor-critic (Haarnoja et al. 2018)."""
+    """Settings of the learner `sb3-sac`, soft actor-critic of Stable-Baselines3 (Haarnoja et al. 2018).
+
+    All fields are inherited.
+    """
 
     algorithm = sb3.SAC
 
 
 @dataclass(frozen=True, kw_only=True)
 class TD3Config(SB3ContinuousOffPolicyConfig):
-    """Twin delayed deterministic policy gradient (Fujimoto et al. 2018).
+    """Settings of the learner `sb3-td3`, TD3 of Stable-Baselines3 (Fujimoto et al. 2018): delay of the actor, target noise.
 
     SB3 adds no exploration noise by default; the paper's is noise.type normal, noise.std 0.1.
     """
@@ -406,7 +412,10 @@ class TD3Config(SB3ContinuousOffPolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DQNConfig(SB3OffPolicyConfig):
-    """Deep Q-learning (Mnih et al. 2015)."""
+    """Settings of the learner `sb3-dqn`, deep Q-learning of Stable-Baselines3 (Mnih et al. 2015).
+
+    Its own fields set the exploration and the updates of the target network.
+    """
 
     algorithm = sb3.DQN
     action_kinds = frozenset({"discrete"})
@@ -424,7 +433,7 @@ class DQNConfig(SB3OffPolicyConfig):
     exploration_final_eps: float = 0.05
     """Probability of a random action after `exploration_fraction` of the training."""
     max_grad_norm: float = 10.0
-    """Largest norm of a gradient."""
+    """Largest norm of a gradient; larger ones are scaled down."""
 
 
 LEARNERS: dict[str, type[SB3Config]] = {

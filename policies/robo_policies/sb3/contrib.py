@@ -1,4 +1,7 @@
-"""Learners of sb3-contrib: PPO with a recurrent memory, truncated quantile critics. Settings have its names and defaults."""
+"""Learners of sb3-contrib: PPO with a recurrent memory, and truncated quantile critics.
+
+Settings have the names and defaults of sb3-contrib.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ with optional("This learner", "sb3_contrib", "contrib"):
 
 
 class RecurrentPolicy(SB3Policy):
-    """Policy of a recurrent model; `reset` clears its memory."""
+    """Policy of a recurrent SB3 model, with a memory of the episode, which `reset` clears."""
 
     _memory: tuple[Array, ...] | None = None
 
@@ -59,7 +62,10 @@ class RecurrentPolicy(SB3Policy):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentPPOConfig(SB3PPOConfig):
-    """PPO with an LSTM (Hochreiter and Schmidhuber 1997); set its size by lstm_hidden_size in policy_kwargs."""
+    """Settings of the learner `sb3-recurrent-ppo`, PPO with an LSTM (Hochreiter and Schmidhuber 1997), of sb3-contrib.
+
+    lstm_hidden_size in policy_kwargs sets the size of the LSTM.
+    """
 
     algorithm = RecurrentPPO
 
@@ -73,7 +79,7 @@ class RecurrentPPOConfig(SB3PPOConfig):
     @property
     @override
     def needs(self) -> Needs:
-        """Requirements of PPO, without demonstrations and rewards of models."""
+        """What the learner needs: as PPO, but without demonstrations and rewards of models."""
         needs = super().needs
         late = {Feature.REWARD: "choose sb3-ppo: rewards of a model need steps without a memory"}
         return replace(needs, excludes={**needs.excludes, **late, Feature.DEMONSTRATIONS: "choose sb3-ppo with clone_epochs"})
@@ -89,7 +95,10 @@ class RecurrentPPOConfig(SB3PPOConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TQCConfig(SB3SACConfig):
-    """Truncated quantile critics: SAC whose highest quantiles are dropped (Kuznetsov et al. 2020)."""
+    """Settings of the learner `sb3-tqc` of sb3-contrib, truncated quantile critics (Kuznetsov et al. 2020, arXiv:2005.04269).
+
+    It is SAC whose critics predict quantiles of the return; its own field sets how many of the highest are dropped.
+    """
 
     algorithm = TQC
 

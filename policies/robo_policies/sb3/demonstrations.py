@@ -23,7 +23,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array, Episode
 
 CLONE_LEARNING_RATE = 1e-3
-"""Learning rate of cloning, Adam's default."""
+"""Learning rate of behaviour cloning, Adam's default."""
 CLONE_BATCH_SIZE = 64
 
 

@@ -1,4 +1,4 @@
-"""Adapters: environments of the workbench for Stable-Baselines3, and policies of Stable-Baselines3 for the workbench."""
+"""Adapters between robo_rl and Stable-Baselines3: environments for SB3, and policies from SB3."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Environment = gymnasium.Env[Any, Any]
 
 
 class SB3Environments(VecEnv):
-    """SB3's VecEnv over environments of the workbench that step together; same results as SB3's DummyVecEnv, bit for bit.
+    """SB3's VecEnv made of robo_rl's environments, which step together; same results as SB3's DummyVecEnv, bit for bit.
 
     `info` has SB3's keys, the executed action, and at the end of an episode its EndedEpisode.
     """
@@ -61,11 +61,11 @@ class SB3Environments(VecEnv):
         return self._input(first)
 
     def step_async(self, actions: npt.NDArray[Any]) -> None:
-        """Keep the actions for `step_wait`."""
+        """Store the actions that `step_wait` will execute."""
         self._actions = actions
 
     def step_wait(self) -> Any:
-        """Take a step with the kept actions; an environment whose episode ends begins the next one at once."""
+        """Take a step with the stored actions; an environment whose episode ends begins the next one at once."""
         steps = self._rollout.step(self._actions)
         infos = [self._told(steps.infos, steps.next_observations, place) for place in range(self.num_envs)]
         for info in infos:
@@ -92,24 +92,24 @@ class SB3Environments(VecEnv):
         self._rollout.environments.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Return an attribute that all environments have in common."""
+        """Return an attribute that all environments share, as a list with one entry for each of `indices`."""
         return [getattr(self._rollout.environments, attr_name)] * len([*self._get_indices(indices)])
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Raise AttributeError: environments are made as their recipe says."""
+        """Raise AttributeError, because environments stay as their recipe says."""
         raise AttributeError(attr_name)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Raise AttributeError: SB3 calls no method of the environments."""
+        """Raise AttributeError, because SB3 needs no method of the environments."""
         raise AttributeError(method_name)
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Return False for each: SB3 asks for wrappers of its own."""
+        """Return False for each environment: SB3 asks whether its own wrappers are present."""
         return [False] * len([*self._get_indices(indices)])
 
 
 def vectorize(factory: Callable[[], Environment], count: int, reward: OnlineRewards | None = None) -> SB3Environments:
-    """Return `count` environments that step together in this process, in one batched simulation if the factory supports it."""
+    """Make SB3's vector environment of `count` environments, as one batched simulation if the factory has one."""
     environments, spec = make_vector(factory, count)
     return SB3Environments(environments, spec, reward)
 
@@ -139,7 +139,7 @@ class SB3Policy(Stateful):
         return self._predict(value, deterministic=True) if deterministic else self._drawn(value)
 
     def acting_network(self) -> ActingNetwork:
-        """Return a copy of the acting network, for an export."""
+        """Return a copy of the network that computes the deterministic actions, for an export."""
         return ActingNetwork(SB3Step(self._model, self._input))
 
     def _drawn(self, value: Input) -> Array:
@@ -152,7 +152,7 @@ class SB3Policy(Stateful):
             self._model.action_space = actions
 
     def parameters(self) -> StateDict:
-        """Return copies of the parameters of the acting network."""
+        """Return copies of the parameters of the network that acts."""
         return {name: value.detach().cpu().clone() for name, value in self._network.state_dict().items()}
 
     def load_parameters(self, parameters: StateDict) -> None:

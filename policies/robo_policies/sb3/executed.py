@@ -11,26 +11,32 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from robo_rl.types import DIVERGED, Array
 
 EXECUTED, REASON = READ = ("executed_action", "stop_reason")
-"""Keys of `info` that change what is stored."""
+"""Keys of `info` that decide what is stored: the executed action, and the reason of the end."""
 
 
 def learn_from_executed_steps(model: OffPolicyAlgorithm) -> None:
-    """Make a model store executed actions, and leave out rows with a diverged simulation.
+    """Make an SB3 model store executed actions instead of proposed ones, and leave out steps of a diverged simulation.
 
-    It replaces the method `add` of the replay: call it before anything else that replaces `add`.
+    It replaces the method `add` of the replay memory: call it before anything else that replaces `add`.
     """
     assert model.replay_buffer is not None
     model.replay_buffer.add = ExecutedRows(model.replay_buffer).add  # type: ignore[method-assign]  # SB3 has no hook
 
 
 class ExecutedRows:
-    """Replaces proposed actions by executed ones before a row enters a replay."""
+    """Stands before the replay memory of an SB3 model: replaces proposed actions by executed ones in each row.
+
+    A row is one step of each environment.
+    """
 
     def __init__(self, replay: ReplayBuffer) -> None:
         self._replay, self._store = replay, replay.add
 
     def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[dict[str, Any]]) -> None:
-        """Store a row, one step of each environment; the row is left out if the simulation of any of them diverged."""
+        """Store a row, one step of each environment, with executed actions.
+
+        The row is left out if the simulation of any environment diverged.
+        """
         if any(info.get(REASON) == DIVERGED for info in infos):
             cut_newest(self._replay)
             return
@@ -39,7 +45,10 @@ class ExecutedRows:
 
 
 def cut_newest(replay: ReplayBuffer) -> None:
-    """Mark the newest row as ended by a time limit, because SB3 sums rewards over successive rows if n_steps is above 1."""
+    """Mark the newest row of a replay memory as ended by a time limit.
+
+    SB3 sums rewards over successive rows if n_steps is above 1, and must not cross a gap.
+    """
     if replay.size():
         newest = replay.pos - 1
         replay.timeouts[newest] = np.maximum(replay.timeouts[newest], 1 - replay.dones[newest])

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's SAC in the training loop of the workbench, which samples its batches.
+"""Stable-Baselines3's SAC in robo_rl's training loop, which samples its batches.
 
 Half of each batch may be demonstrations, a person may take over, and the learner may have its own process. `sb3-sac` is the
 same algorithm in Stable-Baselines3's own loop. Raffin et al. 2021, JMLR 22(268).
@@ -36,7 +36,10 @@ from robo_rl.types import Array, Batch, Metrics, StateDict
 
 @dataclass(frozen=True, kw_only=True)
 class SB3SACHILConfig:
-    """Settings of SB3's SAC, with SB3's names and defaults, and of the batches that it gets."""
+    """Settings of the learner `sb3-sac-hil`: SB3's SAC on batches from robo_rl's loop, with demonstrations and corrections.
+
+    Names and defaults are SB3's unless a field says otherwise.
+    """
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
@@ -56,7 +59,7 @@ class SB3SACHILConfig:
     batch_size: int = 256
     """Transitions of one update, online and recorded ones together."""
     gradient_steps: int = 1
-    """Updates per step."""
+    """Number of updates after each `train_freq` steps."""
     n_steps: int = 1
     """Number of rewards that are summed before bootstrapping."""
     learning_starts: int = 100
@@ -68,7 +71,7 @@ class SB3SACHILConfig:
     offline_fraction: float = 0.5
     """Share of each batch that comes from demonstrations and corrections, 0 to 1."""
     device: str = "auto"
-    """"cpu", "cuda", or "auto"."""
+    """Device of networks and updates: "cpu", "cuda", or "auto"."""
 
     def __post_init__(self) -> None:
         policy_arguments(self.policy_kwargs)
@@ -77,7 +80,7 @@ class SB3SACHILConfig:
 
     @property
     def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
+        """Settings that the training loop reads: replay memory, batches, share of demonstrations."""
         return Sampling(
             batch_size=self.batch_size,
             updates_per_step=self.gradient_steps,
@@ -91,7 +94,7 @@ class SB3SACHILConfig:
         )
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SB3SACHIL:
-        """Return a fresh learner."""
+        """Build an untrained learner for the spec of an environment; its networks are initialised from `seed`."""
         return SB3SACHIL(spec, self, seed)
 
 
@@ -104,7 +107,7 @@ class SACPolicy(SB3Policy):
 
 
 class SB3SACHIL(Stateful):
-    """Learner that calls SB3's `train` on given batches; it does not change the random generators of the process."""
+    """Learner that calls SB3's `train` on batches that it is given; the process's random generators stay as they were."""
 
     def __init__(self, spec: EnvironmentSpec, config: SB3SACHILConfig, seed: int) -> None:
         require_continuous(spec, "SB3's SAC")
@@ -130,9 +133,10 @@ class SB3SACHIL(Stateful):
         self._metrics = MetricsWindow()
 
     def update(self, batch: Batch) -> Metrics:
-        """Take `gradient_steps` updates of critics, actor and temperature; returns metrics, if they are due.
+        """Take `gradient_steps` updates of critics, actor and temperature.
 
-        Raises NonFiniteUpdate for NaN or infinity in the batch, and if a loss is not finite.
+        Returns the metrics for the log, empty if none are due. Raises NonFiniteUpdate for NaN or infinity in the
+        batch, and if a loss is not finite.
         """
         given = {name: getattr(batch, name) for name in ("actions", "rewards", "masks", "discounts")}
         seen = {f"observations {name}": value for name, value in batch.observations.items()}
@@ -181,7 +185,7 @@ class SB3SACHIL(Stateful):
 
 
 class Spaces(gymnasium.Env[Any, Any]):
-    """Environment without steps, which gives SB3's constructor the observation and action space that it requires."""
+    """Stand-in for an environment: gives SB3's constructor the spaces that it requires, and never steps."""
 
     def __init__(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
         self.observation_space, self.action_space = observation, action

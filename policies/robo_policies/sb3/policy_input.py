@@ -1,4 +1,4 @@
-"""Convert observations of the workbench to the inputs of Stable-Baselines3's policies."""
+"""Convert robo_rl's observations to the inputs of Stable-Baselines3's policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_rl.types import Array
 SMALLEST_CAMERA = 36
 """Smallest height and width [pixel] of an image that the strided convolutions of SB3's NatureCNN can read."""
 STATE = "state"
-"""Key of the joined vectors in an observation with cameras."""
+"""Key of the vectors, joined to one, in an observation with cameras."""
 
 Input = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
 
@@ -48,7 +48,7 @@ class PolicyInput:
 
     @property
     def space(self) -> spaces.Box | spaces.Dict:
-        """Box of the joined vectors, or a Dict of it and the cameras."""
+        """Space of the policy's input: a Box for vectors alone, or a Dict of the joined vector and the cameras."""
         if not self.cameras:
             return self._vector_space
         state: dict[str, spaces.Space[Any]] = {STATE: self._vector_space} if self.vectors else {}

@@ -1,4 +1,4 @@
-"""Rewards of a model for Stable-Baselines3: they replace the environment's before SB3 learns from them.
+"""Rewards of a model for Stable-Baselines3: they replace the environment's rewards before SB3 learns from them.
 
 SB3 stores each step through one method of its replay, and computes advantages through one of its rollout memory; these two
 calls insert the rewards, so that SB3's own loops stay as they are.
@@ -30,9 +30,9 @@ SEEN = "seen_by_reward"
 
 
 class RewardedEnvironments(VecEnvWrapper):
-    """Wrapper that returns rewards of 0 and passes each step to the reward model, whose rewards come later.
+    """Wrapper of a vector environment that returns rewards of 0, and passes each step to a reward model.
 
-    The environment's own reward counts only in the reported return of an episode.
+    The model's rewards come later. The environment's own reward counts only in the reported return of an episode.
     """
 
     def __init__(self, environments: VecEnv, rewards: DelayedRewards, instruction: str | None) -> None:
@@ -48,7 +48,7 @@ class RewardedEnvironments(VecEnvWrapper):
         return observations
 
     def step_async(self, actions: Array) -> None:
-        """Store the actions."""
+        """Store the actions that `step_wait` will execute."""
         self._actions = np.array(actions)
         super().step_async(actions)
 
@@ -75,7 +75,7 @@ class RewardedEnvironments(VecEnvWrapper):
 
 
 def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
-    """Make an SB3 model, whose environments are RewardedEnvironments, learn from the rewards of a model."""
+    """Make an SB3 model learn from the rewards of a reward model; its environments must be RewardedEnvironments."""
     require_unchanging(rewards)
     if isinstance(model, OffPolicyAlgorithm):
         assert model.replay_buffer is not None
@@ -86,10 +86,10 @@ def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
 
 
 class WaitingRows:
-    """Holds rows, one step of each environment, until their rewards are known, and then stores them in a replay.
+    """Stands before SB3's replay memory: holds rows until their rewards are known, then stores them.
 
-    A row with a missing reward is left out. The row before it is marked as ended by a time limit, because SB3 sums rewards over
-    successive rows if n_steps is above 1.
+    A row is one step of each environment. A row with a missing reward is left out. The row before it is marked as ended by a
+    time limit, because SB3 sums rewards over successive rows if n_steps is above 1.
     """
 
     def __init__(self, model: OffPolicyAlgorithm, replay: ReplayBuffer, rewards: DelayedRewards) -> None:
@@ -125,7 +125,7 @@ class WaitingRows:
 
 
 class WaitingRollout:
-    """Inserts the rewards of a model into a full rollout, before SB3 computes advantages."""
+    """Inserts the rewards of a reward model into SB3's full rollout, before SB3 computes advantages."""
 
     def __init__(self, rollout: RolloutBuffer, rewards: DelayedRewards) -> None:
         self._rollout, self._rewards = rollout, rewards

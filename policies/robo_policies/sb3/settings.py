@@ -1,4 +1,7 @@
-"""Settings as text: schedules, networks and the Python literals of rl-zoo files. Nothing is ever evaluated."""
+"""Conversion of settings given as text: schedules, networks and the Python literals of rl-zoo files.
+
+Nothing is ever evaluated.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ LONGEST_EXPRESSION = 2000
 
 @dataclass(frozen=True)
 class LinearDecay:
-    """Schedule that falls linearly from `initial` to 0 over the training."""
+    """Schedule (a function of the remaining share of the training) that falls linearly from `initial` to 0."""
 
     initial: float
 
@@ -30,7 +33,7 @@ class LinearDecay:
 
 
 def schedule(value: float | str) -> float | LinearDecay:
-    """Return the number that a setting means, or a LinearDecay for text such as "lin_3e-4"; raises InvalidSetting."""
+    """Convert a setting to a number, or to a LinearDecay for text such as "lin_3e-4"; raises InvalidSetting."""
     text = str(value)
     try:
         return LinearDecay(float(text.removeprefix("lin_"))) if text.startswith("lin_") else float(text)
@@ -39,7 +42,7 @@ def schedule(value: float | str) -> float | LinearDecay:
 
 
 def train_frequency(value: Any) -> int | tuple[int, str]:
-    """Return a number of steps, or (count, "step" | "episode"), as SB3 takes it; raises InvalidSetting."""
+    """Convert a setting to SB3's train_freq: a number of steps, or (count, "step" | "episode"); raises InvalidSetting."""
     pair = tuple(value) if isinstance(value, list | tuple) else (value, "step")
     if len(pair) != 2 or not isinstance(pair[0], int) or pair[1] not in ("step", "episode"):
         raise InvalidSetting("Not a training frequency.", got=repr(value), allowed="steps, or [count, step | episode]")
@@ -47,7 +50,7 @@ def train_frequency(value: Any) -> int | tuple[int, str]:
 
 
 def policy_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return policy_kwargs with the name of an activation replaced by its class; raises UnknownName."""
+    """Return policy_kwargs with the name of the activation function replaced by its class; raises UnknownName."""
     arguments = dict(settings)
     if "activation_fn" in arguments:
         name = str(arguments["activation_fn"])
@@ -58,10 +61,10 @@ def policy_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_expression(text: str) -> Any:
-    """Return the value of a Python expression such as "dict(net_arch=[64, 64], activation_fn=nn.ReLU)"; nn.ReLU is "ReLU".
+    """Read the value of a Python expression without evaluating it.
 
-    Knows numbers, strings, True, False, None, lists, tuples, dicts, dict(...) and nn.<activation>; raises
-    InvalidSetting for anything else.
+    An example is "dict(net_arch=[64, 64], activation_fn=nn.ReLU)", in which nn.ReLU becomes "ReLU". Known are numbers, strings,
+    True, False, None, lists, tuples, dicts, dict(...) and nn.<activation>. Raises InvalidSetting for anything else.
     """
     try:
         if len(text) > LONGEST_EXPRESSION:

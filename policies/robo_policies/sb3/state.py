@@ -30,7 +30,7 @@ REPLAY_ARRAYS = ("observations", "next_observations", "actions", "rewards", "don
 
 @dataclass(frozen=True)
 class GlobalRandom:
-    """States of the global random generators from which SB3 draws: torch (CPU and CUDA), numpy and Python.
+    """States of the random generators of the process from which SB3 draws: torch (CPU and CUDA), numpy and Python.
 
     Numpy's is the legacy generator `np.random`, which SB3 uses.
     """
@@ -42,14 +42,14 @@ class GlobalRandom:
 
     @classmethod
     def current(cls) -> GlobalRandom:
-        """Return a copy of the present states of the process."""
+        """Copy the present states of the process's generators."""
         numpy = np.random.get_state(legacy=False)  # noqa: NPY002
         cuda = torch.cuda.get_rng_state_all() if _uses_cuda() else []
         return cls(torch.get_rng_state(), numpy, random.getstate(), tuple(cuda))
 
     @classmethod
     def seeded(cls, seed: int) -> GlobalRandom:
-        """Return the states that seeding would lead to, without changing the generators of the process."""
+        """Compute the states to which a seed would lead, without changing the generators of the process."""
         cuda = [torch.Generator(f"cuda:{i}") for i in range(torch.cuda.device_count() if _uses_cuda() else 0)]
         return cls(
             torch.Generator().manual_seed(seed).get_state(),
@@ -67,7 +67,7 @@ class GlobalRandom:
             torch.cuda.set_rng_state_all(list(self.torch_cuda))
 
     def state_dict(self) -> StateDict:
-        """Return tensors, arrays and JSON values."""
+        """Return the states as tensors, arrays and JSON values."""
         version, words, gauss = self.python
         python = {"version": version, "words": np.asarray(words, np.int64), "gauss": gauss}
         cuda = {str(i): state for i, state in enumerate(self.torch_cuda)}
@@ -75,7 +75,7 @@ class GlobalRandom:
 
     @classmethod
     def from_state_dict(cls, state: StateDict) -> GlobalRandom:
-        """Return the states that `state_dict` returned."""
+        """Return the states that `state_dict` saved."""
         python = state["python"]
         words = tuple(int(word) for word in python["words"])
         cuda = tuple(torch.as_tensor(state["cuda"][str(i)]) for i in range(len(state["cuda"])))
@@ -84,14 +84,14 @@ class GlobalRandom:
 
 
 class PrivateRandom(Stateful):
-    """Random states of one model, which replace the global ones only while the model acts or learns."""
+    """Random states of one SB3 model, which replace the process's only while the model acts or learns."""
 
     def __init__(self, seed: int) -> None:
         self._state = GlobalRandom.seeded(seed)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Replace the global random states by these inside the block; the old ones are restored afterwards."""
+        """Within this context, replace the process's random states by those of this model."""
         others = GlobalRandom.current()
         self._state.restore()
         try:
@@ -195,7 +195,7 @@ def _load_replay(replay: ReplayBuffer, state: StateDict) -> None:
 
 
 def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
-    """Apply a function to an array, or to each array of a dict."""
+    """Apply a function to an array, or to each array of a dict, and return the results in the same form."""
     return {key: function(item) for key, item in value.items()} if isinstance(value, dict) else function(value)
 
 

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own training loop as a `Training` of the workbench, which reports to an observer."""
+"""Stable-Baselines3's own training loop in the form of a robo_rl `Training`, which reports to an observer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from robo_rl.training.episode_reports import Progress
 from robo_rl.types import StateDict
 
 OBSERVED = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/success_rate"}
-"""Tags of SB3 that the workbench replaces: SB3's means favour short episodes, which end first."""
+"""Tags of SB3's log that robo_rl replaces by its own: SB3's means favour short episodes, which end first."""
 
 
 class SB3Training(Progress):
-    """Training of an SB3 model in its environments.
+    """Training loop of an SB3 model in its environments, by SB3's own `learn`.
 
-    Resuming is warm: networks, optimisers, replay, normalisation, counters and random generators are restored, but
-    every environment starts a new episode, and an on-policy learner a new rollout. Transitions of `step` are stored and their
-    updates done. The stopwatch separates "collect" (simulation, acting and storing), "update" and the time of the observer.
+    Resuming is warm: networks, optimisers, replay, normalisation, counters and random generators are restored, but every
+    environment starts a new episode, and an on-policy learner a new rollout. Transitions of `step` are stored and their updates
+    done. The stopwatch separates "collect" (simulation, acting and storing), "update" and the time of the observer.
     """
 
     def __init__(self, model: BaseAlgorithm, policy: SB3Policy, *, steps: int, rewards: DelayedRewards | None = None) -> None:
@@ -54,7 +54,7 @@ class SB3Training(Progress):
 
     @property
     def model(self) -> BaseAlgorithm:
-        """The SB3 model itself, for functions of SB3 that the workbench does not offer."""
+        """The SB3 model itself, to use functions of SB3 that robo_rl does not offer."""
         return self._model
 
     def run(self, observer: TrainingObserver) -> None:
@@ -102,7 +102,10 @@ class SB3Training(Progress):
 
 
 def rollout_size(model: BaseAlgorithm) -> int:
-    """Return the number of steps, over all environments, between two updates; 1 if updates come after whole episodes."""
+    """Return the number of steps, over all environments, between two updates of an SB3 model.
+
+    1 if it updates after episodes.
+    """
     if isinstance(model, OnPolicyAlgorithm):
         return model.n_steps * model.n_envs
     frequency = getattr(model, "train_freq", None)  # SB3 reads the setting when the model is made
@@ -118,7 +121,7 @@ def updates_after_episodes(model: BaseAlgorithm) -> bool:
 
 
 def require_rollout(model: BaseAlgorithm, steps: int) -> None:
-    """Raise InvalidSetting if a training is shorter than one rollout."""
+    """Raise InvalidSetting if a training of `steps` steps is shorter than one rollout of an SB3 model."""
     size = rollout_size(model)
     if 0 < steps < size:
         raise InvalidSetting(

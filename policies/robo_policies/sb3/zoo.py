@@ -13,7 +13,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.system.plain_files import parse_yaml
 
 DEFAULT = "default"
-"""Section of the file for environments without a section of their own."""
+"""Name of the section of a zoo file for environments without a section of their own."""
 IGNORED = (
     "env_wrapper",
     "vec_env_wrapper",
@@ -29,28 +29,28 @@ IGNORED = (
     "optimize_memory_usage",
     "stats_window_size",
 )
-"""Keys of the zoo without a meaning here; they are reported to the user."""
+"""Keys of a zoo file that have no meaning here; they are reported to the user."""
 CHOSEN_BY_OBSERVATION = ("MlpPolicy", "MultiInputPolicy")
 _VERSION = re.compile(r"-v(\d+)$")
 NORMALIZATION = {"norm_obs": "observations", "norm_reward": "rewards"}
 NOISE = {"noise_type": "type", "noise_std": "std"}
-"""Keys of the zoo -> those of a learner's group `noise`."""
+"""Key of a zoo file -> key of a learner's settings group `noise`."""
 
 
 @dataclass(frozen=True)
 class ZooSettings:
-    """One section of a zoo file, translated to settings of a learner."""
+    """Tuned settings of one environment from a zoo file, translated to a learner's settings."""
 
     learner: dict[str, Any]
-    """Fields of the learner's config."""
+    """Fields of the learner's settings, by name."""
     steps: int
-    """Environment steps to train for."""
+    """Number of environment steps to train for."""
     ignored: tuple[str, ...]
     """"key: value" of the settings that were left out."""
 
     @property
     def n_envs(self) -> int:
-        """Environments that step together; also in `learner`."""
+        """Number of environments that step together; also in `learner`."""
         return int(self.learner.get("n_envs", 1))
 
 

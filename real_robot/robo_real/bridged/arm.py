@@ -1,4 +1,7 @@
-"""Driver of an arm with position servos in a process of its own, whose joints a model turns into a hand."""
+"""Driver that turns hand poses into joint angles, for an arm whose device program runs in a process of its own.
+
+The arm has position servos. A MuJoCo model of the arm converts between joint angles and the pose of the hand.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ SILENT = 0.4
 
 
 class BridgedArm(ArmDriver):
-    """Driver of an arm behind a bridge; it measures no force."""
+    """Driver of an arm whose device program runs in a separate process (a bridge). Such an arm measures no force."""
 
     period = 0.02
     """[s] between two set points"""
@@ -106,7 +109,7 @@ class BridgedArm(ArmDriver):
 
     @override
     def close(self) -> None:
-        """Disconnect the robot, which does with its motors as its own config says."""
+        """Disconnect the robot's device program; what the motors then do is decided by the robot's own config."""
         self._process.close()
         self._state, self._sent, self._opened = None, None, None
 

@@ -40,7 +40,7 @@ class GripperMapping:
     open: float
     """motor position of the open gripper, in the motor's unit"""
     width: float = 0.08
-    """[m] between the fingers of the open gripper"""
+    """Distance [m] between the fingers of the fully open gripper."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,10 @@ class ArmMapping:
         return found
 
     def opened(self, values: Mapping[str, float]) -> float:
-        """Return the opening of the gripper as a share of its width, 0 to 1 within its range; 0 without a gripper."""
+        """Return how far the gripper is open: 0 for closed, 1 for open, less or more beyond its range; 0 without a gripper.
+
+        values: name of a motor -> its position, in the motor's unit.
+        """
         gripper = self.gripper
         return (values[gripper.feature] - gripper.closed) / (gripper.open - gripper.closed) if gripper else 0.0
 

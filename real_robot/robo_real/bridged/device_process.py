@@ -32,9 +32,9 @@ class Reading:
     stamp: float
     """[s] time by the machine's monotonic clock, no later than the measurement"""
     values: Mapping[str, float]
-    """the device's name -> number, in the unit of the device"""
+    """Name of a motor or another number of the device -> its measured value, in the unit of the device."""
     pictures: Mapping[str, Frame]
-    """the device's name -> newest picture, with a stamp by the same clock"""
+    """Name of a camera of the device -> its newest picture, whose time stamp is of the same clock as `stamp`."""
     number: int
     """count of the readings, from 1"""
 

@@ -73,7 +73,11 @@ class LeRobotDevice:
         return {"values": shapes, "commands": list(sent)}
 
     def read(self) -> tuple[float, dict[str, Any], dict[str, tuple[float, Any]]]:
-        """Return the time before the device was read, numbers and pictures."""
+        """Read the device once.
+
+        Returns:
+            The monotonic time [s] before the reading, name -> number, and name -> (time [s], picture).
+        """
         stamp = time.monotonic()
         self._values = self._read()
         pictures = {name: (stamp, value) for name, value in self._values.items() if np.ndim(value) == 3}

@@ -30,14 +30,14 @@ def lerobot_process(
     file: LeRobotFile,
     folder: Path = Path(),
 ) -> DeviceProcess:
-    """Return the process of a `Robot` or `Teleoperator` of LeRobot, not started.
+    """Return the process, not started yet, in which a `Robot` or `Teleoperator` of LeRobot runs.
 
     Args:
         python: Interpreter that can import lerobot.
-        kind: Of the device.
-        config: Of LeRobot, with `type`.
-        file: Rate of the readings, and modules for types of your own.
-        folder: To which `file.path` is relative.
+        kind: Whether the device is a robot or a teleoperator.
+        config: LeRobot's config of the device, with its key `type`.
+        file: Rate of the readings, and modules that define device types of your own.
+        folder: Folder to which `file.path` is relative.
     """
     path = [str((folder / part).resolve()) for part in file.path]
     about = {"kind": kind, "config": dict(config), "rate": file.rate, "modules": [*file.modules], "path": path}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 WAIT = 10.0
-"""[s] for the first message of every topic, and for somebody who listens to the commands"""
+"""Longest wait [s] at the start: for a first message of every topic, and for a node that subscribes to the commands."""
 FRESH = 0.5
 """[s] largest age of the joint positions that are sent when the other side ends"""
 CHANNELS = {"rgb8": 3, "bgr8": 3, "8UC3": 3, "rgba8": 4, "bgra8": 4, "8UC4": 4, "mono8": 1, "8UC1": 1}
@@ -109,7 +109,7 @@ class ROS2Device:
             self._grip([gripper], [opened])
 
     def rest(self) -> None:
-        """Command the joints to stay where they are, unless that is long ago."""
+        """Publish the joints' measured positions as targets, so that the arm stays; do nothing if a measurement is too old."""
         now = time.monotonic()
         places = {joint: place for joint, (stamp, place) in self._stamped.items() if now - stamp < FRESH}
         joints = self._wanted() if self._grip is None else self._about["joints"]

@@ -20,7 +20,7 @@ SYSFS = Path("/sys/class/video4linux")
 MANUAL = {"V4L2": 1.0}
 """back end of OpenCV -> value of CAP_PROP_AUTO_EXPOSURE that turns automatic exposure off"""
 MANUAL_ELSEWHERE = 0.25
-"""the same value for all other back ends"""
+"""OpenCV's value for manual exposure with all back ends that `MANUAL` does not list."""
 TOLERANCE = 0.01
 """share by which rate and exposure of the device may differ from those that were set"""
 ATTEMPTS = 3

@@ -31,7 +31,7 @@ class Tally:
     """State and statistics of the episodes, which the page shows."""
 
     state: str = "waiting"
-    """waiting or running"""
+    """State of the page: "waiting" for an episode, or "running" one."""
     doing: str = ""
     """purpose of the episodes, such as "training"; "" without a training"""
     alone: str = "The policy acts"

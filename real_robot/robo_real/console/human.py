@@ -110,7 +110,7 @@ class ConsoleHuman:
         return {}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore nothing."""
+        """Do nothing: a person has no state to restore."""
 
 
 class PersonCommands(Commands):

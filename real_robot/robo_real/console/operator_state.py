@@ -52,7 +52,7 @@ class Decision:
     action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
     """(A,) action in [-1, 1] if the operator commands, else empty"""
     moves_gripper: bool = True
-    """False if the session does not know the gripper of this episode yet; the gripper then stays as it is"""
+    """True if the action may move the gripper; False while the session has not yet seen the gripper of this episode."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Hand:
     action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
     """(A,) action in [-1, 1]; empty before the first message"""
     action_of: int | None = None
-    """number of the episode whose gripper the session has seen; None before"""
+    """Number of the episode in which the session saw the gripper's state; None before the first."""
     heard: float = -np.inf
     """[s] time of the newest message"""
 
@@ -214,7 +214,7 @@ class OperatorState:
             return starts
 
     def begin(self) -> None:
-        """Start an episode; without an operator the episode starts with a loss of contact."""
+        """Begin an episode, with the next number. If there is no operator, contact counts as lost from the start."""
         with self._changed:
             self._runs, self._label, self._lost_at = True, "", None
             self._turn = self._clock()
@@ -225,7 +225,7 @@ class OperatorState:
                 self._lose("there was no operator at the console")
 
     def end(self) -> None:
-        """End the episode."""
+        """End the running episode, and drop a start request that came during it."""
         with self._changed:
             self._runs, self._lost_at, self._starts = False, None, False  # a double press starts one episode
 

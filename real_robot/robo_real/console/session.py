@@ -43,7 +43,7 @@ MOST_LAG = 0.2
 MOST_INVALID = 20
 """number of invalid messages after which a connection is closed"""
 STATUS = 0.1
-"""[s] between two reports"""
+"""Period [s] of the reports that a page is sent."""
 REPORT = "report"
 """name of the reports among the names of the cameras, since pages acknowledge reports, too"""
 PACE = 0.01
@@ -324,11 +324,11 @@ def _action(found: Any, size: int) -> Array:
 
 
 def console_server(console: Console, *, address: str = ADDRESS, port: int = 0) -> PageServer:
-    """Serve the page of a console, and return the server.
+    """Serve the web page of a console, and return the running server.
 
     Args:
-        console: What all sessions share.
-        address: Address of the page.
+        console: State that all open pages of the console share.
+        address: Address at which the page is served.
         port: Port of the page; 0 chooses a free one.
 
     Raises:

@@ -20,7 +20,7 @@ from robo_real.rotations import from_xyzw, rotate, to_xyzw
 from robo_rl.errors import RobotUnavailable
 
 POSITIONS_PER_METRE = 2550
-"""[1/m] units of /move_gripper, whose positions are 0 (closed) to 255"""
+"""Number of position steps of /move_gripper for each metre of opening; positions are 0 (closed) to 255 (open)."""
 GRIPPER_PAUSE, GRIPPER_PATIENCE = 0.3, 1.0
 """[s] between two calls to a gripper that does not answer or move; [s] without an answer until the arm is stopped"""
 GRIPPER_MOVES = 0.002
@@ -46,7 +46,7 @@ class FrankaHttp(ArmDriver):
     name = "robot/Franka"
     options = FrankaHttpOptions
     period = 0.02
-    """[s] between two set points"""
+    """Time [s] between two set points."""
 
     def __init__(self, options: FrankaHttpOptions | None = None, clock: Clock | None = None) -> None:
         self._options = options or FrankaHttpOptions()

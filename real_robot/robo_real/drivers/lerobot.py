@@ -46,7 +46,7 @@ class LeRobotConfig(LeRobotFile):
     """Content of the YAML file of `LeRobotOptions.config`."""
 
     robot: Mapping[str, Any]
-    """LeRobot's config of the robot, with its `type`"""
+    """LeRobot's own config of the robot, with its key `type`."""
     cameras: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """name of a camera in LeRobot's config -> height and width [pixel] of its pictures"""
 

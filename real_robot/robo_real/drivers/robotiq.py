@@ -17,7 +17,7 @@ from robo_rl.errors import RobotUnavailable, require_allowed
 
 PORT = 63352
 PERIOD = 0.02
-"""[s] between two exchanges with the gripper."""
+"""Period [s] of the exchange of messages with the gripper."""
 ACTIVATION = 10.0
 """[s] longest time of an activation, in which the fingers open and close once"""
 RESET, ACTIVE = 0, 3

@@ -59,11 +59,11 @@ class GripperCommands:
     """Action or topic of ROS 2 that moves the gripper; exactly one of them."""
 
     action: str | None = None
-    """name of a control_msgs/GripperCommand"""
+    """Name of the ROS action of type control_msgs/GripperCommand that moves the gripper; None if a topic does."""
     max_effort: float = 0.0
-    """of the action, in the gripper's unit"""
+    """Largest effort of the gripper's action, in the gripper's own unit."""
     topic: str | None = None
-    """in the place of an action"""
+    """Name of the ROS topic that moves the gripper; None if an action does."""
     type: Literal["JointTrajectory", "Float64MultiArray"] = "Float64MultiArray"
 
     def __post_init__(self) -> None:
@@ -86,11 +86,11 @@ class ROS2Config(ArmFile):
 
     commands: CommandTopic
     states: str = "/joint_states"
-    """topic of sensor_msgs/JointState"""
+    """ROS topic on which the joint states arrive, messages of type sensor_msgs/JointState."""
     gripper_commands: Mapping[str, Any] | None = None
-    """GripperCommands; None: the gripper is the last joint of `commands`"""
+    """Settings of GripperCommands; None if the gripper is the last joint of `commands`."""
     cameras: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """name -> CameraTopic"""
+    """Name of a camera -> settings of its CameraTopic."""
     setup: tuple[str, ...] | str = ()
     """shell scripts that are sourced first, relative to the file"""
     ahead: float = 0.04

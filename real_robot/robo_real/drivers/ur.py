@@ -54,7 +54,7 @@ SAFETY = {
 SERVO_TIME = 0.008
 """[s] duration of one servo step, as on the slower controllers"""
 KEEP_ALIVE = 0.05
-"""[s] between two messages to the program while the arm stands"""
+"""Period [s] of the messages that keep the robot's program alive while the arm stands."""
 UNUSED = 0.1
 """speed and acceleration in a call of servoL, which ur_rtde documents as not used"""
 
@@ -102,7 +102,7 @@ class UR(ArmDriver):
     name = "robot/UR"
     options = UROptions
     period = 0.01
-    """[s] between two set points"""
+    """Time [s] between two set points."""
 
     def __init__(self, options: UROptions | None = None, clock: Clock | None = None) -> None:
         self._options = options or UROptions()

@@ -47,7 +47,13 @@ class HttpError(Exception):
     """HTTP error status with the text of its page."""
 
     def __init__(self, status: int, text: str, methods: Sequence[str] = ()) -> None:
-        """methods: HTTP methods that the address accepts."""
+        """Create an error that becomes the answer to a request.
+
+        Args:
+            status: HTTP status of the answer.
+            text: Message for the client.
+            methods: HTTP methods that the address accepts; they go into the header Allow.
+        """
         super().__init__(text)
         self.status, self.methods = status, methods
 

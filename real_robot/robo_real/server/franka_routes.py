@@ -41,7 +41,7 @@ PARAMETERS: Mapping[str, tuple[float, float]] = {
 """Name -> (lowest, highest) of the impedance controller. The robot's limits bound the parameters that set the contact force,
 see `allowed_parameters`; an integral gain would raise that force during a contact."""
 MOST_CLIP = 0.1
-"""largest clip of the controller itself: [m] of a translation, [rad] of a rotation"""
+"""Largest clip of the impedance controller's error: 0.1 m for translation, 0.1 rad for rotation."""
 
 Body = Mapping[str, Any]
 Answer = dict[str, Any] | str
@@ -49,7 +49,7 @@ Answer = dict[str, Any] | str
 
 @dataclass(frozen=True)
 class Changed:
-    """Answer to a command that was changed before its execution."""
+    """Answer to a command that was carried out in a changed form, with the reasons of the change."""
 
     text: str
     """text of the answer, as of a command that was not changed"""
@@ -240,7 +240,7 @@ class FrankaRoutes:
 
 
 def state_of(state: ArmState) -> dict[str, Any]:
-    """Return the answer of /getstate: all measurements at once."""
+    """Return the answer to the Franka route /getstate: pose, velocity, force, joint positions and opening in one dictionary."""
     return {
         "pose": pose_of(state),
         "vel": state.velocity.tolist(),
@@ -270,5 +270,5 @@ def in_hand(state: ArmState, vector: Any) -> list[float]:
 
 
 def reading_of(state: ArmState) -> float:
-    """Return the opening of the gripper as these routes report it: 0 closed, 1 open by WIDTH."""
+    """Return the gripper's opening in the unit of these routes: 0 for closed, 1 for an opening of WIDTH."""
     return state.opening / WIDTH

@@ -31,7 +31,7 @@ from robo_rl.system.pages.protocol import BadRequest, Connection, Rules
 READING, WRITING, IDLE, QUEUED = 5.0, 5.0, 60.0, 5.0
 """[s] timeouts: for head and body of a request each, for an answer, between two requests, and for a free channel"""
 STOP = "/robo/stop"
-"""path of a stop, which needs no token: every client that reaches the robot may stop it"""
+"""Path of the stop request. It needs no token, because everybody who reaches the robot may stop it."""
 TOKEN_VARIABLE, TOKEN_HEADER = "ROBO_RL_ROBOT_TOKEN", "x-robo-token"
 SAFE = {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
 """Headers of every answer, so that other sites cannot embed the robot's pictures, and browsers do not guess types"""

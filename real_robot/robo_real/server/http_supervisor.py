@@ -24,7 +24,7 @@ PING_PERIOD = 0.5
 STUCK = 5.0
 """[s] without a reply to a ping after which the process is restarted"""
 EXIT_TIMEOUT = 2.0
-"""[s] for the process to exit before it is killed"""
+"""Longest wait [s] for the process to exit; then it is killed."""
 MOST_RESTARTS, WITHIN = 5, 60.0
 """number of restarts that are allowed within WITHIN [s]; at one more the supervisor gives up"""
 ROOTS = [str(Path(__file__).parents[2]), *(str(Path(place).parent) for place in robo_rl.__path__)]

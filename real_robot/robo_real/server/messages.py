@@ -25,7 +25,7 @@ class Request(NamedTuple):
     method: str
     path: str
     body: Mapping[str, Any] | None
-    """None if there is no JSON body"""
+    """JSON object in the body of the request; None if it has none."""
 
 
 class Answer(NamedTuple):

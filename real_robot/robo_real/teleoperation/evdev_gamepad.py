@@ -24,7 +24,7 @@ DROPPED = 3
 STICKS = (0, 1, 3, 4)
 """codes ABS_X, ABS_Y, ABS_RX, ABS_RY of the two sticks"""
 CROSS = (0x10, 0x11)
-"""codes ABS_HAT0X, ABS_HAT0Y of the directional pad"""
+"""Linux event codes of the directional pad: ABS_HAT0X (left and right), ABS_HAT0Y (up and down)."""
 BUTTONS = {0x130: "a", 0x131: "b", 0x137: SWITCH, 0x13B: "start", 0x220: "up", 0x221: "down", 0x222: "left"}
 """BTN_SOUTH, BTN_EAST, BTN_TR, BTN_START, BTN_DPAD_UP, ... -> button"""
 NEEDED = {0x130, 0x131, 0x137}

@@ -43,9 +43,9 @@ MULTI_AXIS = (1, 8)
 """HID usage page and usage of a multi-axis controller"""
 TRANSLATION, ROTATION, BUTTONS = 1, 2, 3
 FULL = 350
-"""number in a report at full deflection"""
+"""Number that the device reports for an axis at full deflection."""
 MOST = 64
-"""[byte] largest report"""
+"""Largest size [byte] of a message (HID report) from the device."""
 MOST_REPORTS = 32
 """largest number of reports that one call of `read` takes"""
 

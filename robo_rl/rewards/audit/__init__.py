@@ -1,1 +1,1 @@
-"""Audit of a reward: its agreement with the recorded truth, its scores of spoilt clips, and a verdict."""
+"""Audit of a reward model: agreement with the recorded truth, response to spoilt clips, and a verdict on training with it."""

@@ -1,4 +1,4 @@
-"""Collect a reward's labels of all episodes and of spoilt copies of some, and the recorded progress.
+"""Collect what an audit compares: a reward's labels of all episodes and of spoilt copies of some, and the true progress.
 
 A spoilt copy is made by a control; some controls must change the labels of a sound reward, others must not. A control returns
 an episode with as many steps and never changes its argument. The true progress is only compared with; the reward never sees it.
@@ -89,7 +89,10 @@ KINDS: Mapping[str, Callable[[str], Progress]] = {
 
 
 def progress_of(text: str) -> Progress:
-    """Return the progress "time-to-success", "reward[:TERM]", "sum[:TERM]" or "near:OBSERVATION[,OBSERVATION]"."""
+    """Return the measure of progress that a text names.
+
+    It is "time-to-success", "reward[:TERM]", "sum[:TERM]" or "near:OBSERVATION[,OBSERVATION]".
+    """
     kind, _, rest = text.partition(":")
     if kind not in KINDS:
         raise UnknownName("kind of progress", kind, KINDS)
@@ -97,7 +100,7 @@ def progress_of(text: str) -> Progress:
 
 
 class Control(NamedTuple):
-    """Way to spoil a copy of an episode, which a good reward must notice."""
+    """Way to spoil a copy of an episode (a control), whose effect on the labels an audit examines."""
 
     name: str
     apply: Callable[[Episode, np.random.Generator], Episode]
@@ -132,19 +135,22 @@ SHUFFLED_TIME = Control("time-shuffled clips", _shuffled)
 REVERSED = Control("reversed clips", _reversed)
 """Time runs backwards: progress is undone."""
 LOITERING = Control("loitering clips", _held)
-"""Nothing moves in the second half."""
+"""Nothing moves in the second half of the clip: a sound reward pays for no progress there."""
 HIDDEN_REWARDS = Control("recorded rewards hidden", _unrewarded)
-"""Without recorded rewards and success: labels that change were computed from them."""
+"""Recorded rewards and success are removed from the episode: labels that change were computed from them."""
 WRONG_TEXT = "wrong text"
 
 
 def wrong_text(text: str) -> Control:
-    """Return the control with another instruction; text: empty if the reward gets its wrong words in another way."""
+    """Return the control in which the episode has another instruction.
+
+    text: the other instruction; empty if the reward gets its wrong words in another way.
+    """
     return Control(WRONG_TEXT, lambda episode, _: replace(episode, instruction=text or episode.instruction))
 
 
 def held_from(steps: int) -> int:
-    """Return the step from which LOITERING holds an episode of so many steps still; the steps before are real."""
+    """Return the step from which the control LOITERING holds an episode of `steps` steps still; earlier steps are real."""
     return (steps + 1) // 2
 
 
@@ -161,31 +167,31 @@ class ClipScores(NamedTuple):
     """Scores of an episode or clip; NaN where a label is missing."""
 
     rewards: Floats
-    """(T,) as paid to a learner"""
+    """(T,) rewards as a learner would get them"""
     scores: Floats
     """(T,) progress according to the reward: the level that the rewards are computed from"""
 
 
 Shape = Callable[[Floats], Floats]
-"""Returns scores (T,) computed from rewards (T,)."""
+"""Function that turns rewards (T,) into scores (T,), levels of progress."""
 
 
 def level(rewards: Floats) -> Floats:
-    """Return the rewards unchanged, for rewards that are levels of progress."""
+    """Return scores equal to the rewards (T,): for rewards that are themselves levels of progress."""
     return rewards
 
 
 def gain(rewards: Floats) -> Floats:
-    """Return the running sum, for rewards that are differences; NaN after a missing one."""
+    """Return scores as the running sum of the rewards (T,): for rewards that are differences; NaN after a missing one."""
     return np.cumsum(rewards)
 
 
 Subject = Callable[[Episode], ClipScores]
-"""The reward under audit: returns the scores of an episode."""
+"""Reward model under audit: function that returns the scores of an episode."""
 
 
 def scored_by(model: RewardModel, shape: Shape = level) -> Subject:
-    """Return the function that scores with a model; if it pays differences, the scores are its levels."""
+    """Return a function that scores an episode by a model; `shape` turns its rewards into levels of progress."""
     level_of = _with(model, mode="level") if getattr(model, "mode", "level") != "level" else None
 
     def score(episode: Episode) -> ClipScores:  # of a copy, so that nothing can be written into the episode
@@ -196,7 +202,10 @@ def scored_by(model: RewardModel, shape: Shape = level) -> Subject:
 
 
 def stored_scores(labels: RewardLabels | None, shape: Shape = level) -> Subject:
-    """Return the function that returns an episode's stored labels (None: all missing), useless for spoilt clips."""
+    """Return a function that gives an episode its stored labels as scores (None: all missing).
+
+    It cannot score spoilt clips, which have no stored labels.
+    """
 
     def score(episode: Episode) -> ClipScores:
         rewards = np.full(len(episode), np.nan) if labels is None else labels.or_nan
@@ -217,7 +226,7 @@ def _scores_of(spoilt: Episode, subject: Subject, control: Control) -> ClipScore
 
 @dataclass(frozen=True)
 class Seen:
-    """Data of one episode, without its observations."""
+    """Data of one episode that an audit keeps: recorded rewards and true progress, without the observations."""
 
     clip: ClipScores
     recorded: Floats
@@ -229,7 +238,7 @@ class Seen:
 
 @dataclass
 class Evidence:
-    """Episodes, spoilt copies, their scores and times: all data from which an audit computes its verdict."""
+    """All data from which an audit computes its verdict: episodes, spoilt copies, their scores, and times."""
 
     episodes: list[Seen] = field(default_factory=list)
     spoilt: list[int] = field(default_factory=list)
@@ -239,7 +248,7 @@ class Evidence:
     repeated: list[ClipScores] = field(default_factory=list)
     """scores of the same episodes without a control, computed a second time"""
     seconds: float = 0.0
-    """[s] time for scoring the `timed` steps"""
+    """[s] time that it took to score the `timed` steps"""
     fitted_to: int = 0
     """number of episodes that the reward was fitted to, if it knows"""
     timed: int = 0
@@ -257,7 +266,13 @@ def gather(
 ) -> Evidence:
     """Score each episode, and spoilt copies of the first `clips` episodes that did not fail.
 
-    controls: each with the model that scores its clips, which is not `subject` if that has words in its settings.
+    Args:
+        episodes: Recorded episodes.
+        subject: Reward under audit.
+        progress: Measure of the true progress.
+        controls: Each control with the reward that scores its clips. It is not `subject` if that has words in its settings.
+        clips: Number of episodes of which spoilt copies are made.
+        seed: Seed of the controls that draw.
     """
     evidence = Evidence(controls={control.name: [] for control, _ in controls})
     for number, episode in enumerate(episodes):
@@ -286,13 +301,19 @@ def reads_pictures(model: RewardModel, episode: Episode) -> bool:
 
 
 def controls_of(subject: Subject, *, sees: bool) -> list[tuple[Control, Subject]]:
-    """Return the controls for a reward, each with the model that scores it; sees: include those that spoil pictures."""
+    """Return the controls to try on a reward, each with the function that scores its clips.
+
+    sees: True to include those that spoil pictures.
+    """
     of_pictures = (BLANK_PICTURES, SHUFFLED_TIME, REVERSED, LOITERING) if sees else ()
     return [(control, subject) for control in (HIDDEN_REWARDS, *of_pictures)]
 
 
 def wrong_instruction(model: RewardModel, text: str, shape: Shape) -> tuple[Control, Subject]:
-    """Return the control with the wrong text, and the model without the instruction of its settings, which would win."""
+    """Return the control with the wrong instruction, and a function that scores its clips.
+
+    The function uses the model without the instruction in its settings, which would override the wrong one.
+    """
     uninstructed = _with(model, instruction="") if getattr(model, "instruction", "") else model
     return wrong_text(text), scored_by(uninstructed, shape)
 
@@ -307,5 +328,5 @@ def _with(model: RewardModel, **settings: Any) -> RewardModel:
 
 
 def agreeing(first: ClipScores, second: ClipScores) -> float:
-    """Return the share of steps with exactly equal rewards, or both missing."""
+    """Return the share of steps in which two labellings have exactly equal rewards, or both none."""
     return float(np.mean((first.rewards == second.rewards) | (np.isnan(first.rewards) & np.isnan(second.rewards))))

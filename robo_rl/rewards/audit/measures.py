@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ControlFigures:
-    """Figures of the scores of one kind of clips: the original episodes, or copies spoilt by one control."""
+    """Figures of the scores of one kind of clips: the real episodes, or copies spoilt by one control."""
 
     name: str
     order: Figure
@@ -43,7 +43,7 @@ class ControlFigures:
 
 
 def agreement(evidence: Evidence) -> dict[str, Figure]:
-    """Return the numbers for the agreement of a reward with the recorded truth, by name."""
+    """Compute how far a reward agrees with the recorded truth: name -> figure, such as rank correlations."""
     seen = evidence.episodes
     rewards, scores = [each.clip.rewards for each in seen], [each.clip.scores for each in seen]
     recorded, progress = [each.recorded for each in seen], [each.progress for each in seen]
@@ -67,7 +67,7 @@ def agreement(evidence: Evidence) -> dict[str, Figure]:
 
 
 def scale(evidence: Evidence) -> dict[str, Figure]:
-    """Return the numbers for scale, missing labels and noise, by name."""
+    """Compute scale, share of missing labels and noise of a reward: name -> figure."""
     seen = [each.clip for each in evidence.episodes]
     lengths = np.array([len(each.rewards) for each in seen])
     gaps = np.array([np.isnan(each.rewards).sum() for each in seen])
@@ -86,7 +86,7 @@ def scale(evidence: Evidence) -> dict[str, Figure]:
 
 
 def controls(evidence: Evidence) -> list[ControlFigures]:
-    """Return the numbers of real clips and of each kind of spoilt clips."""
+    """Compute the figures of the real clips and of each kind of spoilt clips."""
     kinds = {"as recorded": originals(evidence)} | evidence.controls
     return [
         ControlFigures(
@@ -101,7 +101,7 @@ def controls(evidence: Evidence) -> list[ControlFigures]:
 
 
 def comparisons(evidence: Evidence) -> dict[str, Figure]:
-    """Return the numbers that compare spoilt with real clips, by name; shares refer to the gain of the same real clips."""
+    """Compute the figures that compare spoilt with real clips, by name; shares refer to the gain of the same real clips."""
     real = originals(evidence)
     gained = [ends(clip.scores) for clip in real]
     wrong, still = (evidence.controls.get(name, []) for name in (WRONG_TEXT, LOITERING.name))
@@ -118,12 +118,12 @@ def comparisons(evidence: Evidence) -> dict[str, Figure]:
 
 
 def originals(evidence: Evidence) -> list[ClipScores]:
-    """Return the scores of the real episodes that have spoilt copies."""
+    """Return the scores of those real episodes of which there are spoilt copies."""
     return [evidence.episodes[number].clip for number in evidence.spoilt]
 
 
 def order(clip: ClipScores) -> float:
-    """Return the value-order correlation of a clip's scores with time."""
+    """Return the rank correlation of a clip's scores with time (value-order correlation): 1 if they always rise."""
     return value_order_correlation(clip.scores, np.isfinite(clip.scores))
 
 
@@ -146,7 +146,7 @@ def mean(values: Floats) -> float:
 
 
 def decided_episodes(evidence: Evidence, scores: Sequence[float]) -> tuple[Array, Array]:
-    """Return scores (n,) and successes (n,) of the episodes for which both are known."""
+    """Return scores (n,) and successes (n,) of those episodes for which both are known."""
     known = [(score, each.success) for score, each in zip(scores, evidence.episodes, strict=True) if each.success is not None]
     kept = [(score, success) for score, success in known if np.isfinite(score)]
     return np.array([score for score, _ in kept], np.float64), np.array([success for _, success in kept], np.bool_)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from robo_rl.evaluation.figures import Figure
+from robo_rl.evaluation.figures import Figure, shown
 from robo_rl.report import template
 from robo_rl.report.charts import COLORS, Across, Series, bar_chart, line_chart
 from robo_rl.rewards.audit.result import POINTS, Audit, Curve
@@ -68,17 +68,6 @@ def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
     )
     write_text(out, page)
     return out
-
-
-def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
-    """Return a figure's estimate and its interval as text."""
-    if not figure.is_measured:
-        return "–", "not measured"
-    number = "{:.1%}".format if rate else "{:.3g}".format
-    interval = figure.interval
-    if not np.isfinite(interval.low):
-        return number(interval.estimate), "all alike"
-    return number(interval.estimate), f"{number(interval.low)} to {number(interval.high)}"
 
 
 def _rows(figures: Mapping[str, Figure]) -> list[tuple[str, Figure, tuple[str, str]]]:

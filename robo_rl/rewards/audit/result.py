@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean score over the time of clips, with the bootstrap interval over clips."""
+    """Curve of the mean score over the time of clips, with the bootstrap interval over clips."""
 
     name: str
     n: int
@@ -43,7 +43,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of the audit of a reward: all contents of its page."""
+    """Result of the audit of a reward: figures, curves and verdict, all that its page shows."""
 
     verdict: Verdict
     agreement: Mapping[str, Figure]
@@ -51,22 +51,22 @@ class Audit:
     controls: Sequence[ControlFigures]
     comparisons: Mapping[str, Figure]
     curves: Sequence[Curve]
-    """of the scores, by outcome and by control"""
+    """Mean score over time: a curve for each outcome, and for each control"""
     roc: Sequence[tuple[float, float]]
     """(share of failures, share of successes) at or above a falling threshold of the last score; empty unless both occur"""
     calibration: Sequence[Bin]
-    """success rates by last score"""
+    """Success rate of the episodes in each range (bin) of the last score."""
     calibration_error: float | None
     """expected calibration error; None if the scores are not probabilities"""
     histogram: tuple[Sequence[int], Sequence[float]]
-    """counts and bin edges of the rewards"""
+    """Histogram of the rewards: counts and bin edges"""
     seconds_per_1000: float | None
     """[s] for 1,000 steps, without the first episode; None if the labels were read from a file"""
     tokens_per_1000: float | None
-    """of questions and answers, for 1,000 steps; None if the model does not count them"""
+    """Tokens of questions and answers for 1,000 steps; None if the model does not count them."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return all figures as plain JSON values."""
         return {
             "schema": SCHEMA,
             "verdict": {
@@ -95,7 +95,15 @@ class Audit:
 def concluded(
     evidence: Evidence, *, reads_pictures: bool, reads_words: bool, was_asked: bool, tokens: int | None = None
 ) -> Audit:
-    """Return the audit computed from evidence; tokens: number used in total."""
+    """Compute the figures, curves and verdict of an audit from its evidence.
+
+    Args:
+        evidence: Data of the audit.
+        reads_pictures: True if the reward reads pictures.
+        reads_words: True if the reward reads the instruction.
+        was_asked: True if the reward was asked; False if its labels were read from a file.
+        tokens: Number of tokens used in total.
+    """
     agrees, numbers, clips, beside = agreement(evidence), scale(evidence), controls(evidence), comparisons(evidence)
     scores, successes = decided_episodes(evidence, [last(each.clip.scores) for each in evidence.episodes])
     is_mixed = bool(successes.any()) and not successes.all()

@@ -14,9 +14,11 @@ from robo_rl.rewards.audit.measures import ControlFigures, originals
 ENOUGH = 10
 """Smallest number of episodes for a verdict."""
 AGREES, USELESS, COINS = 0.9, 0.55, 0.5
-"""Shares of correct orders: from AGREES on a reward agrees with the truth; USELESS is useless; COINS is chance."""
+"""Shares of pairs that a reward puts in the right order: from AGREES on it agrees with the truth, USELESS is useless, COINS is
+chance."""
 RANKS, RANKS_USELESS = 0.8, 0.1
-"""The same for Spearman's correlation over episodes, which counts if success and failure are not both recorded."""
+"""Spearman's rank correlations over episodes: from the first on a reward agrees with the truth, up to the second it is useless.
+They count if success and failure are not both recorded."""
 SOME, MOST = 0.3, 0.7
 """Shares of real clips' gain: up to SOME a spoilt clip gains little, from MOST on about as much."""
 CLOCK = 0.3
@@ -39,7 +41,7 @@ def verdict(
     reads_pictures: bool,
     reads_words: bool,
 ) -> Verdict:
-    """Return the verdict on the numbers of `measures`.
+    """Conclude from the figures of `measures` whether to train with the reward.
 
     reads_pictures, reads_words: True if the reward declares it, so that a control that was not tried is reported.
     """

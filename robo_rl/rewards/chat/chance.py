@@ -17,7 +17,7 @@ from robo_rl.rewards.identity import hash_of
 
 @dataclass(frozen=True)
 class Chance:
-    """Judge that answers at random, in the form that the question requires.
+    """Judge (model that answers questions) that answers at random, in the form that the question requires.
 
     The same question and seed always get the same answer.
     """

@@ -1,7 +1,8 @@
-"""Client of all chat models: asks no question twice, reads answers strictly, with one repair, a budget, a log and a store.
+"""Client of all language and vision models: asks no question twice, reads answers strictly, keeps budget, log and store.
 
-Judges, writers of programs, annotators and teachers ask through it. Each answer is durable before the next one is used,
-whenever the process ends: in the store, which all runs and models share, and in the log of the run if it has one.
+Judges, writers of programs, annotators and teachers ask through it. An unusable answer is corrected once. Each answer is
+durable before the next one is used, whenever the process ends: in the store, which all runs and models share, and in the log of
+the run if it has one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.types import Metrics
 
 SILENT = ("unreachable", "too many requests", "not accepted", "out of replies")
-"""Statuses without an answer; these are not stored, so that the question is sent again another time."""
+"""Statuses of a question that got no answer; they are not stored, so that the question is sent again another time."""
 USELESS = {
     "cut": "answers end at max_tokens{limit}: allow more, or take a model that thinks less",
     "garbage": "look at an answer, then another model or another response_format",
@@ -30,28 +31,28 @@ USELESS = {
 }
 """Status of a stored answer without usable content -> remedy."""
 SHOWN = 200
-"""Largest number of characters of an unusable answer in an error."""
+"""Largest number of characters of an unusable answer that an error message shows."""
 NOT_COUNTED = "The server does not say how many tokens it took, so that no budget can be kept."
 
 
 class Budget(Protocol):
-    """Decides whether questions may be sent, and counts the cost of their answers."""
+    """Interface of a budget: decides whether questions may be sent, and counts the cost of their answers."""
 
     def may_ask(self, question: Question) -> bool:
         """Return True if a question may be sent; after False no later question is sent either."""
 
     def heard(self, question: Question, answer: Answer) -> None:
-        """Count the answer to a question that was sent."""
+        """Count the cost of the answer to a question that was sent."""
 
     def release(self) -> None:
         """Release the reservations of questions that are no longer being answered."""
 
     def reached(self, missing: int) -> BudgetReached:
-        """Return the error for a spent budget; missing: number of questions that are not sent."""
+        """Make the error for a spent budget; missing: number of questions that are not sent."""
 
 
 class ModelClient:
-    """Asks questions of one model. Threads may share it; it handles one call at a time."""
+    """Asks questions of one model, with a store of answers and a budget; threads may share it, one call runs at a time."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class ModelClient:
         return Counter(str(record["status"]) for record in [*self._log.records] if record["status"] != ENDED)
 
     def spent(self) -> Metrics:
-        """Return numbers of questions, tokens and cost, of the run, or without a log of this process."""
+        """Return numbers of questions, tokens and cost, for the log: those of the run, or without a log of this process."""
         if self._log is not None:
             return spent([*self._log.records])
         tokens = sum(self._tokens)
@@ -421,7 +422,7 @@ class _Asked:
 
 
 class StoreBudget:
-    """Budget with the limits of a model over all of its answers in a store."""
+    """Budget with the limits of a model over all of its answers in a store, from all runs."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -440,7 +441,7 @@ class StoreBudget:
         """Do nothing: nothing was reserved."""
 
     def reached(self, missing: int) -> BudgetReached:
-        """Return the error for a spent budget; missing: number of questions that are not sent."""
+        """Make the error for a spent budget; missing: number of questions that are not sent."""
         return BudgetReached(
             f"The budget is spent, and {missing} of the questions at hand are not asked yet.",
             got=f"{sum(self.tokens)} tokens, cost {self._terms.cost(*self.tokens):.4g}",
@@ -450,12 +451,12 @@ class StoreBudget:
 
 
 def counted(statuses: Mapping[str, int]) -> str:
-    """Return text with each status and its number, the most frequent first."""
+    """Return a text with each status of answers and its number, the most frequent first."""
     return ", ".join(f"{count} {status}" for status, count in Counter(statuses).most_common())
 
 
 def remedy(statuses: Mapping[str, int], model: object = None) -> str:
-    """Return the remedy for the most frequent unusable status; "" if there is none."""
+    """Return the remedy, in words, for the most frequent unusable status of answers; "" if there is none."""
     found = [status for status, _ in Counter(statuses).most_common() if status in USELESS]
     limit = getattr(model, "max_tokens", None)
     return USELESS[found[0]].format(limit=f" = {limit}" if limit else "") if found else ""

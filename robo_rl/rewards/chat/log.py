@@ -28,7 +28,8 @@ FIELDS |= {"model", "prompt_tokens", "completion_tokens", "cost", "attempts", "s
 NAME = "calls.jsonl"
 """File name of the log in the folder of a run."""
 LONG = ("messages", "schema")
-"""Fields that are not kept in memory, since replies do not need them and an annotator makes tens of thousands of requests."""
+"""Fields of a record that are not kept in memory, since replies do not need them and a run may have tens of thousands of
+requests."""
 ENDED = "budget reached"
 """Status of the last record of a run whose budget or pack was used up."""
 
@@ -60,7 +61,7 @@ def read_log(path: Path) -> tuple[list[Record], int]:
 
 
 class CallLog:
-    """Log of one run, with a single writer; without a path it is kept in memory only."""
+    """Log of all calls of a language model in one run, with a single writer; without a path it is kept in memory only."""
 
     def __init__(self, path: Path | None) -> None:
         """Open or create the log; raises JudgeError if another process writes it, or a line is damaged."""
@@ -74,7 +75,7 @@ class CallLog:
             self._resume(path)
 
     def find(self, settings: str, request: str, sample: int) -> Record | None:
-        """Return the last record of a reply, or None.
+        """Return the newest record of a reply, or None if there is none.
 
         settings, request: hashes of the model's settings and of the prompt. sample: number of the sample.
         """
@@ -149,13 +150,13 @@ def _record(line: bytes) -> Record | None:
 def record_of(
     question: Question, messages: Sequence[Mapping[str, str]], answer: Answer, identity: tuple[str, str]
 ) -> dict[str, Any]:
-    """Return the record of an answer.
+    """Make the record of an answer for the log.
 
     Args:
         question: The question.
         messages: Its messages as the log shows them.
         answer: The answer.
-        identity: Identity of the model.
+        identity: Identity of the model, its name and hash.
     """
     found = read(question, answer)
     return {
@@ -183,18 +184,21 @@ def record_of(
 
 
 def answer_in(record: Record) -> Answer:
-    """Return the answer in a record."""
+    """Return the answer that a record of the log holds."""
     tokens = record["prompt_tokens"], record["completion_tokens"]
     origin, sample, cost = record["origin"], record["sample"], float(record["cost"])
     return Answer(record["status"], {}, record["raw"], record["model"], *tokens, cost, record["request"], sample, origin=origin)
 
 
 PAID = "server"
-"""Origin of replies that cost something in this run."""
+"""Value of a record's field for the origin: the reply came from a server in this run, and so may have cost something."""
 
 
 def spent(records: Sequence[Record]) -> Metrics:
-    """Return `llm/replies`, their number, and `llm/paid`, `llm/tokens` and `llm/cost` of those paid for in this run."""
+    """Sum up the records of a log as metrics.
+
+    `llm/replies` is their number; `llm/paid`, `llm/tokens` and `llm/cost` count those that were paid for in this run.
+    """
     replies = _replies(records)
     paid = [record for record in replies if record["origin"] == PAID]
     counts = {"replies": len(replies), "paid": len(paid), "tokens": sum(map(_tokens, paid)), "cost": sum(map(_cost, paid))}
@@ -202,7 +206,10 @@ def spent(records: Sequence[Record]) -> Metrics:
 
 
 def account(records: Sequence[Record]) -> str:
-    """Return a table as text: for each purpose prompts, replies, statuses, tokens and cost; then the models."""
+    """Return a table as text for the records of a run.
+
+    For each purpose it has the numbers of prompts, replies and statuses, tokens and cost; the models follow.
+    """
     if not records:
         return "nothing was asked"
     replies = _replies(records)

@@ -1,4 +1,4 @@
-"""Protocols of chat models, which answer questions in words and pictures (entry points `robo_rl.judges`), and their terms.
+"""Interfaces of chat models, which answer questions in words and pictures (entry points `robo_rl.judges`), and their terms.
 
 A model only transports questions and replies: `robo_rl.rewards.chat.client` stores answers, reads them strictly, logs them and
 counts their cost.
@@ -20,7 +20,7 @@ from robo_rl.settings import settings_as
 
 @dataclass(frozen=True)
 class Terms:
-    """Budget, prices and store of answers, with the same settings for every judge."""
+    """Settings of budget, prices and store of answers, the same for every judge."""
 
     cache: str = ""
     """Folder of the stored answers; empty for $ROBO_RL_CACHE/answers, or ~/.cache/robo_rl/answers if that variable is not
@@ -55,12 +55,12 @@ class Terms:
 
     @property
     def is_limited(self) -> bool:
-        """True if there is a budget."""
+        """True if tokens or cost are limited."""
         return self.most_tokens > 0 or self.most_cost > 0
 
     @property
     def limits(self) -> str:
-        """The limits in words."""
+        """The limits of tokens and cost in words."""
         limits = {"tokens": self.most_tokens, "cost": self.most_cost}
         return ", ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit)
 
@@ -70,11 +70,14 @@ class Terms:
 
 
 class ChatModel(Protocol):
-    """Answers questions. The fields of the class are its settings; nothing is loaded or opened before the first question."""
+    """Interface of a model that answers questions in words, such as a language model behind a server.
+
+    The fields of the class are its settings; nothing is loaded or opened before the first question.
+    """
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of everything that the answers depend on; terms do not count."""
+        """Name of the model, and a hash of everything that the answers depend on; budget and prices do not count."""
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
         """Yield (number of the question, answer) as the answers arrive, in any order.
@@ -86,7 +89,7 @@ class ChatModel(Protocol):
 
 @runtime_checkable
 class Paid(ChatModel, Protocol):
-    """Chat model whose answers are stored, and may cost something."""
+    """Interface of a chat model whose answers are stored, and may cost something."""
 
     @property
     def terms(self) -> Terms:
@@ -95,10 +98,10 @@ class Paid(ChatModel, Protocol):
 
 @runtime_checkable
 class Reporting(Protocol):
-    """Chat model that adds a line to reports."""
+    """Interface of a chat model that adds a line on its answers to reports."""
 
     def report(self) -> str:
-        """Return a line on the origin of the answers."""
+        """Return a line for reports that says where the answers come from."""
 
 
 def chat_model(name: str, settings: Mapping[str, Any]) -> Paid:

@@ -1,4 +1,4 @@
-"""Construction of a language model: a server, a file that describes one, a pack of replies, or the log of an earlier run.
+"""Open a language model: a server, a file that describes one, a pack of replies, or the log of an earlier run.
 
 Replies of a judge, such as the endpoint of a server, are kept in the store of all runs, within the budget of this run.
 """

@@ -1,4 +1,4 @@
-"""Packs of replies made by hand or by rule, never by a model, to try methods without a model."""
+"""Packs: files of replies made by hand or by rule, never by a model, to try methods without a model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Strict(pydantic.BaseModel):
 
 
 class PackReply(_Strict):
-    """Reply of a pack to one question, with the status that it has or imitates."""
+    """Reply of a pack to one question, with its status; a status other than "ok" imitates a fault."""
 
     text: str = ""
     """Text of the reply."""
@@ -33,16 +33,16 @@ class PackReply(_Strict):
 
 
 class Match(_Strict):
-    """Replies to prompts whose last message contains certain words."""
+    """Rule of a pack: replies to prompts whose last message contains certain words."""
 
     when: str
     """Words that the last message contains; "" for every prompt that no earlier rule matches."""
     samples: list[Words | PackReply]
-    """Replies, one for each sample."""
+    """Replies, one for each sample of an answer to the same prompt."""
 
 
 class Pack(_Strict):
-    """Replies by purpose: a list for each prompt of a purpose in order, or rules that look at the prompt."""
+    """Contents of a pack of replies: for each purpose a list of replies in order, or rules that look at the prompt."""
 
     pack: Literal[1]
     """Version of the format."""
@@ -57,17 +57,17 @@ class Pack(_Strict):
     task: Words
     """Environment, such as robo/ArmPush-v0."""
     replies: dict[str, list[list[Words | PackReply]] | list[Match]]
-    """Purpose -> replies."""
+    """Purpose of a prompt -> replies: a list for each prompt in order, or rules (`Match`)."""
 
 
 @dataclass(frozen=True)
 class PackModel:
-    """Chat model that answers from a pack."""
+    """Chat model that answers from a pack of prepared replies; no model is asked."""
 
     name: str
     """Name of the pack, as requested."""
     pack: Pack
-    """The replies."""
+    """Contents of the pack."""
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -76,7 +76,7 @@ class PackModel:
         return f"pack {self.name} (made {self.pack.made})", hash_of(whole)
 
     def require(self, task: str) -> None:
-        """Raise InvalidSetting if the replies are for another environment."""
+        """Raise InvalidSetting if the replies are for another environment than `task`."""
         if task != self.pack.task:
             raise InvalidSetting(
                 f"The pack {self.name} has replies for another environment.",
@@ -132,7 +132,10 @@ def pack_files() -> dict[str, Path]:
 
 
 def read_pack(name: str) -> PackModel:
-    """Return a pack by its name, or from a YAML or JSON file; raises UnknownName, or InvalidSetting with the problem."""
+    """Read a pack of replies by its name, or from a YAML or JSON file.
+
+    Raises UnknownName, or InvalidSetting with the problem.
+    """
     is_path = name.endswith((".yaml", ".yml", ".json"))
     if not is_path and name not in pack_files():
         raise UnknownName("pack", name, pack_files(), fix="or name a file: pack:FILE.yaml")

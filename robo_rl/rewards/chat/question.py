@@ -23,24 +23,27 @@ from robo_rl.rewards.identity import hash_of
 FINGERPRINT = ", system_fingerprint "
 """Separates a model's name from the fingerprint of its system, which changes with its weights or configuration."""
 Picture = npt.NDArray[np.uint8]
-"""(H, W, 3) uint8 RGB."""
+"""Picture (H, W, 3) uint8 RGB."""
 Status = Literal["ok", "garbage", "cut", "refused", "unreachable", "too many requests", "not accepted", "out of replies"]
 Role = Literal["system", "user", "assistant"]
 Turn = tuple[Literal["user", "assistant"], str]
-"""Role and text."""
+"""Role and text of one message."""
 Origin = Literal["server", "cache", "log", "pack"]
 """Origin of an answer; only answers from a server are paid for."""
 
 
 class Form(pydantic.BaseModel):
-    """Base of forms of answers: one JSON object with exactly these fields; numbers must be finite, and nothing is converted."""
+    """Base class of the forms of answers: one JSON object with exactly the fields of the subclass.
+
+    Numbers must be finite, and nothing is converted.
+    """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a conversation."""
+    """One message of a conversation with a language model: role and text."""
 
     role: Role
     text: str
@@ -48,16 +51,16 @@ class Message:
 
 @dataclass(frozen=True)
 class Question:
-    """Conversation that waits for the assistant's answer, and the form of that answer."""
+    """Question to a language model: a conversation that waits for the assistant's answer, and the form of that answer."""
 
     parts: Sequence[str | Picture]
     """Words and pictures of the user's last message, in the order in which they are shown."""
     form: type[Form] | None = None
     """Form of the answer; None for free words, which are then returned as {"text": words}."""
     system: str = ""
-    """System prompt."""
+    """System prompt; empty for none."""
     turns: Sequence[Turn] = ()
-    """Earlier messages, starting with "user" and ending with "assistant"; `parts` follow them."""
+    """Earlier messages of the conversation, starting with "user" and ending with "assistant"; `parts` follow them."""
     temperature: float | None = None
     """Temperature of sampling, 0 to 2; None for the model's own. At 0 there is only one answer, the likeliest."""
     sample: int | None = None
@@ -77,9 +80,9 @@ class Question:
 
     @classmethod
     def of(cls, messages: Iterable[Message], form: type[Form] | None = None, **facts: Any) -> Question:
-        """Return the question in messages: an optional system message, then user and assistant in turn, the user last.
+        """Make a question from messages: an optional system message, then user and assistant in turn, the user last.
 
-        Raises InvalidSetting for another order. facts: further fields of the question.
+        facts: further fields of the question. Raises InvalidSetting for another order.
         """
         said = [*messages]
         spoken = said[1:] if said and said[0].role == "system" else said
@@ -104,7 +107,10 @@ class Question:
         return [*system, *(Message(role, text) for role, text in self.turns), Message("user", self.words)]
 
     def then(self, answer: str, words: str, **changes: Any) -> Question:
-        """Return the conversation continued with the assistant's answer and the user's next words; changes: other fields."""
+        """Return a question that continues the conversation with the assistant's answer and the user's next words.
+
+        changes: other values of fields.
+        """
         turns: Sequence[Turn] = [*self.turns, ("user", self.words), ("assistant", answer)]
         return replace(self, parts=(words,), turns=turns, **changes)
 
@@ -120,7 +126,7 @@ class Question:
 
     @cached_property
     def request(self) -> str:
-        """Hash of the question without the number of the sample."""
+        """Hash of the question without the number of the sample: equal for all samples of one question."""
         return self._hash(None)
 
     def _hash(self, sample: int | None) -> str:
@@ -137,7 +143,10 @@ def prompt(user: str, *, purpose: str, system: str = "", form: type[Form] | None
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer of a model. A missing answer has another status than "ok" and no content; it is not zero."""
+    """Answer of a language model, or the reason why it is missing: then the status is not "ok" and there is no content.
+
+    A missing answer never counts as zero.
+    """
 
     status: Status
     """"ok", or the reason why the answer is missing."""
@@ -157,7 +166,7 @@ class Answer:
     request: str = field(default="", compare=False)
     """Hash of the question without its sample; together with `sample` the key of the record in a log."""
     sample: int = field(default=0, compare=False)
-    """Number of the sample."""
+    """Number of the answer among several samples."""
     attempts: int = field(default=0, compare=False)
     """Number of requests sent; 0 if nothing was sent."""
     seconds: float = field(default=0.0, compare=False)
@@ -167,7 +176,7 @@ class Answer:
 
 
 def form_in_words(question: Question) -> str:
-    """Return the instruction on the form of the answer; "" for free words."""
+    """Return the words that tell a model in which form to answer; "" if it may answer in free words."""
     schema = json.dumps(question.schema, separators=(",", ":"))
     return f"Answer with one JSON object of this schema and with nothing else:\n{schema}" if question.form else ""
 
@@ -210,11 +219,11 @@ REFUSAL = re.compile(
     r"\s*(?:i['’]?m sorry|i am sorry|sorry,|i can(?:['’]t|not)|i(?:['’]m| am) (?:unable|not able)|as an ai\b|i won['’]t)",
     re.IGNORECASE,
 )
-"""Beginnings of answers in English that refuse."""
+"""Beginnings of English answers in which a model refuses."""
 
 
 def read(question: Question, answer: Answer) -> Answer:
-    """Return the answer without reasoning, with its content, or with the status "refused" or "garbage".
+    """Interpret a model's answer: remove its reasoning and fill `content`, or set the status "refused" or "garbage".
 
     A status other than "ok" is kept. Free words count as a refusal if they begin as one and contain no code.
     """
@@ -234,7 +243,7 @@ def read(question: Question, answer: Answer) -> Answer:
 
 
 def without_thoughts(words: str) -> str:
-    """Return the words after a model's reasoning."""
+    """Return the words that follow a model's reasoning, without the reasoning."""
     _, end, answer = words.partition(THOUGHT)
     return answer.lstrip() if end else words
 
@@ -249,7 +258,7 @@ def without_fence(words: str) -> str:
 
 
 def contents(form: type[Form], words: str) -> Mapping[str, Any]:
-    """Return the fields of an answer; raises ValueError with the problem if the form is not kept."""
+    """Read the fields of an answer from its JSON; raises ValueError with the problem if the form is not kept."""
     words = without_fence(words)
     try:
         json.loads(words, object_pairs_hook=_unique)  # pydantic would take the last of two fields of one name
@@ -262,19 +271,19 @@ def contents(form: type[Form], words: str) -> Mapping[str, Any]:
 
 
 def restated(question: Question, answer: Answer, problem: str) -> Question:
-    """Return the question, including pictures, followed by the model's wrong answer and the request for a valid one."""
+    """Return the question, with its pictures, followed by the model's wrong answer and the request for a valid one."""
     words = f"You answered before:\n{answer.text[:SHOWN]}\nThis cannot be used: {problem}."
     return replace(question, parts=[*question.parts, f"{words} Answer again, with the JSON object alone."])
 
 
 def corrected(question: Question, answer: Answer, problem: str) -> Question:
-    """Return the conversation continued with the wrong answer and the request for a valid one."""
+    """Return the conversation with the wrong answer as a message, then one that requests a valid answer."""
     words = f"This cannot be used: {problem}. Answer again, with the JSON object alone."
     return question.then(answer.text[:SHOWN_IN_TURN], words, purpose=question.purpose + REPAIR)
 
 
 def broken_by(form: type[Form], words: str) -> str:
-    """Return the problem with an answer; "" if its form is kept."""
+    """Return what is wrong with an answer's form, in words; "" if the form is kept."""
     try:
         contents(form, words)
     except ValueError as error:

@@ -13,11 +13,14 @@ from robo_rl.rewards.chat.question import Answer, Question
 from robo_rl.rewards.identity import hash_of
 
 SHOWN = 120
-"""Largest number of characters of a differing line in an error."""
+"""Largest number of characters of a differing line that an error message shows."""
 
 
 class LoggedModel:
-    """Chat model that answers from a log; for an unknown request it raises an error with the difference to the nearest one."""
+    """Chat model that answers from the log of an earlier run, without sending anything.
+
+    For a request that is not in the log it raises an error with the difference to the nearest one.
+    """
 
     def __init__(self, path: Path) -> None:
         """Read a log; raises JudgeError if it cannot be read, is empty, or has replies of two models to one request."""

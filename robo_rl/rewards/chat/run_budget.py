@@ -1,4 +1,4 @@
-"""Budget of one run: a question is sent only if its answer cannot exceed the budget."""
+"""Budget of one run for a language model: a question is sent only if its answer cannot exceed the budget."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from robo_rl.rewards.chat.models import Paid
 from robo_rl.rewards.chat.question import Answer, Question
 
 MARGIN = 1.25
-"""Safety factor for the next question on the largest number of tokens per byte so far."""
+"""Safety factor on the largest number of tokens per byte so far, to estimate the tokens of the next question."""
 FRAME = 32
 """Tokens that a server may add around a message."""
 
 
 class RunBudget:
-    """Counts the cost of the calls of a run, and reserves the largest possible cost of the next one.
+    """Budget that counts the cost of the calls of a run, and reserves the largest possible cost of the next one.
 
     Until the server has reported a number of tokens, a question counts as one token per byte, which no tokenizer exceeds.
     """
@@ -56,7 +56,7 @@ class RunBudget:
         self._reserved.clear()
 
     def reached(self, missing: int) -> BudgetReached:
-        """Return the error for a spent budget; missing: number of questions that are not sent."""
+        """Make the error for a spent budget; missing: number of questions that are not sent."""
         return BudgetReached(
             f"The next call could pass the budget of this run; {missing} of the replies at hand are not asked for.",
             got=f"{self._tokens} tokens, cost {self._cost:.4g}",

@@ -81,7 +81,7 @@ class Answers:
             )
 
     def spent(self, judge: str) -> Mapping[str, tuple[int, int]]:
-        """Return name of the answering model -> (tokens of questions, tokens of answers) for a judge."""
+        """Sum up the tokens that a judge has used: name of the answering model -> (tokens of questions, tokens of answers)."""
         rows = self._connection.execute("SELECT model, prompt_tokens, completion_tokens FROM spent WHERE judge = ?", (judge,))
         return {model: (prompt, completion) for model, prompt, completion in rows}
 

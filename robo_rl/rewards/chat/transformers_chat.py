@@ -17,13 +17,13 @@ from robo_rl.rewards.images.local_models import hub_folder, identity_of, loaded,
 
 KIND = "vision-language model"
 FORMAT = 1
-"""Version of the conversation's layout, which is part of the identity."""
+"""Version of the conversation's layout, which is part of the model's identity."""
 FIX = "some processors, such as Qwen-VL's, need torchvision for the very version of torch; most do without it"
 
 
 @dataclass(frozen=True)
 class TransformersChat:
-    """Vision-language model in a folder or from huggingface.co, such as LLaVA or Qwen-VL, in this process (extra `hf`).
+    """Judge that is a vision-language model such as LLaVA or Qwen-VL, run in this process (extra `hf`).
 
     A question with few possible answers, if it is not sampled, is answered by computing the likelihood of each and taking the
     likeliest.

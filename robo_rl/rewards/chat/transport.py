@@ -32,9 +32,9 @@ LARGEST = 1 << 20
 LONGEST_MESSAGE = 300
 """Largest number of characters of a server's message in an error."""
 HEADERS = {"accept", "authorization", "content-length", "content-type", "host"}
-"""Headers that are sent; others would tell about this machine, or come from its environment variables."""
+"""Names of the HTTP headers that are sent; others would tell about this machine, or come from its environment variables."""
 OURS = {"user-agent": "robo-rl", "accept-encoding": "identity"}
-"""Headers that replace the client's own."""
+"""HTTP headers that replace those of the client library."""
 BLOCKED = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"}
 """Error codes of servers that refuse a question."""
 
@@ -54,7 +54,7 @@ class Timeouts:
 
 
 class NoReply(Exception):
-    """There is no answer to this question; the next question may have one."""
+    """Error inside this package: a question got no answer, but the next question may get one."""
 
     def __init__(self, status: Status, problem: str) -> None:
         super().__init__(problem)
@@ -71,7 +71,7 @@ class _Passing(Exception):
 
 
 class Pace:
-    """Spaces requests evenly in time, over all threads."""
+    """Limiter that spaces requests evenly in time, over all threads."""
 
     def __init__(self, per_minute: float) -> None:
         self._gap, self._next, self._lock = (60 / per_minute if per_minute else 0.0), 0.0, threading.Lock()
@@ -89,7 +89,7 @@ class Pace:
 
 
 class BoundedTransport(httpx2.BaseTransport):
-    """Transport of httpx with one timeout for the whole exchange.
+    """Transport of the HTTP library httpx with one time limit for the whole exchange.
 
     It sends only the headers in HEADERS, decompresses nothing, and follows no redirection.
     """
@@ -148,7 +148,7 @@ class Connections:
 
 
 class Transport:
-    """Sends one request, with retries; `attempts` counts them."""
+    """Sends one request to a server, with retries after temporary faults; `attempts` counts them."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Transport:
         self._client, self.attempts = connections.client, 0
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the JSON object of the reply.
+        """Send a request and return the JSON object of the reply.
 
         Raises NoReply, or JudgeUnavailable if later questions would fail in the same way.
         """
@@ -181,7 +181,7 @@ class Transport:
         raise NoReply(status, problem)
 
     def redacted(self, words: str) -> str:
-        """Return text without the key, which a server may send back."""
+        """Return a text from a server with the key removed, which the server may send back."""
         return words.replace(self._key, "[key]") if self._key else words
 
     def _sleep(

@@ -1,4 +1,4 @@
-"""Checks of image-text models."""
+"""Checks that image-text models must pass."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def check_image_text_model(model: ImageTextModel, pictures: Pictures, texts: Seq
 
 
 def vectors_are_unit_vectors(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Vectors are float32 of length 1, one for each input, with the same size for pictures and texts; also for empty inputs."""
+    """Check that vectors are float32 of length 1, one for each input, of the same size for pictures and texts.
+
+    Inputs may also be empty.
+    """
     found = [model.embed_pictures(pictures), model.embed_pictures(pictures[:0])]
     found += [model.embed_texts(texts), model.embed_texts([])]
     size = found[0].shape[-1]
@@ -41,7 +44,7 @@ def vectors_are_unit_vectors(model: ImageTextModel, pictures: Pictures, texts: S
 
 
 def inputs_are_told_apart(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Different pictures have different vectors, and so do different texts; fails if weights were not loaded."""
+    """Check that different pictures have different vectors, and so do different texts; fails if weights were not loaded."""
     for kind, vectors in (("pictures", model.embed_pictures(pictures)), ("texts", model.embed_texts(texts))):
         distance = np.linalg.norm(vectors[:, None] - vectors[None], axis=-1) + 2 * np.eye(len(vectors))
         failure = "two lie in one place"
@@ -49,7 +52,7 @@ def inputs_are_told_apart(model: ImageTextModel, pictures: Pictures, texts: Sequ
 
 
 def the_batch_does_not_matter(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """A picture has the same vector alone, in batches of seven and in another order; a text has the same vector alone."""
+    """Check that a picture has the same vector alone, in batches of seven and in another order, and a text alone."""
     whole = model.embed_pictures(pictures)
     order = np.arange(len(pictures))[::-1]
     again = {
@@ -67,7 +70,7 @@ def the_batch_does_not_matter(model: ImageTextModel, pictures: Pictures, texts: 
 
 
 def pictures_need_not_be_square(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Wide and high pictures have finite vectors, or raise SpecMismatch if a model is for one camera only."""
+    """Check that wide and high pictures have finite vectors, or raise SpecMismatch if a model is for one camera only."""
     half = pictures.shape[1] // 2
     for name, cut in (("wide", pictures[:, :half]), ("high", pictures[:, :, :half])):
         try:
@@ -78,7 +81,10 @@ def pictures_need_not_be_square(model: ImageTextModel, pictures: Pictures, texts
 
 
 def answers_repeat(model: ImageTextModel, pictures: Pictures, texts: Sequence[str]) -> None:
-    """Equal inputs give exactly equal vectors, also from a copy of the model; identity and pictures do not change."""
+    """Check that equal inputs give exactly equal vectors, also from a copy of the model.
+
+    Identity and pictures must not change.
+    """
     identity, before = model.identity, pictures.copy()
     first = model.embed_pictures(pictures).tobytes(), model.embed_texts(texts).tobytes()
     for again in (model, copy.deepcopy(model)):

@@ -17,7 +17,7 @@ from robo_rl.types import Array, Episode, Labels, StepRewards
 
 OnlineCheck = Callable[[OnlineRewards, Sequence[Episode]], None]
 ROOM = 1000
-"""Capacity in steps for rewards that are changed later."""
+"""Number of steps for which a reward that is changed later gets room in these checks."""
 
 
 def check_online_reward(model: RewardModel, spec: EnvironmentSpec, episodes: Sequence[Episode]) -> None:
@@ -30,7 +30,7 @@ def check_online_reward(model: RewardModel, spec: EnvironmentSpec, episodes: Seq
 
 
 def each_step_has_one_label(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """There are as many float32 labels as steps, however the steps are divided into calls, and none without steps."""
+    """Check that there are as many float32 labels as steps, however the steps are divided into calls."""
     running, steps = _running(reward, 1), 0
     _require(len(running.score().labels) == 0, reward, "each step has one label", "there is a label without a step")
     for episode in episodes:
@@ -45,7 +45,7 @@ def each_step_has_one_label(reward: OnlineRewards, episodes: Sequence[Episode]) 
 
 
 def ends_have_labels_and_what_follows_has_none(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """The step that ends a task has a valid label, and no later step of the episode has one."""
+    """Check that the step that ends a task has a valid label, and no later step of the episode has one."""
     for episode in episodes:
         found = _played(_running(reward, 1), [episode])
         ends = np.flatnonzero(found.ends)
@@ -54,7 +54,10 @@ def ends_have_labels_and_what_follows_has_none(reward: OnlineRewards, episodes: 
 
 
 def environments_are_apart(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """Episodes of several environments get the labels that each gets alone, whether steps are added one by one or together."""
+    """Check that episodes of several environments get the labels that each gets alone.
+
+    Steps are added one by one and all together.
+    """
     if not _may_be_several(reward):
         return
     length = min(map(len, episodes))
@@ -68,7 +71,7 @@ def environments_are_apart(reward: OnlineRewards, episodes: Sequence[Episode]) -
 
 
 def observations_may_be_written_over(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """Observations are copied: an environment may write the next observation into the same arrays."""
+    """Check that observations are copied: an environment may write the next observation into the same arrays."""
     if _may_be_several(reward):
         kept, spoilt = (_played(_running(reward, 1), episodes[:1], spoils=spoils) for spoils in (False, True))
         same = _are_equal(kept, spoilt)
@@ -76,7 +79,7 @@ def observations_may_be_written_over(reward: OnlineRewards, episodes: Sequence[E
 
 
 def restored_rewards_go_on(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """Saved in an episode and restored, rewards label the remaining steps the same, exactly if they are repeatable."""
+    """Check that rewards saved in an episode and restored label the remaining steps alike, exactly if they are repeatable."""
     for after in (1, len(episodes[0]) - 1):
         whole, cut, resumed = (_running(reward, 1) for _ in range(3))
         expected = _played(whole, episodes)
@@ -95,7 +98,7 @@ def restored_rewards_go_on(reward: OnlineRewards, episodes: Sequence[Episode]) -
 
 
 def a_restart_forgets_what_waits(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """After `restart` no steps are waiting, and the next episode gets the labels that new rewards give."""
+    """Check that after `restart` no steps wait, and the next episode gets the labels that new rewards give."""
     running, fresh = _running(reward, 1), _running(reward, 1)
     next(_steps(running, episodes, 0))
     running.restart()
@@ -105,7 +108,7 @@ def a_restart_forgets_what_waits(reward: OnlineRewards, episodes: Sequence[Episo
 
 
 def what_is_not_finite_is_missing(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """NaN as the environment's own reward makes no label NaN: the label is missing, or does not depend on it."""
+    """Check that NaN as the environment's own reward makes no label NaN: the label is missing, or independent of it."""
     for episode in episodes:
         own, episode.rewards[:] = episode.rewards.copy(), np.nan
         poisoned = _played(_running(reward, 1), [episode]).labels

@@ -30,7 +30,7 @@ def check_reward(model: RewardModel, episodes: Sequence[Episode]) -> None:
 
 
 def labels_fit_the_episode(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Labels are float32, one for each step, and none for an episode without steps."""
+    """Check that labels are float32, one for each step, and none for an episode without steps."""
     for episode in [*episodes, _without_steps(episodes[0])]:
         labels, steps = model.label(episode), len(episode)
         found, wanted = (len(labels), labels.values.dtype), (steps, np.dtype(np.float32))
@@ -38,7 +38,7 @@ def labels_fit_the_episode(model: RewardModel, episodes: Sequence[Episode]) -> N
 
 
 def labels_say_whose_they_are(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Labels have the model's name and hash as in `identity`, which labelling does not change."""
+    """Check that labels carry the model's name and hash as in `identity`, which labelling must not change."""
     before = model.identity
     for episode in episodes:
         labels = model.label(episode)
@@ -48,7 +48,7 @@ def labels_say_whose_they_are(model: RewardModel, episodes: Sequence[Episode]) -
 
 
 def labels_repeat(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """An episode gets the same labels again, in another order of episodes, and from a copy of the model."""
+    """Check that an episode gets the same labels again, in another order of episodes, and from a copy of the model."""
     first = [model.label(episode) for episode in episodes]
     for again in (model, copy.deepcopy(model)):
         for labels, episode in reversed([*zip(first, episodes, strict=True)]):
@@ -57,7 +57,7 @@ def labels_repeat(model: RewardModel, episodes: Sequence[Episode]) -> None:
 
 
 def episodes_stay_as_they_are(model: RewardModel, episodes: Sequence[Episode]) -> None:
-    """Labelling does not change the arrays of the episode."""
+    """Check that labelling does not change the arrays of the episode."""
     for episode in episodes:
         before = copy.deepcopy(episode)
         model.label(episode)

@@ -1,4 +1,4 @@
-"""The error of a failed check."""
+"""Function that raises the error of a failed check."""
 
 from __future__ import annotations
 

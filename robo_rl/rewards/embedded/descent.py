@@ -18,7 +18,10 @@ Sees = Literal["pixels", "efficientnet-lite0"]
 
 @dataclass(frozen=True)
 class EmbeddedConfig:
-    """Settings for fitting the embedded model, measured on the arm tasks."""
+    """Settings for fitting the embedded model, a small image-text model: updates, learning rates, batches, held-out share.
+
+    The defaults were measured on the arm tasks.
+    """
 
     see_steps: int = 1600
     """Updates of the picture encoder."""
@@ -57,14 +60,14 @@ Watch = Callable[[Sequence[int], str], Iterable[int]]
 
 
 class Descent(NamedTuple):
-    """Training by AdamW with a one-cycle learning rate."""
+    """How a network is trained by AdamW with a one-cycle learning rate: title, largest learning rate, number of rows."""
 
     title: str
-    """Name for progress and errors."""
+    """Name of the fit, for the progress display and errors."""
     steps: int
     batch: int
     lr: float
-    """Largest learning rate."""
+    """Largest learning rate of the cycle."""
     rows: int
     """Number of rows from which batches are drawn."""
     chance: torch.Generator

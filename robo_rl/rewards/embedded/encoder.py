@@ -17,7 +17,7 @@ CONTRAST = 40.0
 
 
 def contrasted(pictures: Tensor, usual: Tensor) -> Tensor:
-    """Return (..., 6): pixels (..., 3), and their differences from the usual ones, both scaled."""
+    """Return pixels (..., 3) and their differences from the usual picture, both scaled, as (..., 6)."""
     return torch.cat([pictures - 128, pictures - usual], -1) / CONTRAST
 
 
@@ -32,7 +32,7 @@ def averaged(pictures: Tensor, by: int) -> Tensor:
 
 
 def narrowing(*channels: int) -> nn.Sequential:
-    """Return convolutions that each halve height and width; the first has a kernel of 5 x 5 pixels, the others 3 x 3."""
+    """Build convolutions that each halve height and width; the first has a kernel of 5 x 5 pixels, the others 3 x 3."""
     sizes = [5] + [3] * (len(channels) - 2)
     pairs = zip(channels[:-1], channels[1:], sizes, strict=True)
     layers = [[nn.Conv2d(one, other, size, stride=2, padding=size // 2), nn.ReLU()] for one, other, size in pairs]
@@ -40,12 +40,12 @@ def narrowing(*channels: int) -> nn.Sequential:
 
 
 def perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Return a network with two hidden layers and a linear output layer."""
+    """Build an MLP with two hidden layers and a linear output layer."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
 LOOKS = 48
-"""Features per cell of the first stage."""
+"""Number of features in each cell of the first stage's map."""
 WINDOW = 40
 """[pixel] height and width of the window in which an object is refined."""
 HAND_WINDOW = 80
@@ -55,7 +55,7 @@ RULED_OUT = -3.0
 TINTS = 8
 """Number of colours by which the refinement separates the pixels of each slot from others."""
 MASKS = 4
-"""Number of masks per slot made from these colours."""
+"""Number of masks that are made from these colours for each slot."""
 
 
 class Located(NamedTuple):
@@ -65,26 +65,27 @@ class Located(NamedTuple):
     """(B, S, 3) place in the picture, right and down, -1 to 1, and distance from the camera, in standard deviations from its
     mean"""
     presence: Tensor
-    """(B, S) log odds that the object is visible"""
+    """(B, S) log odds that the object of each slot is visible"""
     odds: Tensor
-    """(B, S, cells) log odds of the position maps"""
+    """(B, S, cells) log odds of each cell for the position of each slot"""
     there: Tensor
     """(B, S, LOOKS) features of the convolutions, weighted by each map"""
 
 
 class Found(NamedTuple):
-    """Result after refinement, with places and presence as in Located."""
+    """Places and presence of S objects in B pictures after refinement, as in `Located`."""
 
     places: Tensor
     presence: Tensor
 
 
 class Refinement(nn.Module):
-    """Second stage: refines places and presence from full-resolution pixels around the places of the first stage.
+    """Second stage of the picture encoder: refines places and presence of objects from full-resolution pixels.
 
-    One camera sees depth only by size, and sizes differ by fractions of a pixel. So masks of the colours of each slot are
-    computed; their moments (amount, mean position, spread) and convolutions on them correct place and depth. The hand, which is
-    larger and has no single colour, has its own convolutions. No gradient flows back to the first stage.
+    It looks around the places of the first stage. One camera sees depth only by size, and sizes differ by fractions of a pixel.
+    So masks of the colours of each slot are computed; their moments (amount, mean position, spread) and convolutions on them
+    correct place and depth. The hand, which is larger and has no single colour, has its own convolutions. No gradient flows
+    back to the first stage.
     """
 
     powers: Tensor
@@ -129,7 +130,10 @@ class Refinement(nn.Module):
         return hand, things, located.presence.detach() + self.is_seen(known)[..., 0]
 
     def find(self, pictures: Tensor, usual: Tensor, located: Located) -> Found:
-        """Return the refined result; objects that the first stage rules out keep their places."""
+        """Return the refined places of the hand and of all objects.
+
+        Objects that the first stage rules out keep their places.
+        """
         batch, slots = (located.presence[:, 1:] > RULED_OUT).nonzero().T
         hand, things, presence = self(pictures, usual, located, located.places[..., :2], (batch, slots + 1))
         places = torch.cat([hand[:, None], located.places[:, 1:]], 1)
@@ -159,7 +163,7 @@ class Refinement(nn.Module):
 
 
 TOWER_BLOCKS, TOWER_CHANNELS, TOWER_STRIDE = 5, 40, 8
-"""Blocks of EfficientNet-Lite0 whose maps the first look reads, their channels, and the pixels of a cell."""
+"""How EfficientNet-Lite0 is read: number of blocks, channels of their maps, and pixels of a cell of the map."""
 SHARPNESS = 10.0
 """Factor of the logits of the soft-argmax; without it the mean over a map hardly follows the objects."""
 COARSE = 64
@@ -216,7 +220,7 @@ class PictureEncoder(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third faster without a graphics card
 
     def forward(self, pictures: Tensor) -> Located:
-        """Return the result of the first stage for pictures (B, H, W, 3) uint8."""
+        """Return rough places and presence of the objects in pictures (B, height, width, 3) uint8."""
         return self.look(self.prepared(pictures))
 
     @torch.no_grad()
@@ -228,7 +232,7 @@ class PictureEncoder(nn.Module):
         return tower.maps(pictures, TOWER_BLOCKS).half()  # of thousands of pictures it would be gigabytes
 
     def look(self, coarse: Tensor) -> Located:
-        """Return the result of the first stage for prepared pictures."""
+        """Return rough places and presence of the objects in reduced pictures, by attention over the cells of a grid."""
         usual = self.prepared(self.usual[None])
         if self.by_tower:
             seen = self.convolutions(torch.cat([coarse, coarse - usual], 1).float())
@@ -244,7 +248,7 @@ class PictureEncoder(nn.Module):
         return Located(places, self.evidence(odds.logsumexp(-1) / SHARPNESS), odds, there)
 
     def find(self, pictures: Tensor) -> Found:
-        """Return the refined result for pictures (B, H, W, 3) uint8."""
+        """Return refined places and presence of the objects in pictures (B, height, width, 3) uint8."""
         return self.second_look.find(pictures, self.usual, self(pictures))
 
     def describe(self, pictures: Tensor) -> Tensor:

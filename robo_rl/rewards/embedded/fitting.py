@@ -48,7 +48,7 @@ def fit_encoder(encoder: PictureEncoder, data: CaptionedPictures, config: Embedd
 
 
 def calibrate(encoder: PictureEncoder, data: CaptionedPictures) -> None:
-    """Set the usual picture of the scene, its still pixels, and the pose of the camera in the encoder."""
+    """Compute from pictures what the encoder keeps fixed: the scene's usual picture, its still pixels, the camera's pose."""
     few = data.pictures[:: max(1, len(data) // 400)].astype(np.float32)
     usual = np.median(few, axis=0)
     lowest, highest = data.pictures.min(0), data.pictures.max(0)
@@ -70,7 +70,7 @@ def calibrate(encoder: PictureEncoder, data: CaptionedPictures) -> None:
 
 
 class Targets:
-    """Targets of the picture encoder: cells of the maps, places in the picture, depth and visibility."""
+    """What the picture encoder shall predict: cells of the maps, places in the picture, depth and visibility."""
 
     def __init__(self, data: CaptionedPictures, encoder: PictureEncoder) -> None:
         self.seen, places = torch.from_numpy(data.seen), torch.nan_to_num(torch.from_numpy(data.places))
@@ -104,11 +104,14 @@ class Targets:
         return (lost * weight).sum() / weight.sum().clamp_min(1)
 
     def presence_loss(self, presence: Tensor, rows: Tensor) -> Tensor:
-        """Return the cross entropy of presences (B, S)."""
+        """Return the cross entropy of the predicted presences (B, S), log odds, for the pictures `rows` (B,), a scalar."""
         return functional.binary_cross_entropy_with_logits(presence, self.seen[rows].float())
 
     def loss(self, located: Located, rows: Tensor) -> Tensor:
-        """Return the Huber loss of places of visible objects, plus the cross entropies of presences and of cells."""
+        """Return the loss of the encoder's first stage, a scalar.
+
+        It is the Huber loss of places of visible objects, plus the cross entropies of presences and of cells.
+        """
         seen = self.seen[rows].float()
         errors = (located.places - self.places[rows]) / self._unit
         place = (functional.huber_loss(errors, torch.zeros_like(errors), reduction="none").sum(-1) * seen).sum() / seen.sum()
@@ -142,14 +145,14 @@ def fit(
 
 
 def halves(data: CaptionedPictures, held_out: float) -> tuple[CaptionedPictures, CaptionedPictures]:
-    """Return the training pictures, the first scenes, and the held-out ones, the last scenes."""
+    """Divide captioned pictures into those for training, the first scenes, and the held-out ones, the last scenes."""
     begins = np.flatnonzero(data.firsts == np.arange(len(data)))
     cut = int(begins[min(len(begins) - 1, round(len(begins) * (1 - held_out)))])
     return data.part(slice(0, cut)), data.part(slice(cut, len(data)))
 
 
 def origin_of(data: CaptionedPictures) -> Origin:
-    """Return the description of the training domain of these pictures."""
+    """Describe the training domain of these pictures: camera, size, words, instructions."""
     words = Vocabulary.of([*data.captions, *(words for each in data.instructions for words in each)]).words
     examples = tuple(each[0] for each in data.instructions)
     return Origin(
@@ -184,7 +187,7 @@ def fit_heads(
 
 
 class Reading:
-    """Training data of the heads: described pictures, and sentences of known truth.
+    """Data from which the heads are trained: pictures described by the encoder, and sentences of known truth.
 
     Computes the loss of a batch of pictures.
     """

@@ -1,4 +1,4 @@
-"""Sentences as numbers, and the networks (heads) that relate them to described pictures.
+"""Sentences as numbers, and the networks (heads) that relate them to pictures described by the encoder.
 
 A word outside the training data has no number. Shapes: B pictures, S slots, F = 4 S numbers that describe a picture, L words of
 a sentence, E size of the common space.
@@ -24,7 +24,7 @@ LENGTH = 12
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Known words, numbered from 1; the number 0 stands for no word."""
+    """Numbering of the known words, from 1; the number 0 stands for no word."""
 
     words: tuple[str, ...]
 
@@ -55,10 +55,10 @@ def _split(sentence: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ReadByTower:
-    """Sentences as vectors of a frozen text encoder, which also reads words that are in no caption."""
+    """Reader of sentences as vectors of a frozen text encoder, which also reads words that are in no caption."""
 
     def numbers(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return the vectors (N, 384).
+        """Return the vectors (N, 384) of N sentences.
 
         Raises MissingExtra without the encoder, InvalidSetting for an empty or too long sentence.
         """
@@ -71,7 +71,7 @@ class ReadByTower:
 
 
 COMMON = 64
-"""Size E of the common space."""
+"""E, size of the common space of pictures and sentences."""
 TOWER = 384
 """Size of the vector of a sentence from the text encoder."""
 
@@ -102,21 +102,21 @@ class Heads(nn.Module):
         return functional.normalize(self.picture(torch.cat([described, apart.flatten(1)], -1)), dim=-1)
 
     def embed_texts(self, numbers: Tensor) -> Tensor:
-        """Return unit vectors (B, E) of sentences."""
+        """Return unit vectors (B, E) of sentences, given as word numbers (B, L) or text encoder vectors (B, TOWER)."""
         return functional.normalize(self.text(self.read(numbers)), dim=-1)
 
     def read(self, numbers: Tensor) -> Tensor:
-        """Return features (B, 128) of sentences."""
+        """Return features (B, 128) of sentences, given as word numbers (B, L) or text encoder vectors (B, TOWER)."""
         said: Tensor = self.sentence(numbers if self.words is None else self.words(numbers).flatten(1))
         return said
 
     def chosen(self, said: Tensor) -> Tensor:
-        """Return (B, 2, S) log odds of the two slots that a sentence names."""
+        """Return log odds (B, 2, S): which of the S slots are the two that a sentence names, given its features (B, 128)."""
         odds: Tensor = self.asked(said)
         return odds.view(-1, 2, self.slots)
 
     def relate(self, firsts: Tensor, now: Tensor, said: Tensor) -> Tensor:
-        """Return (B, 2): progress, not yet clipped to [0, 1], and log odds of completion.
+        """Return (B, 2): progress of the instruction, not yet clipped to [0, 1], and log odds of its completion.
 
         The sentence selects two slots. A network gets these and the first slot, the hand, in the present picture and in the
         first one of the episode, in which nothing hid them; and all distances between these six.

@@ -30,22 +30,22 @@ UNTRAINED = 5
 
 @dataclass(frozen=True)
 class Measures:
-    """Accuracy of a model; an "order" is a rank correlation (Spearman) with the true progress."""
+    """Accuracy of an embedded model; an "order" is a rank correlation (Spearman) with the true progress."""
 
     hand_error: float
     """[cm] median error of the hand's position if it is visible"""
     thing_error: float
     """[cm] median error of the positions of all other visible objects"""
     progress_order: float
-    """Rank correlation of the progress."""
+    """Rank correlation of the estimated with the true progress."""
     similarity_order: float
     """Rank correlation of the cosine between picture and sentence."""
     preference: float
     """Share of pairs of pictures that are in the order of the true progress."""
     close_preference: float
-    """Share of such pairs among those that hardly differ."""
+    """Share of pairs of pictures in the order of the true progress, among pairs whose progress hardly differs."""
     completion: float
-    """Area under the ROC curve of the completion."""
+    """Area under the ROC curve of the estimated completion."""
     wrong_colour: float
     """Mean progress at success for sentences with a colour that is not in the picture."""
     sentences: Mapping[str, float]

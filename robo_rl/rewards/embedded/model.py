@@ -1,4 +1,4 @@
-"""The embedded model: its training domain, its answers about pictures and sentences, and its file."""
+"""The embedded model, a small image-text model: its training domain, its answers about pictures, and its file."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ TOLERANCE = 24
 MOST_COMPARED = 2048
 """Still pixels that are compared in a picture, evenly spread; comparing all of them took longer than the model."""
 MOST_CHANGED = 0.25
-"""Share of such pixels that may differ more, because people or cables may be in the picture."""
+"""Share of the compared pixels that may differ more than TOLERANCE, because people or cables may be in the picture."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Training domain of a model; its scores mean nothing on other pictures."""
+    """Training domain of an embedded model: environment, camera, words; its scores mean nothing on other pictures."""
 
     environment: str
     camera: str
     size: int
-    """[pixel] height and width"""
+    """[pixel] height and width of the pictures"""
     slots: tuple[str, ...]
     words: tuple[str, ...]
-    """Words of the vocabulary."""
+    """Words of the vocabulary, which the model can read."""
     instructions: tuple[str, ...]
-    """Examples of instructions."""
+    """Examples of instructions that the model was trained with."""
     recorded: str = ""
     """Arguments with which the environment records such pictures."""
     has_task: bool = True
@@ -52,11 +52,11 @@ class Origin:
     sees: Sees = "pixels"
     """First stage of the picture encoder: its own convolutions, or feature maps of EfficientNet-Lite0."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Settings and measures of the fit."""
+    """Settings and measures of the fit, by name."""
 
 
 class EmbeddedModel:
-    """Picture encoder and heads, with their training domain."""
+    """Small image-text model of one scene: picture encoder and heads that read sentences, with their training domain."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
@@ -122,7 +122,7 @@ class EmbeddedModel:
             self._refuse([f"camera: {camera!r} of the pictures, {self.origin.camera!r} of the model"])
 
     def require_scene(self, pictures: Pictures) -> None:
-        """Raise SpecMismatch for pictures of another size, or if pixels differ that were still in training."""
+        """Raise SpecMismatch for pictures of another size, or of another scene: still pixels of the training differ."""
         size = self.origin.size
         if pictures.shape[1:] != (size, size, 3):
             self._refuse([f"size: {pictures.shape[1:]} of the pictures, {(size, size, 3)} of the model"])

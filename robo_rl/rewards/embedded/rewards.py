@@ -28,7 +28,7 @@ from robo_rl.types import Episode, Labels, RewardLabels
 
 @dataclass(frozen=True, kw_only=True)
 class FromFolder:
-    """Settings of a component that uses an embedded model."""
+    """Settings of a component that reads an embedded model from a folder."""
 
     folder: str = ""
     """Folder that `robo-rl reward fit embedded` wrote."""
@@ -44,10 +44,10 @@ class FromFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedReward(FromFolder, PictureReward):
-    """Base of rewards from the embedded model."""
+    """Base class of rewards that an embedded model computes from pictures and an instruction."""
 
     name: ClassVar[str]
-    """Name of the entry point."""
+    """Name of the entry point, which recipes use."""
 
     def __post_init__(self) -> None:
         FromFolder.__post_init__(self)
@@ -105,7 +105,7 @@ class EmbeddedReward(FromFolder, PictureReward):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedProgress(EmbeddedReward):
-    """Progress of the instruction, 0 to 1, by a model that was trained here on simulated pictures."""
+    """Reward that is the progress of the instruction, 0 to 1, by a model trained here on simulated pictures."""
 
     name = "embedded-progress"
 
@@ -116,7 +116,7 @@ class EmbeddedProgress(EmbeddedReward):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedCompletion(EmbeddedReward):
-    """Probability that the instruction is completed, by a model that was trained here on simulated pictures."""
+    """Reward that is the probability that the instruction is completed, by a model trained here on simulated pictures."""
 
     name = "embedded-completion"
 
@@ -127,19 +127,19 @@ class EmbeddedCompletion(EmbeddedReward):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedShuffled(EmbeddedReward):
-    """Control: the embedded model with its encoder's features in another, fixed order, so that its scores mean nothing.
+    """Control for rewards of the embedded model: its features are in another, fixed order, so that scores mean nothing.
 
     The scores depend on pictures and are as large as the model's; a policy must not learn the task from them.
     """
 
     name = "embedded-shuffled"
     answer: Literal["progress", "completion"] = "progress"
-    """Reward that the control replaces."""
+    """Reward that the control replaces: progress or completion."""
     seed: int = 0
     """Seed of the order of features."""
 
     def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
-        """Return the model's scores for permuted features."""
+        """Return the model's scores of features that are shuffled with a fixed seed: a control, which takes the order away."""
         order = torch.from_numpy(np.random.default_rng(self.seed).permutation(now.shape[1]))
         ask = self.model.progress if self.answer == "progress" else self.model.completion
         return ask(firsts[:, order], now[:, order], instruction)
@@ -147,7 +147,7 @@ class EmbeddedShuffled(EmbeddedReward):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedImageText(FromFolder):
-    """Embeds pictures and sentences in one space, by the embedded model.
+    """Image-text model that embeds pictures and sentences in one space, by an embedded model fitted to one scene.
 
     It knows one scene, one camera and a few dozen words.
     """
@@ -158,11 +158,11 @@ class EmbeddedImageText(FromFolder):
         return "embedded", self.model.weights_hash
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Return unit vectors (N, E); raises SpecMismatch for pictures of another size or scene."""
+        """Return unit vectors (N, E) of N pictures; raises SpecMismatch for pictures of another size or scene."""
         return self.model.embed_described(self.model.describe(pictures))
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return unit vectors (N, E); raises UnknownName for an unknown word."""
+        """Return unit vectors (N, E) of N sentences; raises UnknownName for an unknown word."""
         return self.model.embed_texts(texts)
 
 
@@ -191,7 +191,10 @@ class EmbeddedRater(FromFolder):
         return "embedded", hash_of(self._progress.identity[1].encode(), f"{self.compares} {self.margin}".encode())
 
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Return 0, 0.5 or 1; "skip" if a picture has no score."""
+        """Compare two segments: 0 if the first made more progress, 1 if the second, 0.5 if equal.
+
+        Returns "skip" if a picture has no score.
+        """
         worth = self._gain if self.compares == "gain" else self._mean
         difference = worth(second) - worth(first)
         if not np.isfinite(difference):

@@ -67,7 +67,7 @@ class Block(nn.Module):
 
     @override
     def forward(self, pictures: Tensor) -> Tensor:
-        """Return (B, outputs, H / stride, W / stride)."""
+        """Return the block's output (B, outputs, H / stride, W / stride) for feature maps (B, channels, H, W)."""
         inner = functional.relu6(self._bn0(self._expand_conv(pictures))) if self._expands else pictures
         inner = functional.relu6(self._bn1(self._depthwise_conv(inner)))
         found: Tensor = self._bn2(self._project_conv(inner))
@@ -75,7 +75,7 @@ class Block(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """Frozen image encoder EfficientNet-Lite0."""
+    """Frozen image encoder EfficientNet-Lite0, with its ImageNet weights."""
 
     def __init__(self) -> None:
         super().__init__()

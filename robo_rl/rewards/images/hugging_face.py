@@ -30,7 +30,7 @@ FIX = (
 
 @dataclass(frozen=True)
 class HuggingFace(TorchImageText):
-    """CLIP, SigLIP and similar models, with weights in a folder or from huggingface.co (extra `hf`)."""
+    """Image-text model CLIP, SigLIP or similar, of the library transformers, from a folder or huggingface.co (extra `hf`)."""
 
     model: str
     """Folder that `save_pretrained` wrote, or name on huggingface.co, which is downloaded once."""

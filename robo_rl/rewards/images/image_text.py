@@ -1,4 +1,4 @@
-"""Protocol of models that embed pictures and sentences in one space, such as CLIP: entry points `robo_rl.image_text_models`."""
+"""Interface of models that embed pictures and sentences in one space, such as CLIP (`robo_rl.image_text_models`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from robo_rl.settings import settings_as
 
 
 class ImageTextModel(Protocol):
-    """Embeds pictures and sentences in one space. The fields of the class are its settings; weights are loaded at first use."""
+    """Interface of models that embed pictures and sentences in one space, such as CLIP.
+
+    The fields of the class are its settings; weights are loaded at first use.
+    """
 
     @property
     def identity(self) -> tuple[str, str]:

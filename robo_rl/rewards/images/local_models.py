@@ -28,7 +28,7 @@ FILES = ("*.json", "*.txt", "*.model", "*.jinja", "model*.safetensors")
 
 
 def hub_folder(model: str, revision: str, kind: str) -> Path:
-    """Return the folder of a model's files; a name on huggingface.co is downloaded if necessary. Raises InvalidSetting.
+    """Return the folder with a model's files; a name on huggingface.co is downloaded first. Raises InvalidSetting.
 
     kind: noun for the model in the message.
     """
@@ -59,11 +59,10 @@ def identity_of(folder: Path) -> tuple[str, str]:
 
 
 def loaded(source: str, folder: Path, kind: str, fix: str, **options: Any) -> Any:
-    """Return the result of `from_pretrained` of transformers' class `source` for a folder.
+    """Load an object by `from_pretrained` of transformers' class `source` from a folder.
 
-    Raises InvalidSetting, MissingExtra.
-
-    kind, fix: noun for the model, and remedy, in the message.
+    kind, fix: noun for the model, and remedy, in the message. Raises InvalidSetting for a folder that cannot be loaded,
+    MissingExtra.
     """
     found = library("transformers", kind)
     try:
@@ -88,7 +87,10 @@ def loaded_model(source: str, folder: Path, kind: str, fix: str, **options: Any)
 
 
 def library(name: str, kind: str) -> Any:
-    """Return a library, which is imported now; raises MissingExtra if it is not installed."""
+    """Import a library and return it; raises MissingExtra if it is not installed.
+
+    kind: noun for what needs the library, in the message.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -99,7 +101,7 @@ def library(name: str, kind: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchImageText(ABC):
-    """Base of image-text models that run here with torch; see `robo_rl.rewards.images.image_text.ImageTextModel`."""
+    """Base class of image-text models that run here with torch; see `robo_rl.rewards.images.image_text.ImageTextModel`."""
 
     device: str = "cpu"
     """Device by torch's name: cpu, cuda, cuda:1, mps. It changes only the last digits, and is not part of the identity."""
@@ -161,7 +163,7 @@ def embedded(items: Sequence[str] | Pictures, batch: int, embed: Callable[[Any],
 
 
 def on_device(model: torch.nn.Module, device: str) -> Any:
-    """Return a model in inference mode on a device; raises InvalidSetting if there is no such device."""
+    """Move a model to a device, in inference mode; raises InvalidSetting if there is no such device."""
     try:
         return model.eval().requires_grad_(False).to(device)
     except (RuntimeError, AssertionError) as error:

@@ -23,7 +23,7 @@ from robo_rl.rewards.images.picture_reward import Pictures
 
 @dataclass(frozen=True)
 class OpenCLIP(TorchImageText):
-    """CLIP models of the library open_clip (extra `openclip`)."""
+    """Image-text model CLIP of the library open_clip (extra `openclip`)."""
 
     pretrained: str
     """File of weights, or the library's name for weights, such as laion2b_s34b_b79k, which are downloaded once."""

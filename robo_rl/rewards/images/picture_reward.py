@@ -18,14 +18,14 @@ from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 Numbers = npt.NDArray[np.floating[Any]]
 Pictures = npt.NDArray[np.uint8]
-"""(N, H, W, 3) uint8 RGB."""
+"""N pictures (N, H, W, 3) uint8 RGB."""
 PICTURES_ALONE = ""
-"""Fingerprint of an episode that has only pictures and an instruction, from no known environment."""
+"""Fingerprint of an episode that has only pictures and an instruction, and comes from no known environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PictureReward(RewardModel):
-    """Base of rewards that depend on single pictures, the first picture of the episode and an instruction.
+    """Base class of rewards computed from single pictures, the first picture of the episode and an instruction.
 
     The reward of step t depends on the picture after its action. Labelling and training share `score` and `rewards`.
     """
@@ -53,17 +53,17 @@ class PictureReward(RewardModel):
 
     @property
     def eye(self) -> str:
-        """Camera of the pictures, also if `camera` is empty and the fit determines it."""
+        """Camera whose pictures the reward reads; with an empty `camera` the one that the fit determined."""
         return self.camera
 
     @property
     def hears_instruction(self) -> bool:
-        """True if the reward reads the instruction of the episode; False if its words are settings."""
+        """True if the reward reads the episode's instruction; False if its words are settings."""
         return self.reads_words
 
     @property
     def prompt_hash(self) -> str:
-        """Hash of the words that the reward uses."""
+        """Hash of the words that the reward uses, so that labels by other words are not mixed with these."""
         return hash_of(self.instruction.encode())
 
     @abstractmethod
@@ -107,15 +107,15 @@ class PictureReward(RewardModel):
         return Labels(np.where(valid, discount * values[1:] - values[:-1], 0).astype(np.float32), valid)
 
     def states(self, observations: Mapping[str, Array]) -> Numbers:
-        """Return further inputs (N, K) of the reward from N observations after their steps; K = 0 if it reads only pictures."""
+        """Return further inputs (N, K) of the reward from N observations after their steps; K = 0 for pictures alone."""
         return np.zeros((len(next(iter(observations.values()))), 0))
 
     def combined(self, values: Numbers, states: Numbers) -> npt.NDArray[np.float32]:
-        """Return rewards (N,) from those of the pictures (N,) and the further inputs (N, K)."""
+        """Combine the scores (N,) of the pictures with the further inputs (N, K) into rewards (N,)."""
         return np.asarray(values, np.float32)
 
     def settings(self) -> Mapping[str, object]:
-        """Return all settings by name, for `identity`."""
+        """Return all settings of the reward by name, from which `identity` computes its hash."""
         return MappingProxyType({item.name: getattr(self, item.name) for item in fields(self)})
 
 

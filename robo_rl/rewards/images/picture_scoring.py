@@ -25,7 +25,7 @@ from robo_rl.types import Labels
 
 @dataclass(frozen=True)
 class Completion:
-    """Bonus for the step in which a model, not the simulator, sees the task completed."""
+    """Bonus for the step in which a model of pictures, not the simulator, sees the task completed."""
 
     model: PictureReward
     """Model that scores how completed the task is; its mode must be "level"."""
@@ -43,13 +43,13 @@ class Completion:
 
 @dataclass(frozen=True)
 class PictureScoring(StepReward):
-    """Reward of a training that scores pictures with a model.
+    """Reward of a training that scores pictures by a model, many in one call.
 
-    It collects `every` pictures, scores them in one call, and turns the scores into rewards of the steps.
+    It collects `every` pictures, scores them together, and turns the scores into rewards of the steps.
     """
 
     is_weighted: ClassVar[bool] = True
-    """`score_steps` already multiplies the rewards by `Place.weight`."""
+    """True, because `score_steps` already multiplies the rewards by `Place.weight`."""
     model: PictureReward
     """Model that scores pictures."""
     every: int = 64
@@ -59,7 +59,7 @@ class PictureScoring(StepReward):
     completion: Completion | None = None
     """Bonus for completion; None for none."""
     alone: Sequence[str] = ()
-    """Names of the observation entries that the reward reads and the policy does not."""
+    """Names of observation entries that only the reward reads; the policy does not see them."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {name: (getattr(self, name) >= 1, "1 or more") for name in ("every", "hold")})
@@ -77,7 +77,7 @@ class PictureScoring(StepReward):
         return self.model.identity
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
-        """Return further values on which rewards depend: hash of the words, and model and settings of the completion."""
+        """Return further values on which the rewards depend: a hash of the words, and model and settings of the completion."""
         facts: dict[str, str | float] = {"prompt": self.model.prompt_hash, "hold": self.hold}
         if (completion := self.completion) is not None:
             name, weights = completion.model.identity
@@ -91,7 +91,7 @@ class PictureScoring(StepReward):
         return self.alone
 
     def require(self, place: Place) -> None:
-        """Raise InvalidSetting if there are no pictures, or a model cannot score single ones, these ones or these words."""
+        """Raise InvalidSetting unless there are pictures, and the model can score single ones by these words."""
         blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in place.spec.observation.items()}
         for model in self._models:
             none = pictures_of(blank, model.eye)[:0]
@@ -102,7 +102,7 @@ class PictureScoring(StepReward):
         return [self.model] if self.completion is None else [self.model, self.completion.model]
 
     def entries(self, place: Place) -> Sequence[str]:
-        """Return the names of all vectors, and of the pictures from the models' cameras."""
+        """Return the names of the observation entries that the reward reads: all vectors and its cameras' pictures."""
         eyes = {name for model in self._models for name in (model.eye, f"camera_{model.eye}")}
         return [*super().entries(place), *(name for name in place.spec.observation if name in eyes)]
 
@@ -122,7 +122,7 @@ class PictureScoring(StepReward):
         return pictures + waiting.started * self._asks_firsts >= self.every
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return the rewards of K steps; a step ends the task if the completion's model sees it completed."""
+        """Return the rewards of K steps; a step ends the task if the completion's model sees the task completed."""
         asks, completion = self._asks(steps), self.completion
         now, before = self._scores(steps, asks, place)
         valid, ends, bonus = np.ones(len(steps), np.bool_), np.zeros(len(steps), np.bool_), 0.0
@@ -185,10 +185,10 @@ class PictureScoring(StepReward):
 
 
 class ModelInput(NamedTuple):
-    """Input of a picture model for one score: the picture, the first one of the episode, and the instruction."""
+    """What a picture model reads for one score: the picture, the episode's first picture, and the instruction."""
 
     picture: Pictures
-    """(H, W, 3)"""
+    """(H, W, 3) uint8 picture to score"""
     first: Pictures
     """(H, W, 3) first picture of the episode; the same array for all pictures of the episode"""
     instruction: str | None

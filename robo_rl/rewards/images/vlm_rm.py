@@ -22,7 +22,10 @@ from robo_rl.rewards.images.similarity import SHORTEST, Direction, SimilarityRew
 
 @dataclass(frozen=True, kw_only=True)
 class VLMRM(SimilarityReward):
-    """Similarity of a picture and a goal sentence, along the direction from a baseline sentence to the goal (VLM-RM)."""
+    """Reward of VLM-RM (Rocamonde et al. 2024): similarity of a picture and a goal sentence, with a baseline sentence.
+
+    The direction from the baseline to the goal counts more than all other differences (regularisation).
+    """
 
     method: ClassVar[str] = "vlm-rm"
     goal: tuple[str, ...] = ()
@@ -75,9 +78,10 @@ class VLMRM(SimilarityReward):
 
 
 def regularised(s: Direction, g: Direction, d: Direction, alpha: float) -> npt.NDArray[np.float64]:
-    """Return r = 1 - |M (s - g)|^2 / 2 (N,) for M = alpha P + (1 - alpha) I, where P projects onto d.
+    """Return the regularised rewards r = 1 - |M (s - g)|^2 / 2 (N,) of VLM-RM, M = alpha P + (1 - alpha) I.
 
-    As P M = P and (I - P) M = (1 - alpha) (I - P), the square is (1 - alpha)^2 |s - g|^2 + (1 - (1 - alpha)^2) |P (s - g)|^2.
+    P projects onto d. As P M = P and (I - P) M = (1 - alpha) (I - P), the square is (1 - alpha)^2 |s - g|^2 + (1 - (1 -
+    alpha)^2) |P (s - g)|^2.
 
     Args:
         s: (N, D) embedded pictures.

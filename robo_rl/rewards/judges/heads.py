@@ -1,4 +1,4 @@
-"""Heads of LRM: questions about one moment of an episode, and the value of each answer."""
+"""Kinds of questions (heads) about one moment of an episode, and the value of each answer (LRM)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYSTEM = (
 
 
 def worded(words: str, instruction: str, **others: str) -> str:
-    """Return `words` with the task, and other texts, in their places; the task cannot close the marks around it."""
+    """Fill the task, and other texts, into the placeholders of a prompt; the task cannot close the marks around it."""
     return words.format(instruction=instruction.replace("<", "&lt;"), **others)
 
 
@@ -28,36 +28,36 @@ BINS = [number / 10 for number in range(11)]
 
 
 class Moment(NamedTuple):
-    """Pictures that can be shown for one moment of an episode."""
+    """Pictures of one moment of an episode that a question may show."""
 
     first: Picture
-    """First picture of the episode."""
+    """First picture of the episode, (H, W, 3)."""
     before: Picture | None
     """Picture at the moment of the previous question; None at the first question."""
     now: Picture
-    """Picture at this moment."""
+    """Picture at this moment, (H, W, 3)."""
 
 
 class Head(ABC):
-    """One kind of question about a moment."""
+    """Base class of one kind of question about a moment of an episode: its text, its form of answer, the answer's value."""
 
     words: ClassVar[str]
-    """Text of the question."""
+    """Text of the question, with places for the task and other texts."""
     form: ClassVar[type[Form]]
-    """Form of the answer."""
+    """Form in which the judge must answer."""
     is_for_pairs: ClassVar[bool] = False
     """True if the question compares with the moment before, so that a single picture cannot be judged."""
 
     @abstractmethod
     def shown(self, moment: Moment) -> Sequence[str | Picture]:
-        """Return the parts of the question after its text; empty if no question is needed or possible."""
+        """Return the pictures and words that follow the question's text; empty if no question is needed or possible."""
 
     @abstractmethod
     def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
         """Return the value of an answer, in [0, 1]."""
 
     def unasked(self, moment: Moment) -> float | None:
-        """Return the value of a moment about which nothing is asked; None if the value is missing."""
+        """Return the value of a moment about which no question is asked, such as the first; None if it is missing."""
         return None
 
     def question(self, moment: Moment, instruction: str) -> Question | None:
@@ -73,7 +73,7 @@ def _one_of_the_bins(value: float) -> float:
 
 
 class ProgressForm(Form):
-    """Answer: the share of the task that is done, one of 0.0, 0.1, ..., 1.0; any other number is invalid."""
+    """Form of an answer: the share of the task that is done, one of 0.0, 0.1, ..., 1.0; any other number is invalid."""
 
     completion_progress: Annotated[
         float, pydantic.Field(json_schema_extra={"enum": BINS}), pydantic.AfterValidator(_one_of_the_bins)
@@ -81,7 +81,7 @@ class ProgressForm(Form):
 
 
 class ProgressHead(Head):
-    """Question about the progress of the task, in tenths; value 0 to 1."""
+    """Question to a judge about the progress of the task, in tenths; the answer's value is 0 to 1."""
 
     words = (
         "The task of the robot: <task>{instruction}</task>\n"
@@ -100,13 +100,13 @@ class ProgressHead(Head):
 
 
 class CompletionForm(Form):
-    """Answer: "yes" if the task is done, else "no"."""
+    """Form of an answer: "yes" if the task is done, else "no"."""
 
     task_completed: Literal["yes", "no"]
 
 
 class CompletionHead(Head):
-    """Question whether the task is done; value 0 or 1."""
+    """Question to a judge whether the task is done; the answer's value is 0 or 1."""
 
     words = (
         "The task of the robot: <task>{instruction}</task>\n"
@@ -124,16 +124,16 @@ class CompletionHead(Head):
 
 
 class ContrastForm(Form):
-    """Answer: the one of two pictures that is closer to the goal."""
+    """Form of an answer: which of two pictures is closer to the goal."""
 
     analysis: str
     more_complete_image: Literal["ImageA", "ImageB"]
 
 
 class ContrastHead(Head):
-    """Question whether more of the task is done now than at the moment before; value 0 or 1, 0.5 for equal pictures.
+    """Question to a judge whether more of the task is done now than at the moment before; value 0 or 1.
 
-    A hash of the pictures decides which of them is shown as image A.
+    For equal pictures the value is 0.5. A hash of the pictures decides which of them is shown as image A.
     """
 
     words = (

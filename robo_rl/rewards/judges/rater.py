@@ -22,7 +22,7 @@ from robo_rl.settings import plain
 
 
 class Choice(Form):
-    """Answer: the picture that is closer to the goal."""
+    """Form of an answer: which of two pictures is closer to the goal."""
 
     better: Literal["image 1", "image 2", "neither"]
 
@@ -40,7 +40,7 @@ CHOOSE = (
 
 
 class ShownPair(NamedTuple):
-    """Two pictures in the order in which they are shown."""
+    """How two pictures of a pair are shown to the judge: number of the pair, and their order."""
 
     pair: int
     """Number of the pair in the arguments of `compare_all`."""
@@ -79,7 +79,10 @@ class JudgeRater(WithJudge):
         return self.identity_with({name: value for name, value in plain(self).items() if name != "together"})
 
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Return which segment is better; "skip" if the judge sees no difference or does not answer."""
+        """Compare the last pictures of two segments: 0 if the first is better, 1 if the second, 0.5 if equal.
+
+        Returns "skip" if the judge sees no difference or does not answer.
+        """
         found = self.compare_all([(first, second)])[0]
         return "skip" if found is None else found
 
@@ -158,4 +161,4 @@ class JudgeRater(WithJudge):
 
 
 TURNED = {"image 1": "image 2", "image 2": "image 1"}
-"""Choice if the pictures were swapped -> its meaning."""
+"""Choice of a judge to whom the pictures were shown in swapped order -> the choice that it means."""

@@ -33,7 +33,7 @@ Places = npt.NDArray[np.intp]
 
 
 class Inquiry(NamedTuple):
-    """Questions about an episode, and the function that computes labels from the answers.
+    """Questions about one episode, and the function that computes labels from the answers.
 
     It holds only the pictures that are shown.
     """
@@ -45,7 +45,7 @@ class Inquiry(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WithJudge:
-    """Base of rewards and raters that ask a judge: its settings, its questions and their cost."""
+    """Base class of rewards and raters that ask a judge, a model that answers questions: settings, questions and their cost."""
 
     name: ClassVar[str]
     """Name of the component in recipes and commands."""
@@ -69,7 +69,7 @@ class WithJudge:
         vars(self)["asking"] = asking  # the property's own place
 
     def identity_with(self, settings: Mapping[str, object]) -> tuple[str, str]:
-        """Return a name that contains the judge's name, and a hash of judge, prompt and the given settings."""
+        """Return an identity: a name that contains the judge's, and a hash of judge, prompt and the given settings."""
         own = {name: value for name, value in settings.items() if name not in ("judge", "judge_settings")}
         judge, judge_hash = self.asking.identity
         facts = json.dumps([judge_hash, self.words, own], sort_keys=True)
@@ -90,7 +90,7 @@ class WithJudge:
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeJudge(WithJudge, PictureReward):
-    """Base of rewards from a judge's scores at some moments of an episode."""
+    """Base class of rewards from scores that a judge gives to some moments of an episode."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,21 +107,30 @@ class EpisodeJudge(WithJudge, PictureReward):
 
     @abstractmethod
     def inquiry(self, pictures: Pictures, places: Places, instruction: str) -> Inquiry:
-        """Return the questions for the scores at the places.
+        """Make the questions from whose answers the scores at some pictures are computed.
 
-        pictures: all pictures (T+1, H, W, 3) of the episode.
+        Args:
+            pictures: All pictures (T+1, H, W, 3) of the episode.
+            places: Numbers of the pictures to score.
+            instruction: Task in words.
         """
 
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
-        """Return one score for each place.
+        """Ask the judge and return one score for each picture in `places`.
 
-        pictures: all pictures (T+1, H, W, 3) of the episode.
+        Args:
+            pictures: All pictures (T+1, H, W, 3) of the episode.
+            places: Numbers of the pictures to score.
+            instruction: Task in words.
         """
         asked = self.inquiry(pictures, places, instruction)
         return asked.labels(self.asking.ask(asked.questions))
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Raise InvalidSetting. A subclass overrides this if it can judge a picture from that picture and the first one."""
+        """Raise InvalidSetting, because the judge needs the whole episode.
+
+        A subclass overrides this if it can judge a picture from that picture and the first one.
+        """
         raise InvalidSetting(f"{self.name} judges whole episodes, not single pictures.", fix="robo-rl label; or judge-progress")
 
     def label(self, episode: Episode) -> RewardLabels:
@@ -166,13 +175,16 @@ class EpisodeJudge(WithJudge, PictureReward):
 
 
 def held(scores: Labels, places: Places, count: int) -> Labels:
-    """Return a score for each of `count` pictures: that of the last place at or before it, also if it is missing."""
+    """Return a score for each of `count` pictures: the score of the last judged picture at or before it.
+
+    A missing score holds, too. places: numbers of the judged pictures.
+    """
     last = np.searchsorted(places, np.arange(count), side="right") - 1
     return Labels(scores.values[last], scores.valid[last])
 
 
 def scores_of(values: Sequence[float | None]) -> Labels:
-    """Return scores as labels; None is a missing score."""
+    """Convert scores into labels; None becomes a missing label."""
     valid = np.array([value is not None for value in values], np.bool_)
     return Labels(np.array([value or 0.0 for value in values], np.float32), valid)
 
@@ -188,7 +200,7 @@ def required(instruction: str | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class LargeRewardModel(EpisodeJudge):
-    """Base of LRM's rewards: the mean of the values of several heads, every few steps."""
+    """Base class of LRM's rewards: every few steps a judge answers several questions (heads), and the values are averaged."""
 
     heads: ClassVar[Sequence[Head]]
     """Questions whose values are averaged."""
@@ -238,7 +250,7 @@ class LargeRewardModel(EpisodeJudge):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeProgress(LargeRewardModel):
-    """Progress of the task, 0 to 1 in tenths, in the opinion of a judge (LRM)."""
+    """Reward that is the progress of the task in the opinion of a judge, 0 to 1 in tenths (LRM)."""
 
     name: ClassVar[str] = "judge-progress"
     heads: ClassVar[Sequence[Head]] = (ProgressHead(),)
@@ -247,7 +259,7 @@ class JudgeProgress(LargeRewardModel):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeCompletion(LargeRewardModel):
-    """1 if a judge sees the task done, else 0 (LRM)."""
+    """Reward that is 1 if a judge sees the task done, else 0 (LRM)."""
 
     name: ClassVar[str] = "judge-completion"
     heads: ClassVar[Sequence[Head]] = (CompletionHead(),)
@@ -256,7 +268,10 @@ class JudgeCompletion(LargeRewardModel):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeContrast(LargeRewardModel):
-    """1 if a judge sees more of the task done than a few steps before, 0 if less, 0.5 for equal pictures (LRM)."""
+    """Reward that compares with a few steps before: 1 if a judge sees more of the task done, 0 if less (LRM).
+
+    Equal pictures give 0.5.
+    """
 
     name: ClassVar[str] = "judge-contrast"
     heads: ClassVar[Sequence[Head]] = (ContrastHead(),)
@@ -265,7 +280,7 @@ class JudgeContrast(LargeRewardModel):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeTri(LargeRewardModel):
-    """Mean of the judge's contrast, progress and completion, each in [0, 1] (LRM)."""
+    """Reward that is the mean of a judge's contrast, progress and completion, each 0 to 1 (LRM)."""
 
     name: ClassVar[str] = "judge-tri"
     heads: ClassVar[Sequence[Head]] = (ContrastHead(), ProgressHead(), CompletionHead())
@@ -279,7 +294,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ClipJudge(EpisodeJudge):
-    """Base of rewards that ask one question about a whole clip."""
+    """Base class of rewards that ask a judge one question about a whole clip."""
 
     frames: int
     """Pictures of the clip, 2 or more, evenly spaced, including the first and the last of the episode."""
@@ -300,19 +315,22 @@ class ClipJudge(EpisodeJudge):
 
 
 def clip(pictures: Pictures) -> list[str | Picture]:
-    """Return the pictures, each after a text with its number."""
+    """Return the pictures of a clip, each after a text with its number, as parts of a question."""
     return [part for number, picture in enumerate(pictures, 1) for part in (f"Picture {number}:", picture)]
 
 
 class OrdinalForm(Form):
-    """Answer: grade of the task's outcome, from 1, the worst, to 5, the best."""
+    """Form of an answer: grade of the task's outcome, from 1, the worst, to 5, the best."""
 
     score: Annotated[int, pydantic.Field(ge=1, le=5)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOrdinal(ClipJudge):
-    """Judge's grade for the end of the episode, scaled from 1..5 to 0..1, in its last step; 0 before (RoboReward)."""
+    """Reward in the last step of an episode: a judge's grade for its outcome, scaled to 0..1 (RoboReward).
+
+    The grade is 1 to 5. Earlier steps get 0.
+    """
 
     name: ClassVar[str] = "judge-ordinal"
     words: ClassVar[str] = (
@@ -328,7 +346,7 @@ class JudgeOrdinal(ClipJudge):
         require_allowed(self, {"mode": (self.mode == "level", "level: it is no curve")})
 
     def places(self, count: int) -> Places:
-        """Return evenly spaced pictures, at least two, which may be the same."""
+        """Return the numbers of evenly spaced pictures, at least two, which may be the same."""
         return np.linspace(0, count - 1, min(self.frames, max(count, 2))).round().astype(np.intp)
 
     @override
@@ -349,7 +367,7 @@ def _graded(content: Mapping[str, Any]) -> Labels:
 
 
 class Frame(Form):
-    """Answer about one picture: its description, and how much of the task is done in it, 0 to 100 percent."""
+    """Form of an answer about one picture: its description, and the share of the task that is done, 0 to 100 percent."""
 
     description: str
     percent: Annotated[float, pydantic.Field(ge=0, le=100)]
@@ -357,7 +375,10 @@ class Frame(Form):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOrder(ClipJudge):
-    """Progress in pictures that are shown in shuffled order, so that a judge cannot simply count upwards (GVL)."""
+    """Reward that is the progress in a judge's opinion, with pictures shown in shuffled order (GVL).
+
+    The judge then cannot simply count upwards.
+    """
 
     name: ClassVar[str] = "judge-order"
     words: ClassVar[str] = (
@@ -369,7 +390,7 @@ class JudgeOrder(ClipJudge):
     frames: int = 15
 
     def places(self, count: int) -> Places:
-        """Return evenly spaced pictures, none of them twice."""
+        """Return the numbers of evenly spaced pictures, none of them twice."""
         return np.unique(np.linspace(0, count - 1, min(self.frames, count)).round().astype(np.intp))
 
     @override
@@ -391,6 +412,6 @@ class JudgeOrder(ClipJudge):
 
 @cache
 def order_form(count: int) -> type[Form]:
-    """Return the form of an answer that names each of `count` pictures exactly once."""
+    """Make the form of an answer that names each of `count` pictures exactly once."""
     frames: dict[str, Any] = {f"frame_{number}": (Frame, ...) for number in range(1, count + 1)}
     return pydantic.create_model("OrderForm", __base__=Form, **frames)

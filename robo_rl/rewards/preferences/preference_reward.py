@@ -36,7 +36,10 @@ FEW = 1000
 
 @dataclass(frozen=True)
 class BradleyTerryConfig:
-    """Settings of the fit; defaults follow RL-VLM-F as far as possible."""
+    """Settings of a reward fitted to comparisons of segments (Bradley & Terry 1952): ensemble, optimiser, held-out pairs.
+
+    Defaults follow RL-VLM-F as far as possible.
+    """
 
     members: int = 3
     """Networks with different initial weights; their mean is the reward, their deviation its uncertainty."""
@@ -71,7 +74,7 @@ class Pairs(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A fitted reward, and a report of how well it predicts the labels."""
+    """Result of a fit to comparisons: the reward, and a report of how well it predicts the labels."""
 
     reward: RewardEnsemble
     report: dict[str, float]
@@ -80,7 +83,7 @@ class Fitted(NamedTuple):
 
 
 class RewardEnsemble(Ensemble):
-    """Ensemble of K networks; its rewards are scaled to mean 0 and deviation 1 over the data."""
+    """Ensemble of K networks whose mean is a reward, scaled to mean 0 and deviation 1 over the data."""
 
     offset: Tensor
     scale: Tensor
@@ -91,7 +94,7 @@ class RewardEnsemble(Ensemble):
         self.register_buffer("scale", torch.ones(()))
 
     def forward(self, steps: Tensor) -> Tensor:
-        """Return raw rewards (K, B) of steps (B, D)."""
+        """Return the rewards of steps (B, D) by each of the K networks, (K, B), not yet scaled."""
         return self.outputs(steps)[..., 0]
 
     @torch.no_grad()
@@ -104,7 +107,7 @@ class RewardEnsemble(Ensemble):
     def calibrate(self, steps: Array) -> None:
         """Set offset and scale so that the rewards of steps (B, D) have mean 0 and deviation 1.
 
-        Comparisons do not determine them.
+        Comparisons of segments do not determine offset and scale.
         """
         raw = self(torch.from_numpy(steps)).mean(0)
         self.offset.copy_(raw.mean())
@@ -191,7 +194,10 @@ def require_vectors(spec: EnvironmentSpec) -> None:
 
 
 def inputs_of(spec: EnvironmentSpec, episode: Episode) -> Array:
-    """Return (T, D) float32: for each step the float observations before it, in the order of the spec, then the action."""
+    """Return the network's inputs (T, D) float32 for the T steps of an episode.
+
+    An input is the float observations before the step, in the order of the spec, then the action.
+    """
     sizes = {name: columns.stop - columns.start for name, columns in columns_of(spec).items()}
     parts = [episode.observations[name][:-1].reshape(len(episode), size) for name, size in sizes.items()]
     return np.concatenate([*parts, episode.actions], axis=1, dtype=np.float32)
@@ -215,10 +221,10 @@ def save(
 
 @dataclass(frozen=True)
 class PreferenceReward(RewardModel):
-    """Reward of observation and action that `robo-rl reward fit preference` learned from comparisons."""
+    """Reward of observation and action, learnt from comparisons of segments by `robo-rl reward fit preference`."""
 
     folder: str = ""
-    """Folder that `robo-rl reward fit` wrote."""
+    """Folder that `robo-rl reward fit preference` wrote."""
 
     def __post_init__(self) -> None:
         require_named(self.folder, "preference")

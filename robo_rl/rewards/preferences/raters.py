@@ -20,7 +20,7 @@ Preference = float | Literal["skip"]
 
 @dataclass(frozen=True)
 class Segment:
-    """Steps of an episode, from `start` to before `stop`."""
+    """Part of an episode that raters compare: its steps from number `start` to before `stop`."""
 
     episode: Episode
     start: int
@@ -28,7 +28,7 @@ class Segment:
 
 
 class Rater(Protocol):
-    """Compares segments. The fields of the class are its settings."""
+    """Interface of raters, which decide which of two segments is better; the fields of the class are its settings."""
 
     @property
     def kind(self) -> Literal["human", "model", "oracle"]:
@@ -39,7 +39,7 @@ class Rater(Protocol):
         """Name of the rater, and a hash of everything that its answers depend on."""
 
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Return which segment is better, as a Preference."""
+        """Return which segment is better: 0 for the first, 1 for the second, 0.5 for equal, "skip" if unknown."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,10 @@ class OracleRater(NamedSettings):
         require_allowed(self, allowed | {"seed": (self.seed >= 0, "0 or more")})
 
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Return 0, 0.5 or 1; "skip" if a recorded reward is not finite."""
+        """Compare two segments: 0 if the first has the larger sum of rewards, 1 if the second, 0.5 if equal.
+
+        Returns "skip" if a recorded reward is not finite.
+        """
         sums = [float(part.episode.rewards[part.start : part.stop].sum(dtype=np.float64)) for part in (first, second)]
         difference = sums[1] - sums[0]
         if not np.isfinite(difference):
@@ -79,7 +82,7 @@ _MEASURE = re.compile(r"(-?)(return|length|terminated|success|(mean|peak|last) (
 
 @dataclass(frozen=True)
 class Measure:
-    """A number computed from a segment, by which segments are compared."""
+    """A number computed from a segment, such as its length, by which segments are compared."""
 
     text: str
     """[-]NAME[~DIFFERENCE]. NAME is return, length, terminated, success, or "mean", "peak" or "last" and an observation entry,
@@ -149,7 +152,10 @@ class MeasuresRater(NamedSettings):
         _ = self._measures
 
     def compare(self, first: Segment, second: Segment) -> Preference:
-        """Return 0, 0.5 (no difference, or a tie) or 1; "skip" if a measure is not finite."""
+        """Compare two segments: 0 if the first is better, 1 if the second, 0.5 for no difference or a tie.
+
+        Returns "skip" if a measure is not finite.
+        """
         signs = []
         for measure in self._measures:
             difference = measure.of(second) - measure.of(first)

@@ -19,7 +19,7 @@ SECCOMP_MODE_FILTER = 2  # linux/seccomp.h
 
 
 class Filter(ctypes.Structure):
-    """Structure sock_fprog of linux/filter.h."""
+    """Structure sock_fprog of linux/filter.h, by which a filter of system calls is passed to the kernel."""
 
     _fields_ = (("length", ctypes.c_ushort), ("program", ctypes.c_char_p))
 

@@ -28,19 +28,22 @@ EINSUM = re.compile(r"(\.\.\.)?[a-z]{0,4}(,(\.\.\.)?[a-z]{0,4}){0,2}->(\.\.\.)?[
 
 @dataclass
 class Expressions:
-    """Checks and rewrites the expressions of one function."""
+    """Checks the expressions of one reward program, and rewrites them with known functions only."""
 
     columns: Collection[str] | None
     """Names of the columns of a batch; None if they are unknown."""
     names: frozenset[str]
-    """Names to which the function assigns."""
+    """Names to which the function assigns values."""
     used: dict[str, None] = field(default_factory=dict)
     """Columns that were read, in order of first use."""
     dictionaries: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Name of a dictionary of terms -> names of its terms."""
 
     def several(self, node: ast.expr) -> ast.expr:
-        """Return the checked right side of an assignment, which may be a tuple, as in `a, b = x, y`; raises InvalidProgram."""
+        """Check the right side of an assignment, which may be a tuple, as in `a, b = x, y`; return it rewritten.
+
+        Raises InvalidProgram if a part is not allowed.
+        """
         if isinstance(node, ast.Tuple):
             return ast.copy_location(ast.Tuple(elts=[self.value(element) for element in node.elts], ctx=ast.Load()), node)
         return self.value(node)
@@ -53,7 +56,7 @@ class Expressions:
         return self.value(node)
 
     def value(self, node: ast.expr) -> ast.expr:
-        """Return a checked single expression; raises InvalidProgram if it is not allowed."""
+        """Check a single expression and return it rewritten; raises InvalidProgram if it is not allowed."""
         return ast.copy_location(self._expression(node), node)
 
     def _expression(self, node: ast.expr) -> ast.expr:  # noqa: PLR0911 (one for each kind)

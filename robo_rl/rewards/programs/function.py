@@ -1,4 +1,4 @@
-"""A Python function as a reward: the contract of reward programs, in this process and without a sandbox."""
+"""A Python function of your own as a reward: same input as reward programs, but in this process and without a sandbox."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class FunctionReward(StepReward):
     every: int = 256
     """Steps per call while a policy acts; does not influence the rewards."""
     limits: Limits = field(default_factory=Limits)
-    """Limits of its rewards; the limits of a process have no effect."""
+    """Limits of the rewards' size and of missing ones; limits of time and memory have no effect, as there is no process."""
 
     @cached_property
     def call(self) -> Callable[[Mapping[str, Any]], Any]:
-        """The function; raises InvalidSetting or UnknownName if it cannot be imported."""
+        """The function, imported; raises InvalidSetting or UnknownName if that fails."""
         found: Callable[[Mapping[str, Any]], Any]
         found = object_named(self.function, "reward", allowed="package.module:function")
         return found
@@ -65,7 +65,10 @@ class FunctionReward(StepReward):
         return [array.name for array in place.spec.observation.arrays]
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return rewards and terms; a step without a finite reward has no label. Raises ProgramFailed, InvalidSetting."""
+        """Return rewards and terms of K steps.
+
+        A step without a finite reward has no label. Raises ProgramFailed, InvalidSetting.
+        """
         total, terms = self._values(place.view.batch_of(steps.before, steps.actions, steps.after), len(steps))
         checks = place.memory.setdefault("checks", {"rows": 0, "invalid_rows": 0})
         output = OutputChecks(tuple(terms), self.limits, **checks)

@@ -18,18 +18,19 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 """As robo_rl.types.Array; that module is not loaded in the process that programs run in."""
 MOST_ADDED, MOST_COLUMNS = 8, 64
-"""Columns up to which they are added as arrays; up to which np.einsum is used, which goes along each row."""
+"""Largest number of columns that are added as arrays, then the largest for which np.einsum is used, which goes along each
+row."""
 
 
 def row_sum(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """As np.sum."""
+    """Return the sum of an array, as np.sum; the sum of a row does not depend on other rows."""
     if _is_rowwise(values, axis, keepdims):
         return _added(values)
     return np.sum(values, axis=axis, keepdims=keepdims)
 
 
 def row_mean(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """As np.mean."""
+    """Return the mean of an array, as np.mean; the mean of a row does not depend on other rows."""
     if _is_rowwise(values, axis, keepdims):
         return _added(values) / values.shape[1]
     return np.mean(values, axis=axis, keepdims=keepdims)

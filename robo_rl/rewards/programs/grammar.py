@@ -18,17 +18,17 @@ from robo_rl.rewards.programs.vocabulary import FUNCTIONS
 
 NAME = "reward"
 MOST_LINES, MOST_NODES, MOST_CHARACTERS = 200, 2_000, 20_000
-"""Of a program."""
+"""Largest numbers of lines, syntax nodes and characters of a program."""
 UNSEEN = re.compile(r"[\x00-\x08\x0b\x0d-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters and changes of reading direction, refused also in comments: a program must be what its text shows."""
 MOST_DEPTH = 120
 """Largest depth of nested nodes. Python itself fails at 200 parentheses, or at the end of its stack, which depends on the
 caller."""
 MOST_TERMS, MOST_ROUNDS, MOST_ROUNDS_NESTED = 32, 64, 1_024
-"""Terms; rounds of a loop, and of loops in loops together."""
+"""Largest numbers of terms that a program returns, of rounds of a loop, and of rounds of nested loops together."""
 ANNOTATION = (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Constant, ast.BinOp, ast.BitOr, ast.Load)
 TAKEN = {BATCH, NAME, "np", "math", "range", *FUNCTIONS}
-"""Names that a program may not assign."""
+"""Names that a program may not assign, because they have a meaning already."""
 TERMS = '{"distance": distance, "effort": effort}'
 
 
@@ -76,9 +76,9 @@ def _size(tree: ast.Module) -> tuple[int, int]:
 
 
 def translated(tree: ast.Module, columns: Collection[str] | None) -> Translation:
-    """Check a program and return the result; raises InvalidProgram.
+    """Check a program against the grammar and translate it into a syntax tree that is safe to run.
 
-    columns: names of the columns of a batch; None if they are not known yet.
+    columns: names of the columns of a batch; None if they are not known yet. Raises InvalidProgram.
     """
     function = _the_function(tree)
     _check_signature(function)

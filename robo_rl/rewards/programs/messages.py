@@ -33,13 +33,13 @@ INSTEAD = {
     ast.Assert: "nothing: outputs are checked anyway",
     ast.Raise: "nothing: a row without a finite reward counts as missing anyway",
 }
-"""Forbidden syntax -> its replacement in words."""
+"""Kind of forbidden syntax -> what to write instead, in words."""
 
 
 def refuse(
     node: ast.AST, status: ProgramStatus, problem: str, *, got: object = None, allowed: object = None, fix: str | None = None
 ) -> NoReturn:
-    """Raise InvalidProgram about a part of a program, with its line number."""
+    """Raise InvalidProgram about a part of a program, with its line number and a message of four parts."""
     line, got = getattr(node, "lineno", None), None if got is None else printable(str(got))
     raise InvalidProgram(status, problem if line is None else f"Line {line}: {problem}", got=got, allowed=allowed, fix=fix)
 
@@ -63,7 +63,7 @@ def large(got: str, allowed: str) -> NoReturn:
 
 
 def code(node: ast.AST) -> str:
-    """Return a part of a program on one line, cut to MOST_SHOWN characters."""
+    """Return a part of a program as text on one line, cut to MOST_SHOWN characters."""
     try:
         text = ast.unparse(node)
     except (ValueError, RecursionError):  # an integer of thousands of digits has no text
@@ -73,7 +73,7 @@ def code(node: ast.AST) -> str:
 
 
 def close(name: str, known: Collection[str]) -> str:
-    """Return a question with the most similar known names; "" if none is similar."""
+    """Return the question whether a similar name was meant, with the most similar known names; "" if none is similar."""
     near = difflib.get_close_matches(name[:MOST_SHOWN], list(known), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
@@ -84,7 +84,7 @@ def listed(names: Collection[str]) -> str:
 
 
 def functions(got: str) -> str:
-    """Return the names of allowed functions of the same module, and the most similar ones."""
+    """Return a text with the allowed functions of the module that a wrong name belongs to, and the most similar ones."""
     origin = got.partition(".")[0]
     names = [name for name in FUNCTIONS if name.startswith(f"{origin}.")] or list(FUNCTIONS)
     return ", ".join(names) + close(got, FUNCTIONS)

@@ -1,4 +1,4 @@
-"""Output checks: every batch that a program returns must pass them before anything learns from it."""
+"""Checks of what a reward program returns: every batch must pass them before anything learns from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLOSE = 1e-6
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a program's resources and of its rewards."""
+    """Limits of a reward program: time, memory and rows of its process, size of its rewards, share of missing ones."""
 
     seconds: float = 2.0
     """[s] of wall-clock time for one batch of at most `rows` rows."""
@@ -57,18 +57,18 @@ class Limits:
 
 @dataclass
 class OutputChecks:
-    """Output checks of one program, which also count its rows."""
+    """Checks of the values that one program returns; they also count its rows."""
 
     terms: Sequence[str]
-    """Names of the terms."""
+    """Names of the terms that the program returns."""
     limits: Limits
     rows: int = 0
-    """Number of recent rows."""
+    """Number of recent rows, of which older ones count less."""
     invalid_rows: int = 0
     """Number of recent rows without a finite reward."""
 
     def accept(self, values: npt.NDArray[np.float64]) -> StepScores:
-        """Return the scores of N rows; raises ProgramFailed if the values are no valid rewards.
+        """Check the values of N rows and return them as scores; raises ProgramFailed if they are no valid rewards.
 
         For speed, one sum of squares shows in most cases that all numbers are finite and small.
 

@@ -1,4 +1,4 @@
-"""Parent's side of the process that runs a reward program: start, batches in, bytes out, end.
+"""Start, feed and end the process that runs a reward program: the side of the parent process.
 
 Columns are copied into memory that the process can only read. Its results are copied out of shared memory before they are read,
 and never used as a name, a size or code. Neither memory has a name; both are freed when the last process releases them. A byte
@@ -39,16 +39,17 @@ from robo_rl.types import Array
 
 MAIN = "import sys; sys.path += {paths!r}; from robo_rl.rewards.programs.worker import main; main()"
 ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"), "1")
-"""Complete environment of the process. More threads would need system calls that are refused."""
+"""Complete set of environment variables of the process. More threads would need system calls that are refused."""
 F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; Python names it from 3.13 on
 TIMEOUT, ENDED = b"timeout", b""
-"""Answers without a sender; a real one is one byte."""
+"""Answers that stand for a process that sent none: it took too long, or it ended. A real answer is another single byte."""
 REPLACED, KILLED = 8, 10
-"""Multiples of a batch's time limit after which a process is replaced, and after which (of a core) it is killed."""
+"""Multiples of a batch's time limit, in CPU time. After the first, in sum over its batches, a process is replaced; at the
+second the system kills it."""
 
 
 class Process:
-    """Worker process of one program; its CPU time is limited, so that it is replaced before the limit."""
+    """Worker process that runs one reward program; its CPU time is limited, and it is replaced before it reaches the limit."""
 
     def __init__(self, settings: dict[str, Any], layout: Layout, limits: Limits) -> None:
         self.layout, self.limits = layout, limits
@@ -119,11 +120,11 @@ class Process:
         return self.process.wait(timeout=1) == -signal.SIGXCPU
 
     def message(self) -> str:
-        """Return the message that the process left."""
+        """Return the text that the process left in shared memory, such as an error."""
         return self.layout.read_message(self.memory_out)
 
     def ending(self) -> str:
-        """Return in words how the process ended."""
+        """Return in words how the process ended, such as by a signal."""
         return ending(self.process.wait(timeout=1))
 
 

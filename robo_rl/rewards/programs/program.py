@@ -43,7 +43,7 @@ ASK = "answer with one fenced block ```python ... ``` that holds `def reward(bat
 
 @dataclass
 class Block:
-    """A fenced block: its language, its lines, and whether it was closed."""
+    """A fenced block in a model's answer: its language, its lines, and whether it was closed."""
 
     language: str
     lines: list[str] = field(default_factory=list)
@@ -113,7 +113,7 @@ def _blocks(answer: str) -> Iterator[Block]:
 
 @dataclass(frozen=True)
 class RewardProgram:
-    """A program that keeps to the grammar; made by `parse` or `read`."""
+    """A reward program whose text keeps to the grammar; `parse` or `read` makes one."""
 
     source: str
     """Original text, without the prose around it."""
@@ -131,7 +131,7 @@ class RewardProgram:
     def misread(self, moved: Mapping[str, str], *, frames_are_known: bool = True) -> list[str]:
         """Return the columns that the program would read in another frame than it was written for.
 
-        A program accepts all frames if its docstring has a line "frames: any", and those of a hand with "frames: relative".
+        A program accepts all frames if its docstring has a line "frames: any", and frames of a hand with "frames: relative".
         Otherwise it needs the frames in its provenance, or the base frame.
 
         Args:
@@ -217,7 +217,7 @@ class RewardProgram:
         return cls(program.source, program.code, program.terms, program.columns, about.get("provenance", {}), program.lines)
 
     def where(self, line: int) -> str:
-        """Return text with the line of the source for a line number of `code`; "" if it is unknown."""
+        """Return a text with the line number in `source` for a line number of `code`; "" if it is unknown."""
         number, lines = self.lines.get(line), re.split("\r\n|\r|\n", self.source)  # Python's lines, fewer than str's
         return "" if number is None or number > len(lines) else f"line {number}, `{printable(lines[number - 1].strip()[:120])}`"
 

@@ -24,7 +24,7 @@ from robo_rl.spec.environment import EnvironmentSpec
 
 @dataclass(frozen=True)
 class ProgramReward(StepReward, UsesPrograms):
-    """Reward of each step from a reward program that runs in a confined process."""
+    """Reward of each step computed by a reward program, which runs in a confined process."""
 
     name: ClassVar[str] = "program"
     remedy: ClassVar[str] = "robo-rl reward check PROGRAM shows divisions by zero and the like"
@@ -33,7 +33,7 @@ class ProgramReward(StepReward, UsesPrograms):
     every: int = 256
     """Steps per call while a policy acts, 1 or more; does not influence the rewards."""
     limits: Limits = field(default_factory=Limits)
-    """Limits of its process and its rewards."""
+    """Limits of the program's process and of its rewards."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"every": (self.every >= 1, "1 or more")})
@@ -66,7 +66,10 @@ class ProgramReward(StepReward, UsesPrograms):
         return (UsedProgram(self.runner, self._view(place), is_reward=True),)
 
     def score_steps(self, steps: Steps, place: Place) -> StepScores:
-        """Return total and terms; a step without a finite reward has no label. Raises ProgramFailed."""
+        """Return the program's total and terms for K steps.
+
+        A step without a finite reward has no label. Raises ProgramFailed.
+        """
         found = self.runner.run(self._view(place).batch_of(steps.before, steps.actions, steps.after))
         return replace(found, terms={name: np.where(found.valid, values, np.nan) for name, values in found.terms.items()})
 

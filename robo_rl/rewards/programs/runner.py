@@ -29,7 +29,7 @@ WORKERS = 8
 
 @dataclass(frozen=True)
 class ProgramRunner:
-    """Program in a file, run in a worker process that starts at the first batch."""
+    """A reward program in a file, run in a worker process that starts at the first batch."""
 
     path: str
     """Path of the .py file."""
@@ -38,11 +38,11 @@ class ProgramRunner:
 
     @cached_property
     def program(self) -> RewardProgram:
-        """The program; raises InvalidProgram if it breaks the grammar."""
+        """The reward program, read from its file; raises InvalidProgram if it breaks the grammar."""
         return RewardProgram.read(Path(self.path))
 
     def view(self, whole: EnvAbstraction, source: str) -> EnvAbstraction:
-        """Return the columns that the program reads; raises InvalidProgram if one is missing or in another frame.
+        """Select the columns that the program reads; raises InvalidProgram if one is missing or in another frame.
 
         Args:
             whole: All columns.
@@ -60,7 +60,7 @@ class ProgramRunner:
         return whole.only(self.program.columns)
 
     def run(self, columns: Columns) -> StepScores:
-        """Return the program's scores of N steps; N may be 0. Raises ProgramFailed.
+        """Compute the program's scores of N steps; N may be 0. Raises ProgramFailed.
 
         columns: name -> (N, ...).
         """
@@ -99,13 +99,13 @@ class UsedProgram(NamedTuple):
 
     runner: ProgramRunner
     view: EnvAbstraction
-    """Columns that the program reads."""
+    """Columns that the program reads, with their description."""
     is_reward: bool
-    """True if its total is the reward itself, not a potential or a factor."""
+    """True if the program's total is the reward itself, not a potential or a factor."""
 
 
 class UsesPrograms(ABC):
-    """Base of rewards of steps that depend on programs."""
+    """Base class of rewards of steps that depend on reward programs."""
 
     @abstractmethod
     def programs(self, place: Place) -> Sequence[UsedProgram]:

@@ -36,7 +36,10 @@ KINDS = "biuf"
 
 
 class Sandbox:
-    """Runs one program; a context manager. The process starts at the first batch and ends with `close`."""
+    """Process that runs one reward program and can do nothing but compute; a context manager.
+
+    It starts at the first batch and ends with `close`.
+    """
 
     def __init__(self, program: RewardProgram, limits: Limits | None = None) -> None:
         self.program, self.limits = program, limits or Limits()

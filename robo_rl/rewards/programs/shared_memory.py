@@ -19,14 +19,14 @@ Array = npt.NDArray[Any]
 """Same as robo_rl.types.Array; that module is not loaded in the process that runs programs."""
 Buffer = mmap.mmap
 MOST_MESSAGE = 4_096
-"""[bytes] largest size of a message."""
+"""[bytes] largest size of a message from the worker."""
 ALIGNMENT = 64
 """[bytes] alignment of the columns: a cache line of the processor."""
 
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """Type and shape of one row of a column."""
+    """Type and shape of one row of a column, as it lies in shared memory."""
 
     dtype: str
     """Type in NumPy's notation, such as "<f4"."""
@@ -40,14 +40,14 @@ class ColumnLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of both blocks of memory."""
+    """Layout of the two blocks of memory that parent and worker share: one for inputs, one for outputs."""
 
     columns: Mapping[str, ColumnLayout]
     """Name -> layout of each column."""
     terms: int
-    """Number K of terms."""
+    """K, number of terms that the program returns."""
     rows: int
-    """Largest number of rows."""
+    """Largest number of rows in a batch."""
 
     @cached_property
     def offsets(self) -> dict[str, int]:
@@ -74,7 +74,7 @@ class Layout:
         return self.message + 8 + MOST_MESSAGE
 
     def inputs(self, memory: Buffer, rows: int) -> dict[str, Array]:
-        """Return name -> view (rows, ...) of each column."""
+        """Return for each column a view (rows, ...) into the block for inputs, by name."""
         return {
             name: np.frombuffer(memory, column.dtype, rows * column.size // np.dtype(column.dtype).itemsize, offset).reshape(
                 rows, *column.shape
@@ -83,7 +83,7 @@ class Layout:
         }
 
     def outputs(self, memory: Buffer, rows: int) -> npt.NDArray[np.float64]:
-        """Return a view (terms + 1, rows) of the results."""
+        """Return a view (terms + 1, rows) of the results, total and terms, in the block for outputs."""
         return np.frombuffer(memory, np.float64, (self.terms + 1) * rows).reshape(self.terms + 1, rows)
 
     def write_message(self, memory: Buffer, text: str) -> None:

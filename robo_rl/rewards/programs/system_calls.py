@@ -18,9 +18,9 @@ TELL = "or run programs without it, if you trust their authors: Limits(without_s
 
 @functools.cache
 def filter_program() -> bytes:
-    """Return the filter for the kernel (struct sock_filter, 8 bytes each); calls that are not allowed fail with EPERM.
+    """Compile the filter of system calls for the kernel (struct sock_filter, 8 bytes each); refused calls fail with EPERM.
 
-    Raises SandboxUnavailable without that library, or outside Linux.
+    Raises SandboxUnavailable without the library libseccomp2, or outside Linux.
     """
     if sys.platform != "linux":
         fix = f"use Linux, {TELL}"

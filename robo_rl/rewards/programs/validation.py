@@ -28,21 +28,21 @@ from robo_rl.types import Array
 Kind = Literal["ok", "note", "failure"]
 TOTAL = "The total"
 LEAST_ROWS, SINGLE_ROWS = 2, 64
-"""Least number of rows; rows that are computed one by one, spread over all."""
+"""Smallest number of rows that can be validated, and number of rows that are also computed one by one, spread over all."""
 EVERY_SIZE, OTHER_SIZES = 1_024, 16
 """Largest size up to which batches of every size are tried, because episodes and an off-policy learner's batches have any;
 number of larger sizes, drawn at random."""
 MOST_LIMITS = 10
 """Multiple of the time limit of one batch that all tried batches together may take; an ordinary program takes a second."""
 SATURATION, MOST_AT_BOUND = 0.01, 0.9
-"""Share of its range within which a value is at its bound; largest share of rows at a bound."""
+"""Share of a value's range within which it counts as at its bound, and largest allowed share of rows at a bound."""
 DOMINANCE = 1_000.0
 """Ratio of the standard deviations of two terms above which a note is made."""
 
 
 @dataclass(frozen=True)
 class Clips:
-    """Division of the rows of a batch into C clips, with their outcomes."""
+    """Which rows of a batch belong to which of C clips, and whether each clip succeeded."""
 
     clip: npt.NDArray[np.int64]
     """(N,) number of the clip to which a row belongs, 0 to C - 1"""
@@ -57,7 +57,7 @@ class Clips:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Finding of one check, in words for a person or a language model."""
+    """Finding of one check of a reward program, in words for a person or a language model."""
 
     check: str
     kind: Kind
@@ -66,7 +66,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """Findings of all checks of a program."""
+    """Findings of all checks of a reward program."""
 
     findings: tuple[CheckResult, ...]
     rewards: StepScores | None = field(default=None, repr=False)
@@ -95,7 +95,7 @@ def validate(
     sizes: Sequence[int] = (),
     seed: int = 0,
 ) -> ValidationReport:
-    """Check a program on recorded rows, and return a report; faults of the program never raise an error.
+    """Check a reward program on recorded rows, and return a report; faults of the program never raise an error.
 
     Args:
         program: The program.

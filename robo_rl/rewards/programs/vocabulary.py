@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments with which a function may be called."""
+    """How a listed function may be called by a reward program: numbers of positional arguments, and keywords."""
 
     least: int = 1
     """Smallest number of positional arguments."""
@@ -55,7 +55,7 @@ NUMPY = {
     **_calls("interp", 3, 3, "left right"),
     **_calls("linalg.norm", 1, 3, "ord axis keepdims"),
 }
-"""Name below `np` -> allowed calls."""
+"""Name of a function below `np` -> how it may be called."""
 
 MATH = _calls("sqrt exp log log1p sin cos tan tanh asin acos atan radians degrees fabs") | _calls("atan2 hypot", 2, 2)
 """Name below `math` -> allowed calls; for single numbers."""
@@ -76,11 +76,11 @@ FUNCTIONS: dict[str, Call] = {
     **BUILTINS,
     **GEOMETRY,
 }
-"""Every function, as a program writes it -> allowed calls."""
+"""Every function that a reward program may call, as the program writes it -> allowed calls."""
 
 CONSTANTS = ("np.pi", "np.e", "np.inf", "np.newaxis", "math.pi", "math.e", "math.tau", "math.inf")
 TYPES = ("float", "int", "bool", "np.float32", "np.float64", "np.int32", "np.int64", "np.bool_")
-"""Allowed values of `dtype=` and `astype`."""
+"""Types that a program may pass as `dtype=` and to `astype`."""
 
 SAME: tuple[str, ...] = ("sum", "mean", "std", "var", "min", "max", "any", "all", "prod", "argmin", "argmax")
 """Methods of arrays for which numpy has a function of the same name."""
@@ -94,5 +94,5 @@ PROPERTIES = {"shape": "np.shape", "ndim": "np.ndim", "size": "np.size", "T": "n
 
 
 def mangled(name: str) -> str:
-    """Return the plain name by which checked code calls a function; programs cannot write names that start with "_"."""
+    """Return the name by which checked code calls an allowed function; it begins with "_", which programs cannot write."""
     return "_" + name.replace(".", "_")

@@ -28,7 +28,7 @@ from robo_rl.rewards.programs.shared_memory import Array, ColumnLayout, Layout
 from robo_rl.rewards.programs.vocabulary import BUILTINS, CONSTANTS, FUNCTIONS, GEOMETRY, TYPES, mangled
 
 READY, REFUSED, RUN, DONE, RAISED, SHAPE, MEMORY = b"g", b"x", b"r", b"d", b"e", b"s", b"m"
-"""Bytes that the two processes send each other."""
+"""Single bytes that parent and worker send each other: requests, and outcomes of a batch."""
 FILE = "program"
 MOST_HANDLES = 1_024
 """Number of file descriptors that are closed; more than a new process has."""
@@ -61,7 +61,10 @@ def main() -> None:
 
 
 class Server:
-    """Answers requests of one byte with one byte; the program is loaded at the first one, so that loading counts as running."""
+    """Loop of the worker process: answers each request, one byte, with one byte, and computes a batch in between.
+
+    The program is loaded at the first request, so that loading counts as running.
+    """
 
     def __init__(self, settings: dict[str, Any], layout: Layout, memory_in: mmap.mmap, memory_out: mmap.mmap) -> None:
         self.settings, self.layout = settings, layout
@@ -71,7 +74,7 @@ class Server:
         self.views: dict[str, Array] = {}
 
     def serve(self, asked: int, answered: int) -> None:
-        """Answer requests until the parent closes the pipe."""
+        """Answer requests until the parent closes the pipe; asked, answered: numbers of the file descriptors."""
         while os.read(asked, 1) == RUN:
             os.write(answered, self.answer())
 
@@ -98,7 +101,11 @@ class Server:
         return DONE
 
     def written(self, total: object, terms: Any) -> str:
-        """Copy the results of the program; return the problem with their shapes, "" if there is none."""
+        """Copy the results of the program into shared memory.
+
+        Returns:
+            What is wrong with their shapes, in words; "" if nothing is.
+        """
         for row, values in enumerate((total, *terms)):
             shape = values.shape if type(values) is np.ndarray else np.shape(values)
             if shape != self.shape:
@@ -109,7 +116,7 @@ class Server:
 
 
 def loaded(code: str, is_free: bool = False) -> Function:
-    """Return the function `reward` of checked code; is_free: True only in tests, which run unchecked code."""
+    """Compile checked code and return its function `reward`; is_free: True only in tests, which run unchecked code."""
     namespace: dict[str, Any] = {"__builtins__": __builtins__, "np": np, "math": math} if is_free else vocabulary()
     exec(compile(code, FILE, "exec", dont_inherit=True), namespace)
     function: Function = namespace["reward"]
@@ -117,7 +124,7 @@ def loaded(code: str, is_free: bool = False) -> Function:
 
 
 def vocabulary() -> dict[str, Any]:
-    """Return mangled name -> value of everything that checked code may use; Python's own names are empty."""
+    """Return everything that checked code may use, by the names in it; Python's own names are left out."""
     names: dict[str, Any] = {"__builtins__": {}, "_range": range}
     origins = {"np": np, "math": math}
     for name in (*FUNCTIONS, *CONSTANTS):
@@ -137,7 +144,7 @@ def vocabulary() -> dict[str, Any]:
 
 
 def described(error: BaseException) -> str:
-    """Return "LINE TYPE: TEXT" of an error, with the line of the program that raised it, 0 for none."""
+    """Describe an error as "LINE TYPE: TEXT", with the line of the program that raised it, 0 for none."""
     trace: TracebackType | None = error.__traceback__
     line = 0
     while trace is not None:
@@ -148,7 +155,7 @@ def described(error: BaseException) -> str:
 
 
 def warm_up() -> None:
-    """Use all parts of numpy that load on first use, and raise its errors once, because files cannot be opened later."""
+    """Use all parts of numpy that load files on first use, and raise its errors once, because files cannot be opened later."""
     np.seterr(all="ignore")  # the parent finds numbers that are not finite
     warnings.simplefilter("ignore")  # they would go to a closed stream, and load more modules
     one, many = np.ones((2, 3)), np.ones((4, 5))

@@ -37,30 +37,30 @@ OWN = "environment"
 
 @dataclass(frozen=True)
 class RewardSource:
-    """One of the rewards that a pipeline sums up."""
+    """One of the rewards that a pipeline sums up: model, weight and stages."""
 
     name: str
-    """Name in the log."""
+    """Name of the source in the log."""
     model: RewardModel | None
     """Reward model; None for the environment's own reward."""
     weight: float
-    """Factor after the stages."""
+    """Factor by which the reward is multiplied after its stages."""
     stages: Stages
-    """Stages of this source, in order, with their names in the log."""
+    """Stages that transform this reward, in order, with their names in the log."""
 
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """A source as a recipe writes it."""
+    """One source of a reward pipeline as a recipe writes it: reward, weight and stages."""
 
     reward: str = ""
     """Name of a reward model (`robo-rl reward list`)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the reward model."""
+    """Settings of the reward model, by name."""
     environment: bool = False
     """True for the environment's own reward instead of a model."""
     weight: float = 1.0
-    """Factor of the reward after the stages."""
+    """Factor by which the reward is multiplied after its stages."""
     stages: tuple[Any, ...] = ()
     """Stages of this source only, in order."""
     name: str = ""
@@ -78,16 +78,16 @@ class SourceSettings:
 
 @dataclass(frozen=True)
 class StageSettings:
-    """A stage as a recipe writes it."""
+    """One stage of a reward pipeline as a recipe writes it: name and settings."""
 
     stage: str
     """Name of a stage, a key of robo_rl.rewards.shaping.stages.STAGES."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the stage."""
+    """Settings of the stage, by name."""
 
 
 def read_sources(settings: Sequence[Any]) -> tuple[RewardSource, ...]:
-    """Return the sources from their settings; raises UnknownName or InvalidSetting with the key that is wrong."""
+    """Make the sources of a pipeline from their settings; raises UnknownName or InvalidSetting with the key that is wrong."""
     sources: list[RewardSource] = []
     for number, each in enumerate(settings):
         key = f"sources[{number}]"
@@ -100,9 +100,9 @@ def read_sources(settings: Sequence[Any]) -> tuple[RewardSource, ...]:
 
 
 def read_stages(settings: Sequence[Any], key: str) -> Stages:
-    """Return the stages with their names in the log; raises UnknownName or InvalidSetting with the key that is wrong.
+    """Make the stages of a pipeline, with their names in the log, from their settings.
 
-    key: key of the list in messages.
+    key: key of the list in messages. Raises UnknownName or InvalidSetting with the key that is wrong.
     """
     stages = []
     for number, each in enumerate(settings):
@@ -135,7 +135,7 @@ Terms = dict[str, npt.NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class RewardPipeline(StepReward, UsesPrograms):
-    """Sum of several rewards, each shaped and weighted; the sum is shaped again."""
+    """Reward that is the sum of several rewards, each shaped and weighted; the sum is shaped again."""
 
     name: ClassVar[str] = "pipeline"
     sources: tuple[Mapping[str, Any], ...]
@@ -159,7 +159,7 @@ class RewardPipeline(StepReward, UsesPrograms):
 
     @cached_property
     def shaping(self) -> Stages:
-        """The stages of the sum, with their names."""
+        """Stages of the summed reward, with their names in the log."""
         return read_stages(self.stages, "the pipeline")
 
     @property

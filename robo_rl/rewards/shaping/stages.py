@@ -24,7 +24,7 @@ from robo_rl.types import Array, Labels
 
 @dataclass(frozen=True)
 class Stage(ABC):
-    """Base of stages, which transform the rewards of steps: a frozen dataclass of settings.
+    """Base class of stages, which transform the rewards of steps; a subclass is a frozen dataclass of settings.
 
     A stage keeps its state in the memory of the place (`Place.memory`), which is saved with the run.
     """
@@ -54,7 +54,7 @@ class Stage(ABC):
 
 @dataclass(frozen=True)
 class Clip(Stage):
-    """Pays min(r - at, 0): a good step costs nothing, and no number of good steps adds up to a profit.
+    """Stage that pays min(r - at, 0): a good step costs nothing, and no number of good steps adds up to a profit.
 
     This is the mechanism Clip of Gao et al. 2024, "On Designing Effective RL Reward at Training Time for LLM Reasoning"
     (arXiv:2410.15115), with their eta as `at`. Rewards are never above 0: if a policy can end an episode early, that may pay
@@ -62,7 +62,7 @@ class Clip(Stage):
     """
 
     at: float
-    """Reward from which a step costs nothing."""
+    """Reward r from which on a step costs nothing."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"at": (bool(np.isfinite(self.at)), "a finite number")})
@@ -74,7 +74,7 @@ class Clip(Stage):
 
 @dataclass(frozen=True)
 class Bound(Stage):
-    """Clips rewards to `low` and `high`."""
+    """Stage that clips rewards to the range from `low` to `high`."""
 
     low: float = -np.inf
     """Lowest reward of a step."""
@@ -86,7 +86,7 @@ class Bound(Stage):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """`low` and `high` as text; a part of the hash that identifies the rewards."""
+        """Values of `low` and `high` as text; a part of the hash that identifies the rewards."""
         return {name: str(value) for name, value in asdict(self).items()}
 
     @override
@@ -96,14 +96,14 @@ class Bound(Stage):
 
 @dataclass(frozen=True)
 class Delta(Stage):
-    """Pays r(t) - r(t-1), and r(0) in the first step, so that an episode of any length adds up to the reward of its last step.
+    """Stage that pays r(t) - r(t-1), and r(0) in the first step: an episode adds up to the reward of its last step.
 
     After the mechanism Delta of Gao et al. 2024 (arXiv:2410.15115), which limits the reward of repeated steps. Theirs pays r(t)
     - r(t+1) and needs the next step; this one looks back, so that it can be paid while a policy acts.
     """
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return the differences; the step after a missing reward has none either."""
+        """Return the difference of each reward from the one before; the step after a missing reward is missing, too."""
         values, valid = np.zeros(len(steps)), np.zeros(len(steps), np.bool_)
         before = place.memory.setdefault("before", {})
         for row, index in enumerate(map(str, steps.index.tolist())):
@@ -115,7 +115,7 @@ class Delta(Stage):
 
 @dataclass(frozen=True)
 class Tiers(Stage):
-    """Pays for each threshold that the reward reaches for the first time in an episode.
+    """Stage that pays for each threshold which the reward reaches for the first time in an episode.
 
     With tiers towards the best region, as in Sweet Spot Learning, an episode that came nearer never gets less, and moving back
     and forth earns nothing. With `adapts` a threshold is a test that an episode passes, and pays more the fewer episodes pass
@@ -173,11 +173,12 @@ def weighed(weights: Sequence[float], rates: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class PreferenceAsReward(Stage):
-    """Pays 0 until the episode ends, then the mean over references of sigmoid(slope * (score - reference)), minus `offset`.
+    """Stage that pays once, at the end of the episode: how much better its score is than those of reference episodes.
 
-    The score is the sum of the episode's rewards before this stage. After Fu et al. 2025, "Reward Shaping to Mitigate Reward
-    Hacking in RLHF" (arXiv:2502.18770). A score that grows without limit earns at most 1 - offset. It is not paid per step,
-    because T sigmoids would add up to about T / 2 in long episodes.
+    The pay is the mean over references of sigmoid(slope * (score - reference)), minus `offset`. The score is the sum of the
+    episode's rewards before this stage. After Fu et al. 2025, "Reward Shaping to Mitigate Reward Hacking in RLHF"
+    (arXiv:2502.18770). A score that grows without limit earns at most 1 - offset. It is not paid per step, because T sigmoids
+    would add up to about T / 2 in long episodes.
     """
 
     references: str
@@ -231,7 +232,7 @@ class PreferenceAsReward(Stage):
 
 @dataclass(frozen=True)
 class Gate(Stage):
-    """Pays the environment's own reward always, and the reward before this stage only if the own rewards exceed `above`.
+    """Stage that pays the incoming reward only once the environment's own rewards exceed `above`; it always pays those.
 
     Gated accumulation of rewards (G-RA): terms of progress count only once the outcome passes a threshold, so that a policy
     cannot collect them instead of the outcome. The gate compares the sum of the environment's own rewards in the episode so
@@ -244,7 +245,7 @@ class Gate(Stage):
     """True to pay the gated rewards in the last step of the episode; False to pay them in each step from which on the gate is
     open."""
     outcome: float = 1.0
-    """Factor of the environment's own reward."""
+    """Factor by which the environment's own reward is multiplied."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {name: (bool(np.isfinite(getattr(self, name))), "finite") for name in ("above", "outcome")})
@@ -273,25 +274,24 @@ class Gate(Stage):
 
 
 def shaped(score: float, references: Sequence[float], slope: float = 1.0) -> float:
-    """Return the mean over references of sigmoid(slope * (score - reference)), in [0, 1]."""
+    """Return the mean over the references of the sigmoid of slope * (score - reference), a number in [0, 1]."""
     away = slope * (score - np.asarray(references, np.float64))
     return float(np.mean(0.5 + 0.5 * np.tanh(0.5 * away)))  # the sigmoid, without an overflow
 
 
 @dataclass(frozen=True)
 class Potential(Stage):
-    """Adds weight * (discount * phi(after) - phi(before)).
+    """Stage that adds potential-based shaping: weight * (discount * phi(after) - phi(before)).
 
-    Phi(after) is 0 if the task terminated, but not if it was truncated.
-
-    The discounted sum of the added rewards over an episode that terminates is then -phi(first) for any policy. At a time limit
-    it is discount^T phi(last) - phi(first), and the learner's bootstrap value cancels the first term.
+    Phi(after) is 0 if the task terminated, but not if it was truncated. The discounted sum of the added rewards over an episode
+    that terminates is then -phi(first) for any policy. At a time limit it is discount^T phi(last) - phi(first), and the
+    learner's bootstrap value cancels the first term.
     """
 
     program: str
     """Path of a reward program whose total is phi. It may read the state only: neither `action` nor a column `previous_...`."""
     weight: float = 1.0
-    """Weight of phi."""
+    """Weight of the potential phi in the reward."""
     discount: float | None = None
     """Discount of the learner, above 0 to 1; needed only for rewards of recorded episodes, without a learner."""
     limits: Limits = field(default_factory=Limits)
@@ -338,7 +338,7 @@ class Potential(Stage):
         return self._view(place).entries
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return the shaped rewards.
+        """Return the rewards with the shaping added.
 
         Phi(before) comes from the same step as phi(after), so that a reset never lies between the two.
         """
@@ -359,12 +359,11 @@ class Potential(Stage):
 
 @dataclass(frozen=True)
 class Scale(Stage):
-    """Divides rewards by the running standard deviation of their discounted sum.
+    """Stage that divides rewards by the running standard deviation of their discounted sum.
 
-    No mean is subtracted, as that changes the task.
-
-    After Engstrom et al. 2020 (arXiv:2005.12729), as in Stable-Baselines3's VecNormalize. The scale changes during a training,
-    so that a replay memory would hold rewards of several scales: use it with on-policy learners.
+    No mean is subtracted, as that changes the task. After Engstrom et al. 2020 (arXiv:2005.12729), as in Stable-Baselines3's
+    VecNormalize. The scale changes during a training, so that a replay memory would hold rewards of several scales: use it with
+    on-policy learners.
     """
 
     least: float = 1e-4
@@ -388,7 +387,10 @@ class Scale(Stage):
         place.discount_for("scale", self.discount)
 
     def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
-        """Return the rewards divided by the deviation after the last of these steps."""
+        """Return the rewards, divided by the standard deviation of the discounted return over the whole training so far.
+
+        The quotients are clipped to [-bound, bound].
+        """
         memory, discount = place.memory, place.discount_for("scale", self.discount)
         returns = memory.setdefault("returns", {})
         count, mean, spread = memory.get("moments", (0, 0.0, 0.0))  # spread: sum of squared deviations (Welford 1962)

@@ -1,4 +1,4 @@
-"""Columns that a reward program may read: named, typed, documented, the same for every simulator and robot.
+"""Columns that a reward program may read: named, typed, documented, of the same kind for every simulator and robot.
 
 `x` is the observation entry x after the step, `previous_x` the entry before it, `action` the executed action between the two.
 Reward and success of the environment are never columns.
@@ -21,7 +21,7 @@ from robo_rl.types import Array, Episode
 PREVIOUS = "previous_"
 ACTION = "action"
 START, HAND = "start", "end_effector"
-"""Frames of entries that are given relative to a robot's hand: to its pose at the reset; along its present axes."""
+"""Names of two frames of a robot's hand for entries of the observation: its pose at the reset, and its present axes."""
 OUTCOME_WORDS = re.compile(
     r"(reward\w*|succe(ss|ed)\w*|solv(e|ed|ing)|scor(e|es|ed|ing)|returns?|outcomes?|complet(e|ed|ion)|fail(ed|ures?)?|done|bonus)$"
 )
@@ -52,7 +52,7 @@ _MODES: dict[ActionMode, str] = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a reward program's input."""
+    """Description of one column of a reward program's input: source, shape, unit, frame, limits, meaning."""
 
     name: str
     moment: Moment
@@ -60,11 +60,11 @@ class Column:
     entry: str
     """Name of the observation entry, or "action"."""
     shape: tuple[int, ...]
-    """Shape of one row."""
+    """Shape of the column's value for one step; () for a number."""
     unit: str
-    """SI unit, or "unknown"."""
+    """SI unit of the value, or "unknown"."""
     frame: str | None
-    """Frame of the value; None if there is none."""
+    """Reference frame of the value; None if there is none."""
     low: Limit
     """Lowest value, in `unit`."""
     high: Limit
@@ -79,7 +79,7 @@ class Column:
 
 @dataclass(frozen=True)
 class EnvAbstraction:
-    """Columns of an environment, their description in words, and how they are computed from episodes."""
+    """Columns that a reward program can read in an environment: their description, and how they are computed from steps."""
 
     columns: Mapping[str, Column]
     """Name -> column; first the columns after the step, then those before the step, then the action."""
@@ -145,12 +145,12 @@ class EnvAbstraction:
         return found
 
     def only(self, names: Collection[str]) -> EnvAbstraction:
-        """Return the abstraction with only the columns in `names`, so that no unused column is computed."""
+        """Return these columns restricted to `names`, so that no unused column is computed."""
         return replace(self, columns={name: column for name, column in self.columns.items() if name in names})
 
     @property
     def moved(self) -> Mapping[str, str]:
-        """Column -> frame, for columns relative to a hand (robo_rl.environments.relative_frame); empty if there are none."""
+        """Name of a column -> its frame, for columns relative to a hand (robo_rl.environments.relative_frame)."""
         frames = {name: column.frame for name, column in self.columns.items()}
         if START not in frames.values():
             return {}

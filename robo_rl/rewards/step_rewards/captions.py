@@ -16,17 +16,23 @@ from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.types import Array
 
 LOOK = "look"
-"""Name under which the looks of a captioner are stored in place of observations."""
+"""Name under which the parts of observations that a captioner needs (looks) are stored in place of observations."""
 
 
 class Captioner(Protocol):
-    """Describes steps in words; equal captions mean equal events. It reads neither success nor reward."""
+    """Interface of captioners, which describe steps in words; equal captions mean equal events.
+
+    A captioner reads neither success nor reward.
+    """
 
     def require(self, spec: EnvironmentSpec) -> None:
         """Raise InvalidSetting for an environment that the captioner cannot describe."""
 
     def look(self, observations: Mapping[str, Array]) -> Array:
-        """Return looks (N, ...): the part of N observations, name -> (N, ...), that captions need, as a small new array."""
+        """Return the part of N observations that captions need (looks), (N, ...), as a small new array.
+
+        observations: name -> (N, ...).
+        """
 
     def captions(self, before: Array, actions: Array, after: Array) -> Sequence[str]:
         """Return the captions of K steps.
@@ -39,7 +45,7 @@ class Captioner(Protocol):
 
 
 class Described(NamedTuple):
-    """K steps described in words."""
+    """Captions of K steps, and how often each has occurred."""
 
     captions: Sequence[str]
     """(C,) different captions, ordered by their last occurrence."""

@@ -1,4 +1,4 @@
-"""Rewards of a StepScorer in a training, in place of the environment's own.
+"""Rewards of a StepScorer while a policy is trained, in place of the environment's own rewards.
 
 `OnlineReward` combines a reward and an environment; `OnlineScoring` collects steps, scores them in batches, counts missing
 rewards, and is saved. Neither reads the environment's own reward or success.
@@ -52,7 +52,7 @@ class EpisodeSums:
                 self._finish(number)
 
     def restart(self) -> None:
-        """Forget the running episodes."""
+        """Forget the sums of the running episodes."""
         self._running.clear()
 
     def _add(self, index: int, sums: Mapping[str, float]) -> None:
@@ -81,7 +81,7 @@ MOST_MISSING = 1000  # steps in a row without a label; an endpoint that is down 
 
 
 class OnlineScoring(DelayedRewards):
-    """Delayed rewards of N environments from a StepScorer.
+    """Scores the steps of N running environments by a StepScorer, some time after they were taken.
 
     Steps are collected until there are enough for one call (`StepScorer.is_due`). The whole state is saved, so that after a
     resume the same steps are scored in the same calls.
@@ -207,14 +207,17 @@ class OnlineScoring(DelayedRewards):
 
 @dataclass(frozen=True)
 class OnlineReward:
-    """Reward that replaces the environment's own in a training; implements `robo_rl.protocols.rewards.OnlineRewards`."""
+    """Reward model applied to an environment: it replaces the environment's own reward in a training.
+
+    Implements `robo_rl.protocols.rewards.OnlineRewards`.
+    """
 
     model: StepScorer
-    """Scorer of steps."""
+    """Reward model that scores the steps."""
     spec: EnvironmentSpec
     """Spec of the environment, including entries that only the reward reads."""
     weight: float = 1.0
-    """Factor of the rewards."""
+    """Factor by which the rewards are multiplied."""
     discount: float | None = None
     """Discount of the learner; None if it has none."""
 
@@ -224,7 +227,7 @@ class OnlineReward:
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """Name, hash, factor, and all other values that the rewards depend on."""
+        """Name and hash of the reward, its factor, and all other values that the rewards depend on."""
         name, weights = self.model.identity
         return {"model": name, "weights": weights, "weight": self.weight, **self.model.facts(self.place)}
 
@@ -233,7 +236,10 @@ class OnlineReward:
         return without(spec, self.model.hidden())
 
     def running(self, environments: int) -> DelayedRewards:
-        """Return the scoring of `environments` environments; raises InvalidSetting if the reward supports only one."""
+        """Return an object that scores the steps of `environments` environments.
+
+        Raises InvalidSetting if only one is supported.
+        """
         place = self.place
         if environments != 1 and self.model.relabelling(place) is not None:
             raise InvalidSetting(
@@ -283,7 +289,7 @@ class OnlineReward:
 
     @property
     def place(self) -> Place:
-        """Context of the reward, with an empty memory."""
+        """Context in which the reward is computed, with an empty memory."""
         return Place(self.spec.single, self.discount, self.weight)
 
 

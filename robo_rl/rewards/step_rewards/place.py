@@ -18,7 +18,7 @@ Part = TypeVar("Part", bound=Stateful)
 
 
 class Memory(dict[str, Any]):
-    """Memory of a reward between calls: plain values by name, and parts that save their own state.
+    """Memory of a reward between its calls: plain values by name, and parts that save their own state.
 
     It is saved with the run. A reward must forget values of an episode itself when a step begins the next one (`Steps.begins`).
     """
@@ -29,7 +29,7 @@ class Memory(dict[str, Any]):
         self._saved: dict[str, StateDict] = {}
 
     def part(self, name: str, make: Callable[[], Part]) -> Part:
-        """Return a part by name; it is made on first use, and restored if a checkpoint with it was loaded."""
+        """Return the part with this name; it is made on first use, and restored if a checkpoint with it was loaded."""
         if name not in self._parts:
             self._parts[name] = made = make()
             if name in self._saved:
@@ -54,7 +54,7 @@ class Memory(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Place:
-    """Context of a reward: the running environment, or the recorded episode, whose steps are rewarded."""
+    """Context in which steps are rewarded: spec of the running environment or recorded episode, discount, memory."""
 
     spec: EnvironmentSpec
     """Spec of the environment, with entries that only the reward reads; for a recorded episode only names and shapes are
@@ -70,12 +70,12 @@ class Place:
 
     @classmethod
     def recorded(cls, episode: Episode) -> Place:
-        """Return the context for labelling a recorded episode."""
+        """Return the place of a recorded episode: there is no running training, and the spec is read from the episode."""
         return cls(recorded_spec(episode), is_recorded=True)
 
     @property
     def name(self) -> str:
-        """Name in error messages."""
+        """Name of the environment or episode for error messages."""
         return "the recorded episode" if self.is_recorded else self.spec.name
 
     @cached_property
@@ -84,11 +84,11 @@ class Place:
         return EnvAbstraction.of(self.spec, images=True)
 
     def within(self, name: str) -> Place:
-        """Return the context for a part of a composed reward, such as a stage: with its own memory, and weight 1."""
+        """Return the context for a part of a composed reward, such as a stage: with its own memory, and with weight 1."""
         return replace(self, memory=self.memory.part(name, Memory), weight=1.0)
 
     def discount_for(self, stage: str, setting: float | None) -> float:
-        """Return the discount of a stage, which must equal the learner's.
+        """Return the discount that a stage shall use; a discount in its settings must equal the learner's.
 
         Args:
             stage: Name of the stage in error messages.

@@ -1,4 +1,4 @@
-"""Rewards of steps: one class that labels recorded episodes, and rewards a policy while it acts."""
+"""Base class of rewards of steps, which label recorded episodes and reward a policy while it acts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robo_rl.types import Episode, Labels, RewardLabels
 
 
 class StepReward(StepScorer, RewardModel):
-    """Base of rewards of steps: implement `name` and `score_steps`; the fields of the dataclass are the settings."""
+    """Base class of rewards of single steps: a subclass defines `name` and `score_steps`; its fields are the settings."""
 
     def score_episode(self, episode: Episode) -> StepScores:
         """Return the rewards of all steps of a recorded episode, and all intermediate values."""

@@ -1,4 +1,4 @@
-"""Base of rewards of steps: their scores, and properties that a reward may override.
+"""Base class of rewards that score single steps, with properties that a reward may override.
 
 `robo_rl.rewards.step_rewards.online_scoring` provides batching, delays, missing rewards, metrics and resuming.
 """
@@ -17,7 +17,7 @@ from robo_rl.types import Array, Metrics
 
 
 class StepScorer(NamedSettings, ABC):
-    """Base of rewards that score single steps.
+    """Base class of rewards that score single steps, many in one call.
 
     A subclass needs only `name` and `score_steps`; its dataclass fields are its settings.
     """
@@ -40,7 +40,7 @@ class StepScorer(NamedSettings, ABC):
 
     @property
     def every(self) -> int:
-        """Number of steps per call of `score_steps` while a policy acts."""
+        """Number of steps that are scored in one call of `score_steps` while a policy acts."""
         return 256
 
     @property
@@ -73,7 +73,7 @@ class StepScorer(NamedSettings, ABC):
         return len(waiting) >= self.every
 
     def hidden(self) -> Sequence[str]:
-        """Return the names of the observation entries that only the reward reads."""
+        """Return the names of observation entries that only the reward reads, so that they are hidden from the policy."""
         return ()
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
@@ -81,9 +81,12 @@ class StepScorer(NamedSettings, ABC):
         return {}
 
     def metrics(self, place: Place) -> Metrics:
-        """Return scalars for the log, besides the sums of terms and the share of missing rewards, which are always logged."""
+        """Return further scalars for the log.
+
+        The sums of terms and the share of missing rewards are always logged.
+        """
         return {}
 
     def relabelling(self, place: Place) -> Relabelling | None:
-        """Return the object that replaces the rewards in batches, or None if rewards do not change."""
+        """Return the object that replaces the rewards in sampled batches, or None if rewards do not change once given."""
         return None

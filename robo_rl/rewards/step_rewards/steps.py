@@ -1,4 +1,4 @@
-"""Steps of running environments, collected until a reward scores many of them in one call."""
+"""Steps of running environments, which wait until a reward scores many of them in one call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Steps:
     """K steps of one or more environments; the steps of each environment are in order."""
 
     index: npt.NDArray[np.int64]
-    """(K,) number of the environment"""
+    """(K,) number of the environment of each step"""
     number: npt.NDArray[np.int64]
     """(K,) number of the step in its episode, from 1"""
     terminated: npt.NDArray[np.bool_]
@@ -29,7 +29,7 @@ class Steps:
     before: Mapping[str, Array]
     """name -> (K, ...) observations before the steps"""
     actions: Array
-    """(K, A) in [-1, 1], or (K,) choices"""
+    """(K, A) executed actions in [-1, 1], or (K,) choices"""
     after: Mapping[str, Array]
     """name -> (K, ...) observations after the steps; at the end of an episode its last observation"""
     instructions: Sequence[str | None]
@@ -85,7 +85,7 @@ _ARRAYS = ("index", "number", "terminated", "truncated", "rewards", "actions")
 
 @dataclass(frozen=True)
 class StepScores:
-    """Rewards that a StepScorer gave to K steps."""
+    """Rewards that a StepScorer gave to K steps, with intermediate values and ends."""
 
     labels: Labels
     """Rewards before they are multiplied by the weight; float64 if they are summed up later."""
@@ -111,7 +111,7 @@ def copies(observations: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class StepQueue:
-    """Steps that wait for a score; they are added singly, or for all environments at once."""
+    """Steps that wait to be scored; they are added singly, or for all environments at once."""
 
     def __init__(self, entries: Collection[str], keep: Callable[[Mapping[str, Array]], Mapping[str, Array]] = copies) -> None:
         """Make an empty queue.
@@ -164,7 +164,7 @@ class StepQueue:
         self._newest, self._last = after, {}
 
     def take(self) -> Steps:
-        """Return the K steps of the queue in the order in which they were added, and empty it; K may be 0."""
+        """Return the K steps of the queue in the order in which they were added, and empty the queue; K may be 0."""
         steps = self._joined()
         self.clear()
         return steps
@@ -217,7 +217,7 @@ class StepQueue:
         return self._keep({name: np.asarray(observation[name])[None] for name in self._entries})
 
     def state_dict(self) -> StateDict:
-        """Return the steps in the queue and the newest observations."""
+        """Return the steps in the queue and the newest observations, to save them."""
         return {
             "waiting": vars(self._joined()),
             "last": {str(index): dict(self._of(index)) for index in sorted(self._instructions)},

@@ -28,7 +28,7 @@ BATCH = 256  # pictures of one batch at inference
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """Settings of the success classifier: its fit and its threshold."""
+    """Settings of a success classifier: which moments count as success, its fit, and its threshold."""
 
     last: int = 1
     """Number of observations at the end of a successful episode that count as success, 1 or more."""
@@ -101,7 +101,7 @@ class SuccessNetwork(nn.Module):
             self.layers = nn.Sequential(*units)
 
     def forward(self, moments: Tensor) -> Tensor:
-        """Return logits (N,) for prepared moments, as if half of all moments were successes."""
+        """Return logits of success (N,) for prepared moments, as if half of all moments were successes."""
         layer = (moments.float() - self.mean) / self.deviation
         logits: Tensor = self.layers(layer.permute(0, 3, 1, 2) if self.image_size else layer)
         return logits[:, 0]

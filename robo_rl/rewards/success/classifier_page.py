@@ -1,4 +1,4 @@
-"""Page on the reliability of a success classifier."""
+"""HTML page on the reliability of a success classifier on held-out episodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robo_rl.runs.run import write_text
 
 
 def write_classifier(found: Measured, config: ClassifierConfig, facts: Mapping[str, Any], out: Path) -> Path:
-    """Write the page to `out` and return it."""
+    """Write the page to `out` and return `out`; facts: origin of the classifier, such as dataset and environment."""
     points = [(each.score, each.rate.estimate) for each in found.bins]
     band = [(each.score, each.rate.low, each.rate.high) for each in found.bins]
     series = [Series("calibrated", 5, [(0.0, 0.0), (1.0, 1.0)], faint=True), Series("moments", 0, points, band)]

@@ -37,11 +37,14 @@ def save(
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierReward(PictureReward):
-    """Probability that a moment shows success, learned from recorded successes (robo-rl reward fit classifier)."""
+    """Reward that is the probability that a moment shows success, by a classifier fitted to recorded successes.
+
+    The command `robo-rl reward fit classifier` fits it.
+    """
 
     reads_words: ClassVar[bool] = False
     folder: str = ""
-    """Folder that `robo-rl reward fit` wrote."""
+    """Folder that `robo-rl reward fit classifier` wrote."""
     camera: str = ""
     """Camera of the pictures; empty for the camera of the fit."""
     answer: Literal["probability", "success"] = "probability"
@@ -56,7 +59,7 @@ class ClassifierReward(PictureReward):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of parameters, threshold, guard and settings; the folder does not count."""
+        """Name of the reward, and a hash of parameters, threshold, guard and settings; the folder does not count."""
         settings = [
             {name: value for name, value in self.settings().items() if name != "folder"},
             self._threshold,

@@ -25,12 +25,12 @@ FORM = re.compile(r"(?P<name>\w+)(\[(?P<index>\d+)\])?=(?P<low>[^:]*):(?P<high>[
 
 @dataclass(frozen=True)
 class Guard:
-    """Condition on one element of an observation: its allowed range."""
+    """Further condition of success: the allowed range of one element of an observation."""
 
     observation: str
-    """Name of the observation entry."""
+    """Name of the observation entry that the condition is about."""
     index: int
-    """Number of the element, from 0."""
+    """Number of the element in the entry, from 0."""
     low: float
     high: float
 
@@ -97,7 +97,7 @@ def moments_of(spec: EnvironmentSpec, episode: Episode, camera: str) -> tuple[Ar
 
 
 def shows_success(episode: Episode, config: ClassifierConfig) -> Floats:
-    """Return (T+1,) numbers, for each moment 1 for success, 0 for no success, NaN for neither."""
+    """Label the T + 1 moments of an episode, (T+1,): 1 for success, 0 for no success, NaN for neither."""
     shown = np.zeros(len(episode) + 1)
     if episode.success:
         shown[max(1, len(shown) - config.last - config.margin) :] = np.nan
@@ -109,7 +109,7 @@ class Examples(NamedTuple):
     """Moments from which a success classifier learns: pictures or vectors, with labels."""
 
     moments: Array
-    """(N, H, W, 3) or (N, D)"""
+    """(N, H, W, 3) pictures, or (N, D) vectors"""
     successes: npt.NDArray[np.bool_]
     """(N,) True for a success"""
     share: float
@@ -156,7 +156,7 @@ def split(successes: Sequence[bool | None], config: ClassifierConfig) -> tuple[l
 
 @dataclass(frozen=True)
 class Measured:
-    """Accuracy of a classifier on held-out episodes."""
+    """Accuracy of a success classifier on held-out episodes, with its threshold."""
 
     threshold: float
     """Probability from which a moment counts as success."""
@@ -171,9 +171,9 @@ class Measured:
     successes: int
     """number of successful episodes"""
     bins: Sequence[Bin]
-    """reliability of single moments"""
+    """success rate in each range of probability, of single moments"""
     error: float
-    """expected calibration error"""
+    """expected calibration error of the probabilities of single moments"""
     area: Interval
     """area under the ROC curve of episodes by their highest probability"""
 
@@ -193,7 +193,7 @@ def measured(
     guard: Guard | None,
     config: ClassifierConfig,
 ) -> Measured:
-    """Return the threshold and the measures of a classifier on held-out episodes, guard included."""
+    """Determine the threshold of a classifier on held-out episodes, and measure its accuracy, guard included."""
     found = []
     for episode in episodes:
         moments, valid = moments_of(spec, episode, camera)
@@ -248,7 +248,7 @@ class _Scored(NamedTuple):
 
 
 def guarded(probabilities: Labels, guard: Guard | None, observations: Mapping[str, Array]) -> Labels:
-    """Return the probabilities of N moments, 0 if the guard does not hold, missing if that is unknown."""
+    """Apply the guard to the probabilities of N moments: 0 where it does not hold, missing where that is unknown."""
     if guard is None:
         return probabilities
     holds, known = guard.holds(observations)

@@ -1,4 +1,4 @@
-"""Prompts for reward programs."""
+"""Prompts that ask a language model for reward programs."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ does not fit the range of the distance leaves the term flat.
 
 @dataclass(frozen=True)
 class RewardTask:
-    """Description of a task for prompts."""
+    """Description of a task for the prompts that ask for a reward program."""
 
     sentence: str
-    """The task in one sentence."""
+    """The task that a reward is wanted for, in one sentence."""
     columns: str
     """Description of the columns that a program may read (EnvAbstraction.text)."""
     means: str
@@ -65,7 +65,7 @@ class RewardTask:
 
 @dataclass(frozen=True)
 class Example:
-    """Another task with a program that does well on it."""
+    """Example for a prompt: another task, with a reward program that does well on it."""
 
     sentence: str
     program: str
@@ -73,7 +73,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Feedback:
-    """A person's feedback on the policy that was trained with a program."""
+    """Feedback of a person on the behaviour of a policy that was trained with a reward program."""
 
     program: str
     words: str
@@ -95,7 +95,7 @@ def initial_prompt(task: RewardTask, examples: Sequence[Example] = ()) -> Questi
 
 
 def repair(asked: Question, answer: str, problem: str) -> Question:
-    """Return the prompt that tells a model what is wrong with its answer."""
+    """Return a prompt that continues the conversation: it tells the model what is wrong with its answer."""
     words = (
         f"This program cannot be used:\n\n{problem}\n\n"
         "Find the cause, mend it, and answer in the same form with the whole program."
@@ -117,7 +117,7 @@ def after_feedback(asked: Question, rounds: Iterable[Feedback]) -> Question:
 
 
 def fenced(source: str) -> str:
-    """Return a program as a fenced code block."""
+    """Return a program's source as a fenced code block of Markdown."""
     return f"```python\n{source.strip()}\n```"
 
 
@@ -172,7 +172,7 @@ def _words(sentence: str) -> list[str]:
 
 
 def means() -> str:
-    """Return the prompt's section on functions and syntax."""
+    """Return the section of a prompt that lists the functions, constants and syntax that a reward program may use."""
     turns = [f"- {name}{_signature(name)}: {_sentence(name)}" for name in GEOMETRY]
     return "\n".join(
         [
@@ -197,4 +197,5 @@ def _signature(name: str) -> str:
 
 
 def _sentence(name: str) -> str:
-    return (inspect.getdoc(getattr(geometry, name)) or "").splitlines()[0].removeprefix("Returns ")
+    """Return what a function returns, from the summary of its docstring."""
+    return (inspect.getdoc(getattr(geometry, name)) or "").splitlines()[0].removeprefix("Return ")

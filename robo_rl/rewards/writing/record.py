@@ -23,7 +23,10 @@ ORDER, CALLS = "search.json", "calls.jsonl"
 
 
 def begin(folder: Path, order: Mapping[str, Any]) -> None:
-    """Create a search's folder, or resume it; raise RunError if it contains another search."""
+    """Create the folder of a search, or resume the search in it; raises RunError if it contains another search.
+
+    order: settings of the search.
+    """
     path = folder / ORDER
     text = json.dumps(order, indent=1, sort_keys=True)
     if path.exists() and _holds_something(folder):
@@ -49,7 +52,7 @@ def _holds_something(folder: Path) -> bool:
 
 
 def keep_candidate(candidate: Candidate, place: Path) -> None:
-    """Write the reply, and its program if it has one."""
+    """Write the answer of a candidate, and its program if there is one, into a folder."""
     place.mkdir(parents=True, exist_ok=True)
     write_text(place / f"{candidate.name}.md", candidate.text)
     if candidate.program is not None:

@@ -1,4 +1,4 @@
-"""Programs made by a rule in place of a language model, to test and compare searches without one.
+"""Reward programs made by a rule in place of a language model, to test and compare searches without one.
 
 A rule is a program with open weights. They are drawn at random, or, if the prompt contains a good program, near that one's
 weights. Nothing else of the prompt is used.
@@ -29,7 +29,7 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 @dataclass(frozen=True)
 class ProgramRule:
-    """A program with open weights, each in a line of its own such as `near = {near}`."""
+    """A reward program with open weights, each in a line of its own such as `near = {near}`."""
 
     about: str
     """What the programs are for, with a note that a rule made them."""
@@ -50,21 +50,21 @@ class ProgramRule:
                 )
 
     def filled(self, weights: Mapping[str, float]) -> str:
-        """Return the program with these weights."""
+        """Return the source code of the program with these values in place of the weights' names."""
         source = self.program
         for name, value in weights.items():
             source = source.replace(f"{{{name}}}", f"{value:.4g}")
         return source
 
     def read(self, source: str) -> dict[str, float]:
-        """Return the weights found in a filled program."""
+        """Return the values of the weights in a program that `filled` made."""
         found = {name: re.search(rf"^[ \t]*{name} = ({NUMBER})[ \t]*(?:#.*)?$", source, re.MULTILINE) for name in self.weights}
         return {name: float(match[1]) for name, match in found.items() if match is not None}
 
 
 @dataclass(frozen=True)
 class RuleWriter:
-    """Answers prompts by a rule, in place of a language model."""
+    """Answers prompts for reward programs by a rule, in place of a language model."""
 
     rule: ProgramRule
     seed: int = 0
@@ -78,7 +78,7 @@ class RuleWriter:
 
     @cached_property
     def identity(self) -> tuple[str, str]:
-        """Name, and hash of rule and settings."""
+        """Name, and a hash of the rule and the settings."""
         return "rule (made by rule)", hash_of(json.dumps(asdict(self), sort_keys=True).encode())
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
@@ -88,7 +88,7 @@ class RuleWriter:
             yield number, Answer("ok", {}, text, "made by rule", origin="pack")
 
     def report(self) -> str:
-        """Return a line about this source for readers of results."""
+        """Return a line for readers of results that says that a rule answered."""
         return "replies made by rule, not by a model"
 
     def _program(self, question: Question) -> str:

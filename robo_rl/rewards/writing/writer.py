@@ -1,4 +1,4 @@
-"""Usable programs from a model's replies: tested, and repaired by the model; Text2Reward (Xie et al. 2024)."""
+"""Get usable reward programs from a language model: test each, and let the model repair it (Text2Reward: Xie et al. 2024)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Try = Callable[[RewardProgram], tuple[str, str]]
 
 
 class Writer:
-    """Asks a model for programs, and tests first their text, then their values."""
+    """Asks a language model for reward programs, and tests first their text, then their values."""
 
     def __init__(
         self, model: ModelClient, columns: Iterable[str], attempt: Try, frames: Mapping[str, str] | None = None
@@ -84,7 +84,7 @@ def _origin(reply: Answer, prompt: Question) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Text2RewardConfig:
-    """Settings for writing a program."""
+    """Settings of Text2Reward (Xie et al. 2024), which writes a reward program: number of repairs, sampling temperature."""
 
     repairs: int = 5
     """Most repairs of a program; the released code instead samples again without limit and without feedback."""
@@ -105,7 +105,7 @@ def write(
     examples: Sequence[Example] = (),
     rounds: Sequence[Feedback] = (),
 ) -> Candidate:
-    """Return the next program after the feedback so far, or the problem of the last attempt.
+    """Ask for the next reward program after the feedback so far; return it, or the problem of the last attempt.
 
     Without feedback it is the first program: zero-shot, or few-shot with examples.
     """

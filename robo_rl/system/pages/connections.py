@@ -1,4 +1,4 @@
-"""Bounded set of the open connections of a page server: a new connection closes the least important one."""
+"""The open connections of a web server: beyond a largest number, a new connection closes the least important one."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ WAITING = 1024
 
 
 class Rank(IntEnum):
-    """Importance of a connection: the lowest rank is closed first, and within a rank the oldest connection."""
+    """Importance of a connection to a web server: the lowest is closed first, among equal ones the oldest."""
 
     UNKNOWN = 0
-    """No complete request has arrived."""
+    """No complete request has arrived on the connection yet."""
     IDLE = 1
-    """All its requests are answered, or it is a websocket without a token."""
+    """All requests of the connection are answered, or it is a websocket that has sent no token."""
     ASKING = 2
-    """A request is being answered."""
+    """A request of the connection is being answered."""
     STOPPING = 3
-    """A robot is being stopped."""
+    """A request of the connection is stopping a robot."""
     TRUSTED = 4
-    """It has sent the token of the page."""
+    """The connection has sent the page's token, so that it belongs to the page."""
 
 
 class Connections:
-    """Open connections of one server, used only in the server's thread."""
+    """The open connections of one web server with their importance; used only in the server's thread."""
 
     def __init__(self, most: int = MOST_CONNECTIONS) -> None:
         self._most = most
@@ -58,7 +58,7 @@ class Connections:
         self._ranks.pop(transport, None)
 
     def rank(self, transport: asyncio.Transport, rank: Rank) -> None:
-        """Set the rank of a connection, unless it is closed or trusted."""
+        """Set the importance of a connection, unless the connection is closed or trusted."""
         if transport in self._ranks and self._ranks[transport][0] not in (rank, Rank.TRUSTED):
             self._ranks[transport] = rank, next(self._count)
 

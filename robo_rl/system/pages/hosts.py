@@ -1,4 +1,4 @@
-"""Listening address of a server on this machine, and the host names that it accepts.
+"""Address at which a web server of this machine listens, and the host names that it accepts.
 
 A page of another site can point its own host name at this machine (DNS rebinding); its requests then carry that name.
 """
@@ -12,7 +12,7 @@ import socket
 from robo_rl.errors import InvalidSetting
 
 BACKLOG = 128
-"""Connections that wait to be accepted."""
+"""Largest number of connections that wait to be accepted."""
 LOCAL = ("127.0.0.1", "localhost")
 
 

@@ -1,4 +1,4 @@
-"""HTTP of the servers in this package: uvicorn's, with limits for connections, waiting times and requests."""
+"""HTTP protocol of the web servers here: uvicorn's, with limits for connections, waiting times and requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_AHEAD = 1 << 16
 
 
 class BadRequest(h11.RemoteProtocolError):
-    """Request that is refused because of its head, before its body is read."""
+    """Error: an HTTP request is refused because of its head, before its body is read."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words, error_status_hint=status)
@@ -32,13 +32,13 @@ class BadRequest(h11.RemoteProtocolError):
 
 
 def always_asking(path: str) -> Rank:
-    """Return Rank.ASKING for a request to any path."""
+    """Return the importance ASKING of a connection for a request to any path."""
     return Rank.ASKING
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Limits and checks of a server for requests."""
+    """Limits and checks of a web server for requests."""
 
     check: Callable[[h11.Request], None]
     """Function that raises BadRequest for a request that is refused because of its head"""
@@ -49,11 +49,11 @@ class Rules:
     writing: float | None = None
     """[s] for the client to take an answer; None for no limit"""
     rank: Callable[[str], Rank] = always_asking
-    """Function path -> rank of the connection while the request is answered"""
+    """Function from a path to the importance of the connection while the request is answered"""
 
 
 class Connection(H11Protocol):
-    """One connection of a server, closed if no request arrives in time, or a request is not complete in time."""
+    """One connection of a web server, closed if no request arrives in time, or a request is not complete in time."""
 
     def __init__(self, open_ones: Connections, rules: Rules, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -96,7 +96,7 @@ class Connection(H11Protocol):
 
     @override
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio's, of which uvicorn uses a part
-        """Answer the whole requests from before the other side closed its half."""
+        """Answer the complete requests that the client sent before it closed its half of the connection."""
         is_whole = self._is_asking and not self.cycle.more_body
         if is_whole:
             self.cycle.keep_alive = False

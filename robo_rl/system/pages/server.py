@@ -71,7 +71,7 @@ KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 class PageServer:
-    """Server of a page, in its own thread, from construction until `close`."""
+    """Web server of a page, which runs in its own thread from construction until `close`."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class _Server(uvicorn.Server):
 
 
 def read(path: str, answer: Callable[[Request], object]) -> Route:
-    """Return the route of a resource that is read.
+    """Make the route for a resource that the page reads (GET).
 
     answer: runs in a thread; returns a Response, or a value that is sent as JSON.
     """
@@ -230,9 +230,10 @@ def read(path: str, answer: Callable[[Request], object]) -> Route:
 
 
 def write(path: str, answer: Callable[[Request, Any], object]) -> Route:
-    """Return the route of a resource that the page writes.
+    """Make the route for a resource that the page writes (POST).
 
-    answer: runs in a thread, with the JSON value of the body (None if it is not JSON); returns the same as in `read`.
+    answer: runs in a thread, with the JSON value of the body (None if it is not JSON); returns a Response, or a value that is
+    sent as JSON.
     """
 
     async def endpoint(request: Request) -> Response:
@@ -252,7 +253,7 @@ def as_response(value: object) -> Response:
 
 
 def refusal(status: int, text: str) -> Response:
-    """Return an error response that the page displays."""
+    """Make an error response with this HTTP status; the page displays the text."""
     return _json({"error": text}, status)
 
 

@@ -15,7 +15,7 @@ with optional("A page with a websocket", "websockets", "console"):
 
 
 class Websocket(WebSocketsSansIOProtocol):
-    """A websocket, counted among the open connections."""
+    """A websocket of a page, which counts among the server's open connections."""
 
     def __init__(self, open_ones: Connections, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)

@@ -31,12 +31,12 @@ from robo_rl.training.step_sources import EnvironmentSteps, Explorer
 from robo_rl.types import Metrics, StateDict, Transition, VectorTransition
 
 MOST_AHEAD = 100
-"""Steps by which the learner may lag: 5 s at 20 Hz."""
+"""Largest number of steps by which the learner may lag behind the acting process: 5 s at 20 Hz."""
 
 
 @dataclass(frozen=True)
 class LearnerConnection:
-    """Connection of the acting process to the learner in another process."""
+    """Connection of the acting process to the learner in another process: its handle, and the log of steps."""
 
     log: StepLog
     process: LearnerProcess
@@ -44,7 +44,7 @@ class LearnerConnection:
 
 
 class RemoteLearner:
-    """Stands for the learner in another process: sends steps through the log, receives parameters."""
+    """Stands in the acting process for the learner in another process: sends steps through a log, receives parameters."""
 
     def __init__(self, learner: Learner, sampling: Sampling, apart: LearnerConnection) -> None:
         """Use `learner`, a copy of the other process's learner, for acting only; it is never updated here."""
@@ -58,7 +58,7 @@ class RemoteLearner:
 
     @property
     def metrics(self) -> Metrics:
-        """Empty: the metrics of the learner come with its updates."""
+        """Empty, because the metrics of the learner come with its updates."""
         return {}
 
     def begin(self, episode: EpisodeUnderWay) -> None:
@@ -96,7 +96,7 @@ class RemoteLearner:
             self.held += time.monotonic() - start
 
     def renew(self) -> None:
-        """Load newer parameters into the policy, if there are any."""
+        """Load newer parameters into the policy, if the learner has sent any."""
         if (found := self.process.parameters()) is not None:
             self.version, parameters = found
             self.policy.load_parameters(parameters)
@@ -131,7 +131,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
 
     @property
     def learner(self) -> Learner:
-        """Copy of the learner, whose policy acts."""
+        """Copy of the other process's learner, whose policy acts."""
         return self.step_learner.learner
 
     @property

@@ -1,4 +1,4 @@
-"""Learning process of a training: reads the steps of the acting process from the log, in order."""
+"""Learning process of a training: reads the steps of the acting process from a log, in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDLE = 0.005  # [s] between two looks at a log without news
 
 
 class LogSteps:
-    """Source of steps that reads them from the log of another process, and waits for more at its end."""
+    """Source of steps that reads them from the log of the acting process, and waits for more at the end of the log."""
 
     replays, stride = True, 1
     metrics: ClassVar[Metrics] = {}
@@ -50,21 +50,21 @@ class LogSteps:
         return found
 
     def report(self, observer: TrainingObserver) -> bool:
-        """Return False: the acting process reports the episodes."""
+        """Report nothing and return False, because the acting process reports the episodes."""
         return False
 
     def state_dict(self) -> StateDict:
-        """Return nothing: the log is on disk."""
+        """Return an empty state: the log is on disk."""
         return {}
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
-        """Continue after the saved step."""
+        """Continue after the saved step of the log."""
         self.taken = state["step"]
         return "exact"
 
 
 class LearningTraining(OnlineTraining[LogSteps]):
-    """Training loop of the learning process.
+    """Training loop of the learning process: reads steps from the log, updates the learner.
 
     Bit-identical to a training in one process from the same steps, also after a kill.
     """

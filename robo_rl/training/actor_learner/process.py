@@ -1,4 +1,4 @@
-"""The learning process as the acting process sees it: started, polled, replaced if it dies or hangs.
+"""Handle of the learning process, in the acting process: start it, read its messages, replace it if it dies or hangs.
 
 Messages are states packed as safetensors; nothing is pickled.
 """
@@ -32,7 +32,7 @@ class LearnerTimeouts:
 
 
 class LearnerProcess:
-    """Handle of the process that learns; `poll` reads its messages."""
+    """Handle of the process that learns, as the acting process holds it; `poll` reads its messages."""
 
     def __init__(self, command: Sequence[str], log: Path, timeouts: LearnerTimeouts = LearnerTimeouts()) -> None:
         """Start the process.
@@ -90,7 +90,10 @@ class LearnerProcess:
         return found
 
     def ask(self, **what: Any) -> None:
-        """Request `save` at a step, with `parts`, or `finish` at a step; a replacement process gets the request again."""
+        """Send a request to the learner: to save at a step, with the given parts, or to finish at a step.
+
+        what: `save` and `parts`, or `finish`. A process that replaces the learner gets the request again.
+        """
         self._asked |= what
         self._process.send(packed(self._asked))
 

@@ -1,4 +1,4 @@
-"""The learner's side of the socket: answers the acting process, sends parameters, writes checkpoints."""
+"""Learner's end of the socket to the acting process: answer requests, send parameters, write checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERY = 10  # learning steps between two versions of the parameters: 50 in HIL-S
 
 
 class SavedTraining(Protocol):
-    """A training that can be saved in a checkpoint."""
+    """Interface of a training that can be saved in a checkpoint."""
 
     acting_parts: dict[str, StateDict]
     """Checkpoint parts of the acting process."""
@@ -31,11 +31,11 @@ class SavedTraining(Protocol):
 
 
 class Finished(Exception):
-    """Raised when the acting process has ended or needs no more learning."""
+    """Error that ends the learning loop: the acting process has ended, or needs no more learning."""
 
 
 class LearnerServer:
-    """Observer of a training that learns from a log; serves the acting process.
+    """Serves the acting process while the learning process learns: requests, parameters, checkpoints, heartbeats.
 
     It is a robo_rl.protocols.components.TrainingObserver.
     """
@@ -63,7 +63,7 @@ class LearnerServer:
         self._metrics |= metrics
 
     def on_step(self, step: int, training: SavedTraining) -> None:
-        """Serve requests after the learning of a step, and send the parameters if they are due."""
+        """Handle requests after a step was learned from, and send the parameters if they are due."""
         self.serve(step, training)
         if step - self._published >= self._every or self._metrics:
             self.publish(step, training.policy)
@@ -90,17 +90,17 @@ class LearnerServer:
             self._report(step)
 
     def publish(self, step: int, policy: Policy) -> None:
-        """Send the parameters."""
+        """Send the policy's parameters to the acting process."""
         assert isinstance(policy, TransferablePolicy)
         self._published = step
         self._report(step, parameters=policy.parameters())
 
     def notify_slow(self, step: int) -> None:
-        """Announce that something slow follows."""
+        """Tell the acting process that something slow follows, so that it waits longer."""
         self._report(step, is_slow=True)
 
     def fail(self, error: Exception) -> None:
-        """Send the reason why learning stops."""
+        """Tell the acting process why learning stops, with the text of the error."""
         self._send({"error": str(error) or type(error).__name__})
 
     def _save(self, step: int, training: SavedTraining) -> None:

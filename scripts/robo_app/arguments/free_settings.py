@@ -53,7 +53,8 @@ class Group:
 
 ARGUMENTS = "environment.arguments"
 AROUND = Group("environment.wrappers")
-"""Group of the wrappers, which commands put under the key `wrappers` of the arguments of an environment."""
+"""Group of options `--environment.wrappers.KEY`: commands pass their values on under `wrappers`, a key of the environment's
+arguments."""
 
 
 def _option(group: str) -> Any:

@@ -57,7 +57,7 @@ def help_page(show: Callable[[], object], group: str, command: str) -> str:
 
 
 def print_help(page: str) -> None:
-    """Print a page and end the program with 0."""
+    """Print a help page and end the program with exit status 0."""
     print(page)
     sys.exit(0)
 

@@ -22,7 +22,7 @@ Words = Sequence[str]
 """Words of a command line, after `robo-rl`."""
 WIDE = "1000"  # columns, so that no line of tyro's is broken
 TEXTS = {"--name", "--out", "--runs", "--dataset", "--labels", "--demos"}
-"""Options whose values are names, even if they look like numbers."""
+"""Options whose values are always texts, even if they look like numbers."""
 SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d+")
 
 

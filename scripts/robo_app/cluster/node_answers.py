@@ -43,7 +43,10 @@ class Ledger:
     """
 
     def __init__(self, usual: bytes) -> None:
-        """Make the ledger; `usual` is the folder of answers for judges without a setting for it."""
+        """Open the ledger of a cluster training's answers.
+
+        usual: path of the folder for the answers of judges whose settings name no folder.
+        """
         self._usual = usual.decode()
         self._under_way: dict[str, dict[str, float]] = {}
         """Judge -> key of a reserved question -> time [s] until which the reservation holds."""
@@ -51,7 +54,7 @@ class Ledger:
         """Judge -> largest numbers of tokens that one of its questions and one of its answers had so far."""
 
     def read(self, content: bytes) -> bytes:
-        """Return the stored answers to the questions with given keys."""
+        """Return the stored answers to the questions whose keys are in a packed message."""
         message = unpacked(content)
         with self._opened(message) as kept:
             return packed({key: asdict(answer) for key, answer in kept.read(message["keys"]).items()})
@@ -63,7 +66,10 @@ class Ledger:
             return packed({model: list(tokens) for model, tokens in kept.spent(message["judge"]).items()})
 
     def add(self, content: bytes) -> bytes:
-        """Store an answer on disk, and release the reservation of its question."""
+        """Store a judge's answer on disk, and release the budget that was reserved for its question.
+
+        content: packed message with the key of the question and the answer.
+        """
         message = unpacked(content)
         answer = Answer(**message["answer"])
         with self._opened(message) as kept:
@@ -223,7 +229,10 @@ def asks_judges(model: RewardModel) -> bool:
 
 
 def parts_of(model: RewardModel) -> list[Any]:
-    """Return the sources of a pipeline, nested ones included, or the reward itself if it is no pipeline."""
+    """Return the reward models of which a reward pipeline consists, also inside nested pipelines.
+
+    [model] if it is no pipeline.
+    """
     if not isinstance(model, RewardPipeline):
         return [model]
     return [part for source in model.parts if source.model is not None for part in parts_of(source.model)]

@@ -32,7 +32,10 @@ class NodeLabeller:
             )
 
     def work(self, task: bytes) -> bytes:
-        """Return the labels of the episode in a message with `name` and `content` of its file."""
+        """Label one episode.
+
+        task: packed message with `name` and `content` of the episode's file. Returns the packed labels.
+        """
         message = unpacked(task)
         found = episode_in(message["name"], message["content"].tobytes())
         self._spec.require(found.spec, what=f"Episode {message['name']} is of another environment than the dataset")

@@ -1,4 +1,4 @@
-"""Worker that runs a training on a node of a cluster, in a temporary folder, and sends its files and output back."""
+"""Worker on a node of a cluster: it runs a training in a temporary folder, and sends the training's files and output back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class NodeTraining:
         self._reported = 0
 
     def begin(self, content: bytes) -> bytes:
-        """Start a training, or resume a run whose files are in the message; returns the first news."""
+        """Start a training, or resume a run whose files are in the message.
+
+        content: packed message with options and files. Returns the first news, as `news` does.
+        """
         message = unpacked(content)
         (self._folder / "recipe.yaml").write_text(message["recipe"])
         words = ["train", str(self._folder / "recipe.yaml"), "--seed", str(message["seed"]), "--out", str(self._runs)]
@@ -47,7 +50,10 @@ class NodeTraining:
         return self.news(b"")
 
     def news(self, _: bytes) -> bytes:
-        """Return output and changed files since the last call, and the exit status if the training has ended."""
+        """Wait briefly for news of the training, and return them as a packed message.
+
+        The message has new output, files that changed since the last call, and the exit status, None while the training runs.
+        """
         deadline = time.monotonic() + BEAT
         while (status := self._process.status) is None and not self._has_news() and time.monotonic() < deadline:
             time.sleep(LOOK)
@@ -58,7 +64,7 @@ class NodeTraining:
         return packed(news)
 
     def stop(self, _: bytes) -> bytes:
-        """Request the end of the training, which saves a checkpoint first; returns news."""
+        """Ask the training to end, which saves a checkpoint first. Returns news, as `news` does."""
         self._process.terminate()
         return self.news(b"")
 

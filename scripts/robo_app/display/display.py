@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,6 +23,13 @@ from robo_rl.types import Metrics
 Item = TypeVar("Item")
 PLAIN_PERIOD = 15.0  # [s] between two lines in a pipe
 _PROGRESS: ContextVar[bool] = ContextVar("progress", default=True)
+
+
+class HasJson(Protocol):
+    """Result of a command."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
 
 
 class Shown:
@@ -129,6 +137,12 @@ def say(message: str) -> None:
     """Print lines, unless `showing` switched progress off."""
     if _PROGRESS.get():
         print(printable_lines(message), flush=True)
+
+
+def show_result(as_json: bool, title: str, found: HasJson, end: str = "") -> int:
+    """Print a result as JSON, or as text between `title` and `end`; returns the exit status 0."""
+    print(json.dumps(found.to_json()) if as_json else f"{title}{found}{end}", flush=True)
+    return 0
 
 
 def counted(title: str, unit: str, items: Sequence[Item], metrics: Callable[[], Metrics] = dict) -> Iterator[Item]:

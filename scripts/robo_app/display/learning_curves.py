@@ -61,7 +61,10 @@ def draw(methods: Methods, out: Path) -> Path | None:
 
 
 def curve(run: Path) -> Curve | None:
-    """Return the learning curve of a run, or None if it was not evaluated during training."""
+    """Return the learning curve of a run: success rate, or mean return, at each evaluation during training.
+
+    None if the run was not evaluated during training.
+    """
     found = [(step, Evaluation.read(file)) for step, file in Run(run).evaluation_files.items()]
     if not found:
         return None

@@ -40,7 +40,7 @@ class Archive:
     """Dataset -> digest of its content, reference returns, number of episodes, their mean score."""
     records: tuple[Record, ...] = ()
     table: Mapping[str, Any] = field(default_factory=dict)
-    """Facts of the table; an archive without records has nothing else."""
+    """Facts from which the printed table is made. An archive of a table alone has these and no records."""
 
     @property
     def is_table(self) -> bool:

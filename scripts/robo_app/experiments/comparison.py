@@ -26,7 +26,12 @@ class Judged:
 
 
 def judged(name: str, runs: Path) -> list[Judged]:
-    """Return the final evaluations of the runs that match a name or pattern; of one that ends in .json, of those files."""
+    """Return the final evaluations to compare: of the runs that match a name or pattern, or of evaluation files.
+
+    A name that ends in .json, and is no folder, is a file or a pattern of files. Raises InvalidSetting if two of the files come
+    from
+    one training.
+    """
     if not name.endswith(SUFFIX) or Path(name).is_dir():
         return [_of_run(each) for each in find_runs(name, runs)]
     found = [_from_file(path) for path in find_files(name)]
@@ -42,7 +47,14 @@ def judged(name: str, runs: Path) -> list[Judged]:
 
 
 def compare_judged(first: Sequence[Judged], second: Sequence[Judged]) -> tuple[dict[str, Comparison], list[int]]:
-    """Return a comparison per metric, and the common evaluation seeds; raises SpecMismatch."""
+    """Compare the final evaluations of two groups of runs, metric by metric.
+
+    Returns:
+        Metric -> comparison, second minus first; and the evaluation seeds that all of them share.
+
+    Raises:
+        SpecMismatch: They were evaluated in different environments.
+    """
     a = first[0]
     for b in [*first[1:], *second]:
         what = f"{a.name} and {b.name} cannot be compared"

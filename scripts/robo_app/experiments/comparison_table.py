@@ -8,7 +8,7 @@ from rich.table import Table
 from robo_rl.evaluation.statistics import Comparison
 
 ABREAST = 3
-"""Most metrics that have a column each; if there are more, each metric has a line."""
+"""Largest number of metrics for which each has a column; with more metrics, each has a row."""
 RATE = ".1%"  # the median of binary outcomes is uninformative
 
 

@@ -25,12 +25,15 @@ from robo_rl.system.plain_files import parse_yaml, read_yaml
 STRICT = pydantic.ConfigDict(extra="forbid")
 COMPLETION = "reward.completion.name"
 DATASET, FOLDER = "demonstrations.dataset", "folder"
-"""Settings that are paths, which may have moved: dataset, and folder of a reward model (whose weights the run records)."""
+"""Settings whose values are paths, which may have moved since a training: the dataset, and the folder of a reward model.
+
+The weights of the reward model are recorded in the run, so its folder does not identify it.
+"""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A training in OUT/sources whose episodes are recorded, as a source of datasets."""
+    """Training of a study whose episodes are recorded into datasets; its run lies in OUT/sources."""
 
     __pydantic_config__ = STRICT
     recipe: str
@@ -49,7 +52,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Data:
-    """A dataset of one of D4RL's families, of a source or of an environment that has a scripted expert, in OUT/data/NAME."""
+    """Dataset of a study, recorded with `robo-rl record` into OUT/data/NAME.
+
+    It belongs to one of D4RL's families, such as "medium". Its actor is a training of the study, or an environment's scripted
+    expert.
+    """
 
     __pydantic_config__ = STRICT
     family: str
@@ -136,7 +143,7 @@ class Model:
 
     __pydantic_config__ = STRICT
     fit: str
-    """A kind of `robo-rl reward fit`."""
+    """Name of the `robo-rl reward fit` subcommand that learns the model."""
     settings: Settings = field(default_factory=dict)
 
     def command(self, out: Path) -> Words:
@@ -150,7 +157,7 @@ class Program:
 
     __pydantic_config__ = STRICT
     writer: str
-    """An action of `robo-rl reward` that takes ENVIRONMENT, --llm and --out FILE."""
+    """Name of the `robo-rl reward` subcommand that writes the program; it must accept ENVIRONMENT, --llm and --out FILE."""
     environment: str
     llm: str
     settings: Settings = field(default_factory=dict)
@@ -168,7 +175,7 @@ class Asked:
     reward: str
     settings: Settings = field(default_factory=dict)
     model: str = ""
-    """Model of the study; its folder becomes the setting `folder`."""
+    """Name of a model that the study learns, whose folder becomes the setting `folder` of the reward; "" for none."""
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
         """Return the words of `label`, without `robo-rl`, which stores the set `name` of a reward's labels beside `dataset`.
@@ -186,12 +193,12 @@ class Compared:
     __pydantic_config__ = STRICT
     rater: str
     settings: Settings = field(default_factory=dict)
-    """Settings of the rater."""
+    """Keyword settings of the rater, as in `robo-rl prefer --rater.settings`."""
     model: str = ""
     """Model of the study; its folder becomes the setting `folder` of the rater."""
     pairs: int = 2000
     length: int = 1
-    """Number of steps of a segment."""
+    """Number of steps in each compared segment."""
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
         """Return the words, without `robo-rl`, of the commands that compare segments, fit a reward and store its labels.
@@ -210,7 +217,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Labels of another set in random order, as a control."""
+    """Source of labels for a control experiment: the rewards of the label set named `shuffled`, dealt out in random order."""
 
     __pydantic_config__ = STRICT
     shuffled: str
@@ -224,7 +231,7 @@ Labels = Asked | Compared | Shuffled
 
 
 def is_made(folder: Path) -> bool:
-    """Return True if a model is complete."""
+    """Return True if a subfolder holds the manifest of a learned model, which is written when the model is complete."""
     return any(folder.glob(f"*/{MANIFEST}"))
 
 

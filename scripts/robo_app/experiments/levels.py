@@ -40,10 +40,17 @@ def archive_named(name: str, folder: Path) -> Archive:
 
 
 def computed_level(evidence: Evidence, folder: Path) -> str:
-    """Return the highest level that archive and tests allow.
+    """Return the highest level of evidence for a method that the archive of its study bears out.
 
-    An undecided order counts as a tie. Raises RunNotFound if the study has no archive in `folder`, InvalidSetting if the
-    archive lacks a method.
+    An undecided order counts as a tie.
+
+    Args:
+        evidence: What is stated about the method, with its study and expected orders.
+        folder: Folder of the archives.
+
+    Raises:
+        RunNotFound: The study has no archive in `folder`.
+        InvalidSetting: The archive lacks a method.
     """
     found = {}
     for part in ("baseline", "control"):

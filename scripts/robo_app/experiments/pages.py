@@ -25,7 +25,7 @@ OTHER = ("<!--speed-->", "<!--runs:")
 UNTRACED = "*Unarchived.*"
 """Line after a table of results that cannot be traced to an archive."""
 SHARE = 0.5
-"""Least share of filled cells that begin with a number in a table of results."""
+"""A table counts as a table of results if at least this share of its filled cells begins with a number."""
 
 
 class Table(NamedTuple):
@@ -44,7 +44,12 @@ def rendered(text: str, archives: Path) -> str:
 
 
 def draw_images(page: Path, archives: Path) -> list[Path]:
-    """Draw the curves that a page shows, and return the files."""
+    """Draw the learning curves that a page shows, and return the picture files.
+
+    Args:
+        page: Markdown page; images named curves-NAME.png are drawn.
+        archives: Folder of the archives NAME.
+    """
     found = {page.parent / (place or "") / f"curves-{name}.png": name for place, name in CURVES.findall(page.read_text())}
     return [file for file, name in found.items() if draw(curves_of(archive_named(name, archives)), file)]
 

@@ -1,4 +1,4 @@
-"""Plans of experiments: of the workbench, of its papers, or in a YAML file of the user."""
+"""Find and read plans (YAML files that describe an experiment): of the workbench, of its papers, or a file of the user."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Published:
     window: int = 20_000
     """Environment steps up to `at` over which scores are averaged: published scores are of training episodes, and noisy."""
     by: Literal["return", "success"] = "return"
-    """Score of the suite."""
+    """What the published scores count: returns of episodes or success rates."""
 
     def __post_init__(self) -> None:
         if self.suite not in METHODS_OF_TDMPC2:
@@ -61,7 +61,7 @@ class ScoreCurve:
     task: str
     seed: int
     points: tuple[tuple[float, float], ...]
-    """(environment steps, score), in order; scores that are not finite are left out."""
+    """Pairs of environment steps and score, in ascending order; scores that are not finite are left out."""
 
     def at(self, step: int, window: int) -> float | None:
         """Return the mean score over the last `window` steps up to `step`; None if there is no score in them."""

@@ -19,7 +19,7 @@ from robo_rl.evaluation.statistics import Interval, student_interval
 from robo_rl.system.durable_files import drafted
 
 ABREAST = 5
-"""Panels in a row of the figure."""
+"""Number of panels side by side in a row of the figure."""
 REPEAT = "environment.arguments.action_repeat"
 """Setting of a training: environment steps of one decision."""
 WIDTH, HEIGHT = 3.2, 2.4

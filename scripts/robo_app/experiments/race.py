@@ -36,7 +36,7 @@ class Race:
     methods: dict[str, Tree]
     """Method -> changes of the recipe; its key `tasks` holds further changes for single tasks."""
     tasks: dict[str, Tree]
-    """Task -> changes of the recipe."""
+    """Name of a task -> changes that make the task's recipe out of the common one."""
     success: float = 0.8
     """Share of successful evaluation episodes from which a task counts as solved."""
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -81,7 +81,7 @@ class Race:
         return recipe_settings(parse_recipe(self._tree(method, task), source=self.name))
 
     def content(self, method: str, task: str, out: Path) -> dict[str, str]:
-        """Return no digests: the trainings of a race have no data."""
+        """Return {}: a race learns from no data, so there are no digests of data to compare."""
         return {}
 
     def _tree(self, method: str, task: str) -> Tree:

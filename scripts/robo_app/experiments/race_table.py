@@ -65,7 +65,10 @@ def solved_at(record: Record, success: float) -> int | None:
 
 
 def cycle_seconds(record: Record) -> float | None:
-    """Return the mean duration [s] of the successful episodes; None without one, or without a control period."""
+    """Return the mean duration [s] of the successful episodes of the final evaluation.
+
+    None if no episode succeeded, or if the record has no control period.
+    """
     final, period = record.evaluation, record.figures.get("control_period")
     lengths = [length for length, success in zip(final.lengths, final.successes, strict=True) if success]
     return float(np.mean(lengths)) * period if isinstance(period, float) and lengths else None

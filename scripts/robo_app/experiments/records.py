@@ -33,7 +33,7 @@ class CurvePoints:
     environment: str = ""
     steps: tuple[int, ...] = ()
     returns: tuple[float, ...] = ()
-    """Mean true return."""
+    """Mean undiscounted return in the environment's own reward, one value for each evaluation."""
     successes: tuple[float, ...] = ()
     """Success rate; empty if the environment declares no success."""
     human_seconds: tuple[float, ...] = ()
@@ -60,7 +60,7 @@ class Record:
 
     method: str
     on: str
-    """Dataset or task; "" if there are none."""
+    """Name of the dataset or task that the method was trained on; "" if the study has neither."""
     seed: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Dotted path -> value, with every default; empty if not known."""
@@ -87,7 +87,7 @@ class Record:
 
     @property
     def evaluation(self) -> Evaluation:
-        """Evaluation at the end of a training."""
+        """The final evaluation of the training."""
         assert self.final is not None, "a result of a study that evaluates by itself"
         return self.final
 
@@ -161,7 +161,10 @@ def busy_until(run: Run, demonstrated: float, steps: Iterable[int]) -> Iterator[
 
 
 def to_json(record: Record) -> Json:
-    """Return plain values, without settings and circumstances, which several records share."""
+    """Return a record as JSON values, without settings and circumstances.
+
+    Several records share these, so they are stored apart.
+    """
     found: Json = {"method": record.method, "on": record.on, "seed": record.seed, "run": record.run}
     found |= {"started": record.started, "seconds": record.seconds, "content": dict(record.content)}
     found["figures"] = {name: _rounded(value) for name, value in record.figures.items()}

@@ -67,7 +67,7 @@ class Results:
         return figures
 
     def page(self) -> str:
-        """Return the table."""
+        """Return the table in Markdown."""
         return results_page(self.archive)
 
     def _read(self) -> Archive:

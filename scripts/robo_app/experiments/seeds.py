@@ -73,7 +73,10 @@ def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: i
 
 
 def table(evaluations: dict[int, Evaluation]) -> str:
-    """Return a row for each seed, and the means over seeds with intervals that cover training."""
+    """Return a Markdown table with a row for each training seed, then means over the seeds.
+
+    The intervals of the means cover the chance of training.
+    """
     rows = []
     for seed, one in evaluations.items():
         rate = "–" if one.success_rate is None else f"{one.success_rate.estimate:.0%}"

@@ -45,7 +45,7 @@ from robo_rl.runs.run import Run
 from robo_rl.settings import plain
 
 Cell = tuple[str, str, int]
-"""Method, dataset or task ("" if there are none), seed."""
+"""One training of a study: method, dataset or task ("" if there are none), and seed."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,10 @@ class Study:
         require_allowed(self, {"seeds": (len(set(self.seeds)) == len(self.seeds) >= 1, "one or more, all different")})
 
     def cells(self) -> Iterator[Cell]:
-        """Yield the cells, all methods with one seed before the next seed, so that a table grows evenly."""
+        """Yield all combinations (method, dataset or task, seed) of the study.
+
+        Every method comes with the first seed before any comes with the second, so that a table of results grows evenly.
+        """
         for seed in self.seeds:
             for name, method in self.methods.items():
                 for dataset in method.only or self.datasets or ("",):

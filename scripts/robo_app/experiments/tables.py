@@ -51,7 +51,10 @@ def study_facts(study: Study, records: Mapping[Cell, Record], datasets: Mapping[
 
 
 def dataset_facts(dataset: Dataset) -> Facts:
-    """Return digest, reference returns and number of episodes of a dataset, and the mean score of its episodes."""
+    """Return facts about a dataset as plain values.
+
+    They are the digest of its content, its reference returns, its number of episodes, and their mean normalised score.
+    """
     reference = dataset.card["reference"]
     own = scores([entry.episode_return for entry in dataset.entries()], reference)
     return {"content": dataset.card["content"], "reference": reference, "episodes": len(own), "score": fmean(own)}

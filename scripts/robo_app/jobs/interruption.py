@@ -1,4 +1,4 @@
-"""Stop a training without losing a step, and print how to resume if another error ends it."""
+"""Handling of signals and errors during a training, so that no step is lost and the user reads how to resume."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class UnderWay(Protocol):
 
     @property
     def job(self) -> Job:
-        """The job."""
+        """The job that is running."""
 
     def status(self) -> int | None:
         """Return None while the job runs, then 0, or the exit status of the command that failed."""

@@ -32,7 +32,7 @@ class Training:
     words: Words
     """Recipe and options, as one writes them after `robo-rl train`."""
     runs: Path
-    """Folder of the runs."""
+    """Folder in which the training makes its run folder."""
     title: str = ""
     """Name of its job; NAME-SEED if empty."""
     counts: Callable[[Path], bool] = field(default=lambda run: True, repr=False)

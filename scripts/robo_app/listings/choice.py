@@ -64,7 +64,7 @@ class Choice:
     """The method for a situation, with the commands to run."""
 
     learner: str
-    """Name of the learner."""
+    """Name of the chosen learner."""
     because: str
     """Reason, in one sentence."""
     commands: tuple[str, ...]
@@ -132,7 +132,10 @@ RULES = (
         "Without a reward, good episodes are cloned.",
     ),
 )
-"""Methods by situation, in order of fit: of those that hold, the first one of the best level of evidence counts."""
+"""Rules of the form "in this situation, use this method", best fit first.
+
+Of the rules that hold in a situation, the first one whose method has the best level of evidence is chosen.
+"""
 RECORD = "robo-rl record {environment} --episodes 20 --noise 0.1 --out data/demonstrations"
 SEEING = "robo-rl fit-encoder {environment} --out encoders/mine"
 SEES = " --environment.wrappers.encoded.encoder fitted:encoders/mine"

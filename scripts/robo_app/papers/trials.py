@@ -27,7 +27,10 @@ from robo_rl.training.compatibility import Capabilities
 from robo_rl.training.plan import OnlinePhase, TrainingPlan
 
 STEPS, UPDATES = 123, 3
-"""Environment steps, no multiple of an episode or a rollout; updates of an offline phase."""
+"""Sizes of a component's trial: environment steps, and updates of an offline phase.
+
+The steps are no multiple of an episode's or a rollout's length, so that partial ones occur.
+"""
 DEMONSTRATIONS, CAPACITY = 30, 1_000
 Around = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 

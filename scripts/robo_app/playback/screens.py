@@ -62,9 +62,9 @@ class Play:
 
 
 def stage_of(recipe: Recipe[Any], arguments: Play) -> Recipe[Any]:
-    """Return the recipe with the environment that the options ask for; the recipe itself if they ask for none.
+    """Return the recipe with the environment that the command's options ask for; an unchanged recipe if they ask for none.
 
-    A changed recipe has no arguments of the evaluation any more.
+    A changed recipe loses the environment arguments that are only for evaluations.
     """
     if not (arguments.environment or arguments.arguments):
         return recipe

@@ -19,7 +19,7 @@ from robo_rl.spec.environment import specification
 KEYS: dict[int, Command] = {ord("R"): "restart", ord("N"): "next"}
 SPACE = 32
 PATIENCE = 3.0
-"""Time to wait until the window has closed [s]."""
+"""Longest wait [s] for the window to close."""
 CAMERAS = ("overview", "track")
 """Cameras from which the window shows the model: the first one that exists, else a free camera."""
 

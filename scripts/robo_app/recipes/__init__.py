@@ -1,1 +1,1 @@
-"""Recipes: reading them, filling in defaults, making the environments and rewards that they name."""
+"""Recipes (YAML files with all settings of a training): reading them, and making what they name."""

@@ -29,7 +29,7 @@ class Heading:
 
 
 def recipe_files() -> dict[str, Path]:
-    """Return name -> file of the recipes of the workbench and of the papers."""
+    """Return a dictionary of all named recipes, of the workbench and of the papers: name -> YAML file."""
     found = {path.stem: path for path in (Path(__file__).parent / "shipped").glob("*.yaml")}
     for paper in papers().values():
         found = {**paper.recipes, **found}

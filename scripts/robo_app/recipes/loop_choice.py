@@ -22,7 +22,10 @@ def loop_of(recipe: Recipe[Any], *, collectors: bool = False) -> Loop:
 
 
 def asked_of(recipe: Recipe[Any], *, collectors: bool = False) -> frozenset[Feature]:
-    """Return the features of a training loop that a recipe needs."""
+    """Return which optional features of a training loop, such as a person or a reward model, a recipe needs.
+
+    collectors: True if collector processes act.
+    """
     name, arguments = recipe.environment.name, recipe.environment.arguments
     asked: dict[Feature, object] = {
         Feature.PERSON: recipe.human.kind,

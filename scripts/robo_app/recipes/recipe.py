@@ -54,7 +54,10 @@ class EnvironmentSettings:
         return {**self.arguments, **({"wrappers": [*self.wrappers]} if self.wrappers else {})}
 
     def with_more(self, arguments: Mapping[str, Any]) -> EnvironmentSettings:
-        """Return the settings with further arguments; their key `wrappers` changes settings of wrappers (`changed`)."""
+        """Return the settings with further keyword arguments of the environment.
+
+        The key `wrappers` is no argument of the environment: its value changes the list of wrappers, as `changed` does.
+        """
         own, around = {**self.arguments, **arguments}, [*self.wrappers]
         if "wrappers" in own:
             around = changed(around, own.pop("wrappers"))

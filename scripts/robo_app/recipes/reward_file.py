@@ -15,7 +15,7 @@ from robo_rl.system.plain_files import read_yaml
 
 PROGRAM, PIPELINE, FUNCTION = "program:", "pipeline", "function"
 OWN = "a function of your own is package.module:function, one in the sandbox program:FILE.py (docs/rewards/program-rewards.md)"
-"""Remedy for an unknown name."""
+"""Advice that the error for an unknown reward gives."""
 SHIPPED = Path(str(files("robo_app") / "rewards" / "programs"))
 """Folder of the programs that come with the package."""
 

@@ -1,4 +1,4 @@
-"""Actors of a recording: scripted expert, random actions, trained policy, or a mixture of these."""
+"""Actors of a recording: scripted expert, random actions, trained policy, function of anybody's, or a mixture of these."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import numpy as np
 
 from robo_app.training.assembly import policy_of, recipe_of, scripted_expert
 from robo_app.training.foreign_agents import ZOO, agent_policy
+from robo_rl.code_names import object_named
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.evaluation.any_policy import as_policy
 from robo_rl.protocols.components import Policy
 from robo_rl.rollout.episode import RandomPolicy
 from robo_rl.runs.run import Run, find_run
@@ -19,6 +21,8 @@ from robo_rl.spec.environment import specification
 
 MIX = "mix:"
 AT = "@"
+OTHERS = ("scripted", "random", "MODULE:FUNCTION", "zoo:PATH", "mix:NAME=SHARE,NAME=SHARE")
+"""Actors that are no runs, as the command names them."""
 
 
 class Actor(NamedTuple):
@@ -50,8 +54,9 @@ def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettin
 
     Args:
         text: "random", "scripted", RUN, RUN@STEP (the run's policy at a step), zoo:PATH (a published agent of
-            Stable-Baselines3), or mix:NAME=SHARE,NAME=SHARE,..., where each NAME is one of the other texts. The
-            seed of an episode draws its actor with these probabilities, which add up to 1.
+            Stable-Baselines3), MODULE:FUNCTION (from an observation, as the environment returns it, to an action), or
+            mix:NAME=SHARE,NAME=SHARE,..., where each NAME is one of the other texts. The seed of an episode draws its
+            actor with these probabilities, which add up to 1.
         environment: Environment of the recording.
         settings: Options of the command.
 
@@ -71,6 +76,11 @@ def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettin
     if text.startswith(ZOO):
         agent, of_others = agent_policy(text, spec)
         return lambda seed: Actor(f"{ZOO}{agent.name}", of_others.seeded(seed), deterministic=not settings.stochastic)
+    if ":" in text and not Path(text).exists():
+        allowed = "PACKAGE.MODULE:FUNCTION, from an observation to an action; or a class of such objects"
+        named = object_named(text, "policy", allowed=allowed)
+        of_a_module = as_policy(named() if isinstance(named, type) else named, environment, text)
+        return lambda _: Actor(text, of_a_module, deterministic=True)
     run, step = _run_or_policy(text, settings.runs)
     policy = policy_of(run, recipe_of(run), step)
     what = f"The run {run.path.name} was trained in another environment"
@@ -86,9 +96,7 @@ def _run_or_policy(text: str, runs: Path) -> tuple[Run, int | None]:
         return run_at(text, runs)
     except UnknownName as error:
         place = f"runs are looked for in {runs.absolute()}/; --runs names another folder"
-        raise UnknownName(
-            "policy", text, ["scripted", "random", "zoo:PATH", "mix:NAME=SHARE,NAME=SHARE", *error.known], fix=place
-        ) from None
+        raise UnknownName("policy", text, [*OTHERS, *error.known], fix=place) from None
 
 
 def run_at(text: str, runs: Path) -> tuple[Run, int | None]:

@@ -21,7 +21,7 @@ NODE = "robo_app.recording.node_record:NodeRecorder"
 TIMEOUTS = Timeouts(answer=1800.0)
 """A worker is lost if it does not answer for half an hour: an episode may be long, and its simulator slow."""
 AGAIN = "what is recorded is kept; go on with --append and --seed, which is the first that is missing, and --episodes, the rest"
-"""Remedy in the error for a lost cluster."""
+"""Advice in the error that is raised when the connection to the cluster is lost."""
 AHEAD = 2
 """Number of episodes per worker that may be finished before an earlier one is."""
 

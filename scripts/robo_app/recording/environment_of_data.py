@@ -17,7 +17,7 @@ class OfData(NamedTuple):
 
     spec: EnvironmentSpec | None
     card: Mapping[str, Any]
-    """Entries for the card of the new dataset."""
+    """Facts about the environment that are copied into the card (description) of the new dataset."""
     shown: Mapping[str, float]
     """Entry of the observation -> largest magnitude in a few steps; empty if the environment was not played."""
 

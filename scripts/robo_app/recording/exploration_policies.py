@@ -82,7 +82,7 @@ class DisturbedPolicy:
         self._random = np.random.default_rng([seed, 1])
 
     def reset(self) -> None:
-        """Begin an episode."""
+        """Begin an episode of the wrapped policy."""
         self._policy.reset()
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:

@@ -29,7 +29,7 @@ PLAYED = 10  # default number of episodes
 
 
 class Planned(NamedTuple):
-    """A planned episode of a family."""
+    """Episode of a family that is still to be made: its identity, and the function that makes it."""
 
     identity: str
     """Identity of the episode: 32 hex digits, the same whenever the same family is planned."""
@@ -49,7 +49,7 @@ class Plan:
 
 @runtime_checkable
 class Seeded(Protocol):
-    """Policy whose random generator can be seeded."""
+    """Protocol of a policy whose random actions can be made repeatable by a seed."""
 
     def seed(self, seed: int) -> None:
         """Reseed the generator: the following actions depend only on `seed`."""

@@ -42,7 +42,7 @@ def record_family(family: str, sources: Sources, episodes: int | None, out: Path
                 kept = f"{done} of {len(plan.episodes)} episodes are kept in {out}"
                 shown.say(f"interrupted: {kept}; the same command with --append goes on")
                 raise
-        dataset.describe(card | {"commit": circumstances()["commit"]} | figures_of(dataset.entries()))
+        dataset.describe(dataset.card | card | {"commit": circumstances()["commit"]} | figures_of(dataset.entries()))
     return dataset
 
 

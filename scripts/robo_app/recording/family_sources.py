@@ -80,7 +80,7 @@ class Sources:
 
     @cached_property
     def random(self) -> Callable[[int], Actor]:
-        """Actor with uniformly random actions, for each seed."""
+        """Function from a seed to the actor that acts uniformly at random."""
         return actor("random", self.environment, self)
 
     @cached_property
@@ -111,7 +111,10 @@ class Sources:
 
     @cached_property
     def medium_actor(self) -> Callable[[int], Actor]:
-        """Actor of the family medium, for each seed: the run's policy at the medium step, or the disturbed expert."""
+        """Function from a seed to the actor of the family "medium".
+
+        The actor is the run's policy at the medium step, or the expert disturbed by random actions.
+        """
         if self.is_disturbed:
             return self._disturbed(self.disturbed.share)
         return actor(f"{self.training.path}{AT}{self.medium.step}", self.environment, self)
@@ -169,7 +172,7 @@ class Sources:
 
     @cached_property
     def scores(self) -> dict[str, reference.Score]:
-        """Reference scores: "random", and "expert" if there is one."""
+        """Reference scores that normalise returns: "random" of random actions, and "expert" if there is an expert."""
         named = {"random": self.random} | ({"expert": self.expert} if self.run or self.expert_name or self.has_script else {})
         return {role: reference.score(choose, self.environment, self._remembered) for role, choose in named.items()}
 
@@ -186,7 +189,7 @@ class Sources:
 
     @property
     def training(self) -> Run:
-        """The run of the sources; raises InvalidSetting if there is none."""
+        """The training run that plays in the family's datasets; raises InvalidSetting if the command names none."""
         if self.run is None:
             raise InvalidSetting(
                 "This family needs a run.", got="no --run", fix="name one that was trained in this environment"

@@ -46,7 +46,8 @@ class Record:
     out: Path
     """Folder of the dataset."""
     policy: Annotated[str | None, tyro.conf.arg(metavar="POLICY")] = None
-    """"scripted", the default, "random", RUN, RUN@STEP, zoo:PATH, or mix:NAME=SHARE,NAME=SHARE, drawn for each episode."""
+    """"scripted", the default, "random", RUN, RUN@STEP, zoo:PATH, MODULE:FUNCTION from an observation to an action, or
+    mix:NAME=SHARE,NAME=SHARE, drawn for each episode."""
     family: Annotated[str | None, tyro.conf.arg(metavar="FAMILY")] = None
     """Instead of a policy: random, medium, medium-replay, replay, expert, play, or mixed-K with K % of expert episodes."""
     run: str = ""

@@ -1,4 +1,4 @@
-"""Reference scores of an environment: random and expert returns, by which a dataset's returns are normalised."""
+"""Mean returns of random actions and of an expert in an environment, by which the returns of datasets are normalised."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ EPISODES = 50  # of each, on the first seeds of every evaluation
 FILE = "reference.json"
 
 Score = dict[str, Any]
-"""actor, return (mean, undiscounted), success (rate, or None), episodes, seeds (first and last)"""
+"""Reference score as plain values.
+
+Entries: `actor`; `return`, mean and undiscounted; `success`, rate or None; `episodes`; `seeds`, first and last.
+"""
 
 
 def score(choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any], file: Path | None = None) -> Score:

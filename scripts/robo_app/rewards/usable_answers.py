@@ -12,12 +12,12 @@ from robo_rl.rewards.judges.rewards import WithJudge
 
 
 class Answered(NamedTuple):
-    """Number of answers by status that one model gave in this process, stored answers included."""
+    """Answers of one model in this process, counted by status; answers taken from the cache count, too."""
 
     name: str
     statuses: Counter[str]
     remedy: str
-    """Remedy against its useless answers; "" if there are none."""
+    """What a user can do about useless answers of the model; "" if there are none."""
 
     @property
     def is_useless(self) -> bool:
@@ -40,9 +40,12 @@ def answered_by(model: Any) -> list[Answered]:
 
 
 def require_usable(answered: list[Answered], claim: str, *, has_none: bool) -> None:
-    """Raise RewardUnavailable if there is nothing at all, or if a model never gave a usable answer.
+    """Raise RewardUnavailable if no label or score was made at all, or if a model never gave a usable answer.
 
-    claim: such as "0 of 9 steps have a label".
+    Args:
+        answered: Answers by status, one entry for each model.
+        claim: What was achieved, such as "0 of 9 steps have a label"; the error begins with it.
+        has_none: True if nothing was achieved.
     """
     useless = [each for each in answered if each.is_useless]
     if not has_none and not useless:
@@ -59,9 +62,11 @@ def require_usable(answered: list[Answered], claim: str, *, has_none: bool) -> N
 
 
 def gaps_explained(answered: list[Answered], *, is_elsewhere: bool) -> str:
-    """Return the effect of the same command on missing labels: which are asked for again, which are kept.
+    """Say which missing labels the same command, run again, would ask a model for once more, and which gaps it keeps.
 
-    is_elsewhere: other processes asked, and their answers are not known here.
+    Args:
+        answered: Answers by status, one entry for each model that was asked.
+        is_elsewhere: True if other processes asked the models, so that their answers are not known here.
     """
     if is_elsewhere:
         return "the same command asks again for answers that never came; others are kept"

@@ -183,7 +183,10 @@ def twin_server(arguments: Console) -> Iterator[RobotServer]:
 
 
 def for_a_person(spec: EnvironmentSpec, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of a robot's environment, with a time limit long enough for a person unless they have one."""
+    """Return a robot environment's settings, with a time limit of `TWIN_EPISODE` unless they set a limit of their own.
+
+    spec: spec of the environment, whose control period converts seconds to steps.
+    """
     period = (spec.action.control_period or 1.0) * settings.get("action_repeat", 1)
     return {"max_steps": math.ceil(TWIN_EPISODE / period), **settings}
 

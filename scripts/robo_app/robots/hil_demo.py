@@ -25,7 +25,7 @@ from robo_datasets.dataset import Dataset
 from robo_rl.runs.run import Run
 
 RECIPES = {"pick": "arm-pick-hil", "peg": "arm-peg-hil"}
-"""Task -> recipe of the same training in the simulation."""
+"""Name of a task -> recipe that trains it in the simulation."""
 STEPS = {"pick": 4000, "peg": 8000}
 """Task -> default number of decisions, of 0.15 s and 0.1 s of the robot's time."""
 DEMONSTRATIONS, NOISE = 20, 0.1
@@ -84,7 +84,15 @@ def _go_on(arguments: Hil, url: str, demonstrations: Path) -> int:
 
 
 def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:
-    """Return the recipe of the demonstration: that of the task in simulation, changed to the twin at `url`."""
+    """Return the recipe of the demonstration.
+
+    It is the recipe that trains this task in simulation, with the environment changed to the twin that is served at `url`.
+
+    Args:
+        arguments: Options of the command.
+        url: Address of the twin's server.
+        demonstrations: Folder of the recorded demonstrations.
+    """
     recipe = read_recipe(RECIPES[arguments.task])
     kind = CONSOLE if arguments.human == CONSOLE else "perfect"
     evaluation = replace(

@@ -60,7 +60,8 @@ class RunAgent(AutonomousAgent):
             self.is_driving = True
         return self.driver.control(world, timestamp, input_data)
 '''
-"""The file; {run} is a folder, {step} a step of its policy or None for the newest."""
+"""Python source of the agent file, with placeholders: {run} folder of the run, {step} step of its policy or None for the
+newest."""
 
 
 def write_agent(run: Run, out: Path, step: int | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from robo_real.environment import RobotEnv
 from robo_real.shadow import ScriptedCommands, Source, ZeroCommands
 from robo_real.shadow_report import PERSON, ShadowReport, shadow_report
 from robo_rl.environments.make import make_environment
-from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 from robo_rl.runs.run import Run, write_text
 from robo_rl.spec.environment import specification
 from robo_rl.types import DISCARDED
@@ -40,7 +41,7 @@ class ShadowSettings:
     """Source of the executed commands: "zero", "scripted", or "person" at the console."""
     episodes: int
     seed: int
-    """Reset seed of the first episode; later episodes have the following numbers."""
+    """Reset seed of the first episode; each later episode has the next higher number."""
     port: int = 8644
     """Port of the console."""
 
@@ -64,6 +65,7 @@ def shadow_run(run: Run, robot: EnvironmentSettings, how: ShadowSettings) -> tup
     Raises:
         InvalidSetting: The environment is no robot.
         SpecMismatch: The policy was trained for another environment.
+        RobotError: The robot stopped; a report on the episodes before is written first, if there are any.
     """
     policy = load_policy(run)
     with _commanded(robot, how) as environment:
@@ -74,18 +76,25 @@ def shadow_run(run: Run, robot: EnvironmentSettings, how: ShadowSettings) -> tup
         folder = run.path / FOLDER
         path = folder / f"{len([*folder.glob('*/')]) + 1:03}-{how.commands}"
         dataset = Dataset.create(path, spec, {"run": run.path.name, "environment": robot.name, FOLDER: how.commands})
+        stopped: RoboRLError | None = None
         with dataset.writer() as writer:
             try:
                 for number in range(how.episodes):
                     record_episode(
                         environment, policy, writer, seed=how.seed + number, source=run.path.name, deterministic=True
                     )
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, RoboRLError) as error:
                 if not len(dataset):
                     raise
+                stopped = error if isinstance(error, RoboRLError) else None
     played = (replace(episode, observations={}) for episode in dataset)  # pictures of many episodes would fill the memory
     report = shadow_report([episode for episode in played if episode.stop_reason != DISCARDED], spec.action)
     write_text(path / "report.json", json.dumps(report.to_json(), indent=2))
+    if stopped is not None:
+        print(
+            f"The shadow run ended early, after {len(dataset)} of {how.episodes} episodes\n  kept:    {path}", file=sys.stderr
+        )
+        raise stopped
     return report, path
 
 

@@ -88,7 +88,7 @@ class Folder(Place):
                 shutil.rmtree(draft, ignore_errors=True)
 
     def text(self, name: str) -> bytes:
-        """Return the bytes of the small file `name`."""
+        """Return the bytes of the small file `name` in the folder."""
         with self._told():
             return _small((self._path / name).read_bytes(), name)
 
@@ -135,7 +135,7 @@ class Store(Place):
             return _small(self._files.cat_file(f"{self._root}/{name}", end=MOST_BYTES + 1), name)
 
     def fetch(self, name: str, target: Path) -> None:
-        """Copy a file."""
+        """Copy the stored file `name` to `target` on this machine; raises RunError if that fails."""
         with self._told():
             self._files.get_file(f"{self._root}/{name}", str(target))
 
@@ -186,7 +186,7 @@ class Hub(Place):
             self._client.create_commit(self._name, operations, commit_message=what, repo_type=self._type)
 
     def text(self, name: str) -> bytes:
-        """Return the bytes of the small file `name`."""
+        """Return the bytes of the small file `name` in the repository."""
         from tempfile import TemporaryDirectory
 
         with TemporaryDirectory() as folder:

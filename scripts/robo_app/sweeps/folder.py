@@ -56,7 +56,7 @@ class SweepFolder:
         return f"{self._name}-t{trial:03}"
 
     def write(self, trial: int, recipe: Recipe[Any]) -> None:
-        """Write the recipe of a trial."""
+        """Write the recipe of a trial to its file in the folder of the sweep."""
         write_text(self._file(trial), to_yaml(recipe))
 
     def training(self, trial: int, seed: int) -> Training:

@@ -29,7 +29,7 @@ Value = Any
 
 @dataclass(frozen=True)
 class Range:
-    """Range of a searched number, from `low` to `high`, both included."""
+    """Numbers that a sweep tries for one setting: from `low` to `high`, both included."""
 
     __pydantic_config__ = STRICT
     low: int | float
@@ -74,12 +74,12 @@ class Choices:
 
     @property
     def ends(self) -> Sequence[Value]:
-        """Values to try whether the recipe takes them."""
+        """Values to try out on the recipe before a sweep: all choices, since the recipe could refuse any of them."""
         return self.choices
 
     @property
     def labels(self) -> list[str]:
-        """The values as JSON, in their order, which Optuna stores."""
+        """The choices as JSON texts, in their order: the form in which Optuna stores them."""
         return [json.dumps(choice) for choice in self.choices]
 
 

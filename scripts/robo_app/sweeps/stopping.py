@@ -28,7 +28,7 @@ class Score(NamedTuple):
     """Result of one evaluation of one seed of a trial."""
 
     value: float
-    """Success rate, or mean return if the environment declares no success."""
+    """Score of an evaluation: success rate, or mean return if the environment declares no success."""
     error: float
     """Standard error of the value over the episodes of the evaluation."""
     is_rate: bool
@@ -44,9 +44,9 @@ class Verdict(NamedTuple):
 
     step: int
     interval: Interval
-    """Interval of the stopped trial."""
+    """Confidence interval of the stopped trial's score."""
     better: int
-    """Number of a trial whose interval lies above it."""
+    """Number of the trial that is better: its interval lies above that of the stopped trial."""
     better_interval: Interval
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Run the trials of a sweep: start trainings, stop trials, store results."""
+"""Run all trials of a sweep: start their trainings, stop hopeless ones early, and store the results."""
 
 from __future__ import annotations
 

@@ -237,9 +237,15 @@ class Evaluator:
         episodes: int,
         operator: Operator | None = None,
         keep: Callable[[Episode, bool], None] | None = None,
+        on_incomplete: Callable[[Evaluation], object] | None = None,
     ) -> None:
-        """keep: receives the first episode of each evaluation, and True if the environment can be replayed."""
+        """Make the environment.
+
+        keep: receives the first episode of each evaluation, and True if the environment can be replayed.
+        on_incomplete: receives an evaluation that an error ends early.
+        """
         self._recipe, self._environment, self._keep = recipe, judged_environment_of(recipe, operator), keep
+        self._on_incomplete = on_incomplete
         self._seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
 
     def __call__(self, policy: Policy) -> Evaluation:
@@ -252,6 +258,7 @@ class Evaluator:
             deterministic=deterministic,
             training_seed=seed,
             on_episode=self._keep_first,
+            on_incomplete=self._on_incomplete,
         ).with_limits(cost_limits(self._recipe, self._environment))
 
     def _keep_first(self, episode: Episode) -> None:
@@ -270,6 +277,7 @@ def scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable
     except AttributeError:
         raise InvalidSetting(
             f"{name} has no scripted expert to record demonstrations with, or to correct a policy.",
-            fix="leave demonstrations.episodes and human out, or choose an environment with an expert (`robo-rl envs NAME`)",
+            fix="leave demonstrations.episodes and human out, or choose an environment with an expert (`robo-rl envs NAME`); "
+            "`robo-rl record --policy MODULE:FUNCTION` plays a function of yours",
         ) from None
     return expert

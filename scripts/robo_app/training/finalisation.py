@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -48,7 +50,11 @@ def conclude(
     run.announce(record.step, "final evaluation")
     first = recipe.evaluation.seed
     seeds = range(first, first + recipe.evaluation.episodes)
-    evaluation = judge(run, recipe, policy, seeds, operator=operator)
+    try:
+        evaluation = judge(run, recipe, policy, seeds, operator=operator)
+    except KeyboardInterrupt:
+        say(f"interrupted in the final evaluation, the training is saved; go on with: robo-rl resume {run.path}")
+        raise
     write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
     if callbacks is not None:
         callbacks.on_evaluation(record.step, evaluation)
@@ -93,13 +99,21 @@ def judge(
     operator: Operator | None = None,
     *,
     attempts: int = 1,
+    on_incomplete: Callable[[Evaluation], object] | None = None,
 ) -> Evaluation:
     """Return the evaluation of a policy, and film it if the machine can render.
 
-    name: beginning of the names of films. attempts: episodes at each seed.
+    Episodes that ended before an error or Ctrl-C are kept by `keep_incomplete`.
+
+    name: beginning of the names of films. attempts: episodes at each seed. on_incomplete: called with those episodes, too.
     """
     with closing(judged_environment_of(recipe, operator)) as environment:  # the robot must hold, whatever is raised
         mode, videos = render_mode_for_films(environment), recipe.evaluation.videos
+        limits = cost_limits(recipe, environment)
+
+        def keep(evaluation: Evaluation) -> None:
+            keep_incomplete(run, name, evaluation.with_limits(limits), on_incomplete)
+
         stage = partial(judged_environment_of, recipe, render_mode=mode)
         return evaluate(
             policy,
@@ -107,8 +121,26 @@ def judge(
             seeds=[seed for seed in seeds for _ in range(attempts)],
             deterministic=not recipe.evaluation.stochastic,
             training_seed=recipe.seed,
+            on_incomplete=keep,
             video=VideoRequest(run.path / "videos", name, videos, stage=stage) if videos else None,
-        ).with_limits(cost_limits(recipe, environment))
+        ).with_limits(limits)
+
+
+def keep_incomplete(
+    run: Run, name: str, evaluation: Evaluation, on_incomplete: Callable[[Evaluation], object] | None = None
+) -> None:
+    """Write an evaluation that ended early to a new file RUN/evaluations/NAME-incomplete-N.json, and print its path on stderr.
+
+    name: that the whole evaluation would have had. on_incomplete: called with the evaluation once it is written.
+    """
+    folder = run.path / "evaluations"
+    folder.mkdir(exist_ok=True)
+    files = (folder / f"{name}-incomplete-{number}.json" for number in itertools.count(1))
+    file = next(each for each in files if not each.exists())
+    write_text(file, json.dumps(evaluation.to_json()))
+    print(f"The evaluation {evaluation.early_end}\n  kept:    {file}", file=sys.stderr, flush=True)
+    if on_incomplete is not None:
+        on_incomplete(evaluation)
 
 
 def note_updates(run: Run, recipe: Recipe[Any], training: Training) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -46,10 +46,12 @@ def environment_for(task: str) -> str:
     raise UnknownName("environment of the agent", task, gymnasium.registry, fix="name one with --environment")
 
 
-def evaluate_agent(asked: Mapping[str, Any]) -> Evaluation:
+def evaluate_agent(asked: Mapping[str, Any], on_incomplete: Callable[[Evaluation], object] | None = None) -> Evaluation:
     """Return the evaluation of "zoo:PATH", by default in the newest version of its task.
 
-    asked: options of `robo-rl evaluate`. Raises InvalidSetting for an option that needs the folder of a run.
+    asked: options of `robo-rl evaluate`. on_incomplete: as of `robo_rl.evaluate`.
+
+    Raises InvalidSetting for an option that needs the folder of a run.
     """
     if wrong := [f"--{name.replace('_', '-')}" for name in OF_RUNS if asked[name]] + ["--attempts"] * (asked["attempts"] > 1):
         raise InvalidSetting(
@@ -63,7 +65,7 @@ def evaluate_agent(asked: Mapping[str, Any]) -> Evaluation:
     name, seed = asked["environment"] or environment_for(agent.task), asked["seed"]
     with closing(make_environment(name, **asked["arguments"])) as made:
         policy, seeds = agent.policy(specification(made)), range(seed, seed + asked["episodes"])
-        found = evaluate(policy, made, seeds=seeds, deterministic=not asked["stochastic"])
+        found = evaluate(policy, made, seeds=seeds, deterministic=not asked["stochastic"], on_incomplete=on_incomplete)
     return replace(found, notes=(*found.notes, *_notes(agent, name)))
 
 

@@ -1,4 +1,7 @@
-"""Wrappers with another policy, an expert's or a run's: it is corrected, asked for labels, or opposed."""
+"""Environment wrappers that involve a second policy, either a scripted expert or the policy of a run.
+
+The second policy is corrected by the learner (residual), asked for labels, or works against the learner (adversary).
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,13 @@ class AdversaryWrapper(EnvironmentWrapper):
 
 
 def base_for(environment: gymnasium.Env[Any, Any], base: str, noise: float) -> Callable[[int], Policy]:
-    """Return a function from episode seed to base policy. base: "scripted" or a run. noise: that of a scripted expert."""
+    """Return a function from the seed of an episode to the base policy of that episode.
+
+    Args:
+        environment: The environment.
+        base: "scripted" for the environment's expert, or the name or path of a run.
+        noise: Standard deviation of the noise on a scripted expert's actions.
+    """
     if base == SCRIPTED:
         expert_for = scripted_expert(environment, specification(environment).name)
         return lambda seed: expert_for(seed=seed, noise=noise)

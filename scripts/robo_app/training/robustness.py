@@ -20,7 +20,7 @@ from robo_app.training.finalisation import judge
 from robo_app.training.run_evaluation import elsewhere
 from robo_rl.errors import UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
-from robo_rl.evaluation.robustness import Cell, Plan, Robustness, measure, plan_of
+from robo_rl.evaluation.robustness import Cell, Plan, Robustness, measure, name_of, plan_of
 from robo_rl.evaluation.statistics import Interval
 from robo_rl.protocols.components import Policy
 from robo_rl.report import ROBUSTNESS, write_report
@@ -100,7 +100,7 @@ def evaluate_perturbed(
 def _judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, seed: int, cell: Cell) -> Evaluation:
     nominal = recipe.environment
     there = replace(nominal, wrappers=(*nominal.wrappers, {"name": "perturbed", **cell}))
-    return judge(run, replace(recipe, environment=there), policy, range(seed, seed + episodes))
+    return judge(run, replace(recipe, environment=there), policy, range(seed, seed + episodes), f"perturbed-{name_of(cell)}")
 
 
 def _opposed(

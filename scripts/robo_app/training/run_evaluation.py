@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from robo_app.jobs.interruption import gentle_interruption
 from robo_app.recipes.environments import environment_of
 from robo_app.recipes.overrides import plain_value
 from robo_app.recipes.recipe import EnvironmentSettings, Recipe
@@ -28,7 +29,7 @@ from robo_rl.system.threads import tensor_threads
 
 
 def load_policy(run: Run, step: Step = None) -> Policy:
-    """Implement `Run.policy`."""
+    """Load the policy of a run, by default the newest one; implements `Run.policy`."""
     return policy_of(run, recipe_of(run), step)
 
 
@@ -46,8 +47,9 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     attempts: int = 1,
     split: str = "",
     step: Step = None,
+    on_incomplete: Callable[[Evaluation], object] | None = None,
 ) -> Evaluation:
-    """Implement `Run.evaluate`; an evaluation that differs from the recipe's is kept in RUN/evaluations."""
+    """Implement `Run.evaluate`; an evaluation that differs from the recipe's, or ends early, is kept in RUN/evaluations."""
     counts = {"episodes": (episodes, 1), "seed": (seed, 0), "attempts": (attempts, 1)}
     _require_counts(**counts, videos=(0 if videos is None else videos, 0))
     recipe = recipe_of(run)
@@ -73,12 +75,13 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
         stochastic=stochastic or attempts > 1 or recipe.evaluation.stochastic,
     )
     there = elsewhere(recipe.environment, environment, routes, own)
-    with tensor_threads(recipe.threads):
+    with tensor_threads(recipe.threads), gentle_interruption(_interrupt):
         judged = replace(recipe, environment=there, evaluation=how)
         policy = (
             MixturePolicy([policy_of(run, recipe, at) for at in run.checkpoints]) if mixture else policy_of(run, recipe, step)
         )
-        evaluation = judge(run, judged, policy, seeds, name or "evaluation", attempts=attempts)
+        title = name or "evaluation"
+        evaluation = judge(run, judged, policy, seeds, title, attempts=attempts, on_incomplete=on_incomplete)
     if split == "train" and not place and (file := run.path / "evaluation.json").exists():
         evaluation = replace(evaluation, notes=(*evaluation.notes, *gap(evaluation, Evaluation.read(file))))
     if name:
@@ -87,6 +90,10 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     if name or how.videos:
         write_report([run.path], run.report)
     return evaluation
+
+
+def _interrupt() -> NoReturn:
+    raise KeyboardInterrupt  # at SIGTERM, too, which would end the program at once
 
 
 def gap(trained: Evaluation, tested: Evaluation) -> list[str]:

@@ -22,7 +22,7 @@ from robo_app.training.assembly import Evaluator, demonstrations_of, initial_of,
 from robo_app.training.collecting import CollectingSettings, collected_training, dismissed, require_collectable, settings_of
 from robo_app.training.episode_recording import keeping_policies, policy_parts, recording
 from robo_app.training.extension import extended, is_finished
-from robo_app.training.finalisation import conclude, note_updates
+from robo_app.training.finalisation import conclude, keep_incomplete, note_updates
 from robo_app.training.initialisation import begin, left_still, wait_for_robot, with_reads
 from robo_app.training.learner_process import (
     acting_half,
@@ -35,6 +35,7 @@ from robo_app.training.program_validation import require_sound_programs
 from robo_app.training.supervision import asking, operator_of, robot_at
 from robo_rl.collectors.asynchronous import AsynchronousTraining
 from robo_rl.errors import RunError
+from robo_rl.evaluation.evaluation import Evaluation
 from robo_rl.evidence import evidence_of
 from robo_rl.protocols.components import Training
 from robo_rl.protocols.contract import ACTOR_LEARNER
@@ -249,9 +250,12 @@ def _run(
     def keep(episode: Episode, replays: bool) -> None:
         NewestEpisode.of(episode, kind="evaluation", step=training.step, replays=replays).write(run.path)
 
+    def keep_early(evaluation: Evaluation) -> None:
+        keep_incomplete(run, f"{training.step:010d}", evaluation)
+
     with (
         left_still(training),
-        closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator, keep)) as evaluate,
+        closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator, keep, keep_early)) as evaluate,
         closing(
             RunRecord(
                 run,

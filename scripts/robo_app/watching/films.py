@@ -75,7 +75,7 @@ class Films:
         return found if runs <= MANY_RUNS else found[:1]
 
     def draw_waiting(self) -> None:
-        """Wait until all requested films are drawn."""
+        """Block until all films that were requested have been drawn."""
         with self._changes:
             self._changes.wait_for(lambda: not self._waiting)
 

@@ -50,7 +50,7 @@ class Seen:
 
     @property
     def step(self) -> int:
-        """Newest step."""
+        """Newest environment step that the run has logged."""
         return max(self.run.steps, self.status.step if self.status and self.verdict == "running" else 0)
 
     @property
@@ -109,7 +109,10 @@ class Seen:
 
     @property
     def troubles(self) -> list[str]:
-        """Errors to show, the worst first."""
+        """Errors of the run to show on the page, worst first.
+
+        They are the run's own error, a crash, metrics that are not finite, and damaged lines of its metrics.
+        """
         found = [self.status.error] if self.status and self.status.error else []
         found += [MEANINGS[self.verdict]] if self.verdict == "crashed" else []
         found += [f"{tag} is not a finite number since step {step:,}." for tag, step in self._not_finite().items()]

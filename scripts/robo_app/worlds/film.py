@@ -30,7 +30,10 @@ def film_beside(world: World, episode: Episode, path: Path) -> Path:
 
 
 def imagined_path(world: World, episode: Episode) -> npt.NDArray[np.float32]:
-    """Return the states (T + 1, S) that the mean of the world goes through with the actions of an episode."""
+    """Return the states (T + 1, S) that a learned world predicts from the first state and actions of a recorded episode.
+
+    Each step takes the mean of the world's prediction.
+    """
     actions, imagination = coded(world.spec, episode.actions), world.imagination
     states = [world.spec.observation.stack({name: values[:1] for name, values in episode.observations.items()})]
     for step in range(len(episode)):

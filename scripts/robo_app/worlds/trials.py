@@ -22,11 +22,11 @@ class TrialSettings(ActorSettings, Protocol):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names, as `robo-rl record --policy` takes them."""
+        """Names of the policies to try, as `robo-rl record --policy` takes them."""
 
     @property
     def episodes(self) -> int:
-        """Episodes of each policy on each side."""
+        """Number of episodes that each policy plays, once in the real environment and once in the learned world."""
 
     @property
     def seed(self) -> int:

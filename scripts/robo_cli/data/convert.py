@@ -55,6 +55,8 @@ class Convert:
 
 def convert(arguments: Convert) -> int:
     """Convert, showing progress."""
+    if not arguments.source.exists():
+        raise DatasetNotFound(f"{arguments.source} does not exist.", fix="name a file or a folder")
     is_ours = (arguments.source / DESCRIPTION).is_file()
     if arguments.to is not None and not arguments.adjustments.is_none:
         what = "Data are adjusted when they come in, not when they go out."
@@ -91,8 +93,6 @@ def _export(arguments: Convert, form: Format) -> int:
 
 
 def _import(arguments: Convert, form: DetectedReader) -> int:
-    if not arguments.source.exists():
-        raise DatasetNotFound(f"{arguments.source} does not exist.", fix="name a file or a folder")
     known = environment_of_data(arguments.environment, arguments.arguments)
     notes = import_dataset(form, arguments.source, arguments.out, adjustments=arguments.adjustments, **known._asdict())
     print(f"read as {form.name}:", *notes, sep="\n  - ")

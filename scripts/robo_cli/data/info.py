@@ -36,7 +36,7 @@ def info(arguments: Info) -> int:
         print(json.dumps(facts))
         return 0
     card, remarks = facts.pop("card"), facts.pop("remarks")
-    for name, value in facts.items():
+    for name, value in [(name, value) for name, value in facts.items() if value is not None]:
         print(f"{name:12} {_readable(value)}")
     print("card")
     for name, value in card.items():

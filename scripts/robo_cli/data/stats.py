@@ -21,7 +21,7 @@ from robo_rl.errors import printable
 
 WIDTH = 120
 MOST = 10_000
-"""Characters of a line."""
+"""Largest number of characters of an output line; longer lines are not wrapped."""
 
 
 @dataclass(frozen=True)

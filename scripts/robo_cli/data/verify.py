@@ -38,7 +38,7 @@ class Restore:
 
 
 def verify(arguments: Verify) -> int:
-    """Print the faults."""
+    """Check all files of a dataset, print a line for each fault, and return the exit status."""
     dataset = Dataset(arguments.dataset)
     remarks = remarks_for(dataset)
     findings = check(dataset, remarks.add)
@@ -60,7 +60,11 @@ def repair(arguments: Repair) -> int:
 
 
 def restore(arguments: Restore) -> int:
-    """Print a finding on each file in quarantine/."""
+    """Move whole episodes from quarantine/ back into the dataset and print a finding for each file.
+
+    Returns:
+        The exit status: 1 if there were files and none could be restored, else 0.
+    """
     dataset = Dataset(arguments.dataset)
     before = len(dataset)
     with dataset.writer() as writer:

@@ -58,7 +58,8 @@ def run(arguments: Compare) -> int:
 
 def _caveat(first: Sequence[Judged], second: Sequence[Judged]) -> str:
     drawn = {not each.evaluation.deterministic for each in (*first, *second)}
-    return _covered(first, second) + ("; some drew their actions by chance, others did not" if len(drawn) > 1 else "")
+    early = "".join(f"; {printable(each.name)} {end}" for each in (*first, *second) if (end := each.evaluation.early_end))
+    return _covered(first, second) + ("; some drew their actions by chance, others did not" if len(drawn) > 1 else "") + early
 
 
 def _covered(first: Sequence[Judged], second: Sequence[Judged]) -> str:

@@ -28,7 +28,7 @@ class Tables:
     archives: Path = Path("docs/benchmarks")
     """Folder of the archives."""
     check: bool = False
-    """Write nothing."""
+    """Only check whether the tables on the pages are up to date, and write nothing."""
 
 
 def run(arguments: Tables) -> int:

@@ -23,7 +23,7 @@ class FitClassifier:
     dataset: Path
     """Episodes that succeeded and episodes that failed."""
     out: Path
-    """A new folder."""
+    """Folder of the learned classifier; it must not exist yet."""
     settings: ClassifierConfig = field(default_factory=ClassifierConfig)
 
 

@@ -23,7 +23,7 @@ class Agent:
     out: Path = Path("agent.py")
     """File to write."""
     step: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Step of the policy, if the run has kept it; by default the newest."""
+    """Step of the policy to use, if the run has kept that policy; by default the newest."""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
 

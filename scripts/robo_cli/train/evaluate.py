@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +12,7 @@ import tyro
 import robo_rl
 from robo_app.arguments.carla_servers import with_server
 from robo_app.arguments.free_settings import EnvironmentArguments
+from robo_app.display.display import show_result
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation.evaluation import FIRST_SEED
 
@@ -43,8 +44,7 @@ class Evaluate:
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
     step: Annotated[int | Literal["best"] | None, tyro.conf.arg(metavar="{INT,best}")] = None
-    """Step of the policy, if the run has kept it (record_episodes, or a checkpoint), or "best" by the evaluations during the
-    training; by default the newest."""
+    """Step of the policy, if kept (record_episodes, or a checkpoint), or "best" of the training; by default the newest."""
     mixture: bool = False
     """Of all policies that the run has kept (record_episodes, or checkpoints), one drawn for each episode: their average."""
     attempts: int = 1
@@ -66,14 +66,15 @@ class Evaluate:
 
 
 def run(arguments: Evaluate) -> int:
-    """Print n, the success rule, seeds, measures and intervals."""
+    """Print n, the success rule, seeds, measures and intervals; of an evaluation that ends early, those of its episodes."""
+    show = partial(show_result, arguments.json)
     if arguments.run.startswith("zoo:"):
         from robo_app.training.foreign_agents import evaluate_agent
 
-        agent = evaluate_agent(vars(arguments))
-        print(json.dumps(agent.to_json()) if arguments.json else f"agent    {arguments.run}\n{agent}")
-        return 0
+        show_agent = partial(show, f"agent    {arguments.run}\n")
+        return show_agent(evaluate_agent(vars(arguments), on_incomplete=show_agent))
     trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
+    title = f"run      {trained.path}\n"
     if arguments.step is not None and (arguments.perturb or arguments.shadow):
         raise InvalidSetting("--step does not go with --perturb or --shadow.", got=arguments.step, allowed="the newest policy")
     if arguments.shadow:
@@ -81,20 +82,17 @@ def run(arguments: Evaluate) -> int:
 
         asked = ShadowSettings(arguments.shadow, arguments.episodes, arguments.seed)
         report, kept = shadow_run_elsewhere(trained, arguments.environment, arguments.arguments, asked)
-        print(json.dumps(report.to_json()) if arguments.json else f"{report}\nkept     {kept}")
-        return 0
+        return show("", report, f"\nkept     {kept}")
     how = {each: getattr(arguments, each) for each in ("seed", "environment", "routes", "stochastic")}
     how["arguments"] = with_server(arguments.arguments, arguments)
     if arguments.perturb:
         from robo_app.training.robustness import evaluate_perturbed
 
         found, page = evaluate_perturbed(trained, arguments.perturb, arguments.episodes, **how)
-        print(json.dumps(found.to_json()) if arguments.json else f"run      {trained.path}\n{found}\npage     {page}")
-        return 0
+        return show(title, found, f"\npage     {page}")
     before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
     how |= {name: getattr(arguments, name) for name in ("videos", "mixture", "attempts", "split", "step")}
-    evaluation = trained.evaluate(arguments.episodes, **how)
-    print(json.dumps(evaluation.to_json()) if arguments.json else f"run      {trained.path}\n{evaluation}")
-    if not arguments.json and trained.report.exists() and trained.report.stat().st_mtime_ns != before:
-        print(f"report   {trained.report}")
+    evaluation = trained.evaluate(arguments.episodes, **how, on_incomplete=partial(show, title))
+    is_new = trained.report.exists() and trained.report.stat().st_mtime_ns != before
+    show(title, evaluation, f"\nreport   {trained.report}" if is_new else "")
     return int(evaluation.commands is not None and bool(evaluation.commands.warning))

@@ -17,6 +17,7 @@ from robo_datasets.figures import content_hash
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.runs.run import write_text
 from robo_rl.worlds.check import check_world
+from robo_rl.worlds.check_page import write_check
 from robo_rl.worlds.world import load_world
 
 
@@ -29,7 +30,7 @@ class CheckWorld:
     dataset: Path
     """Episodes that it is compared with; best ones that it was not fitted to."""
     out: Path | None = None
-    """Folder of check.json and beside.mp4; by default WORLD/check."""
+    """Folder of check.html, check.json and beside.mp4; by default WORLD/check."""
     policies: tuple[str, ...] = ()
     """Policies that act in the environment and in the world: scripted, random, RUN, RUN@STEP; from three on their order is
     compared, too."""
@@ -51,7 +52,7 @@ class CheckWorld:
 
 
 def check(arguments: CheckWorld) -> int:
-    """Check, write the figures and the film, and print the verdict."""
+    """Check, write the page, the figures and the film, and print the verdict."""
     world, dataset = load_world(arguments.world), Dataset(arguments.dataset)
     world.require(dataset.spec, f"The world {arguments.world} was fitted to another environment than {dataset.path}")
     entries = [entry for entry in dataset.entries() if entry.steps]
@@ -68,11 +69,13 @@ def check(arguments: CheckWorld) -> int:
     write_text(out / "check.json", json.dumps(found.to_json(), indent=1, allow_nan=False))
     print("\n".join(found.lines()))
     print(f"{arguments.world}: {found.verdict.headline}")
-    print("".join(f"  - {reason}\n" for reason in found.verdict.reasons) + f"{out / 'check.json'}")
+    print("".join(f"  - {reason}\n" for reason in found.verdict.reasons), end="")
+    film = None
     if arguments.film:
         try:
             longest = max(entries, key=lambda entry: entry.steps)
-            print(film_beside(world, dataset.read(longest), out / "beside.mp4"))
+            film = film_beside(world, dataset.read(longest), out / "beside.mp4")
         except RoboRLError as error:
             print(f"no film: {str(error).splitlines()[0]}")
+    print(write_check(found, world, out / "check.html", film))
     return 0

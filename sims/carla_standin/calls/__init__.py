@@ -9,6 +9,6 @@ from carla_standin.host import Host
 
 
 def table(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary of all remote calls: name -> function that carries it out."""
     topics = unsupported, episodes, actors, motion, parts, scene_queries, batches, lights
     return {name: call for topic in topics for name, call in topic.calls(host).items()}

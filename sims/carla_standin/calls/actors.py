@@ -13,7 +13,7 @@ from carla_standin.responses import valued, void
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about actors -> function that carries it out."""
     about = Actors(host)
     return {
         **valued(
@@ -44,7 +44,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Actors:
-    """Implementation of the calls; `number` is the id of an actor."""
+    """Remote calls that create, move and describe actors. In each of them `number` is the actor's id."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -54,7 +54,7 @@ class Actors:
         return self.host.world.spawn(description, pose(place), parent).encoded()
 
     def spectator(self) -> list[object]:
-        """Return the spectator."""
+        """Return the description of the spectator, the actor that stands for the server's view."""
         return self.host.world.spectator.encoded()
 
     def destroy(self, number: int) -> bool:
@@ -65,11 +65,11 @@ class Actors:
         return actor is not None
 
     def destroy_present(self, number: int) -> None:
-        """Remove an actor; raises Refused if there is none."""
+        """Remove an actor that a client names; raises Refused if there is none with this id."""
         self.host.world.destroy(self.host.world.actor(number))
 
     def by_id(self, wanted: list[int]) -> list[object]:
-        """Return those of the actors that exist."""
+        """Return descriptions of the actors with the wanted ids; ids that do not exist are left out."""
         known = self.host.world.bodies.by_id
         return [known[number].encoded() for number in wanted if number in known]
 
@@ -82,7 +82,7 @@ class Actors:
         return (Box() if actor is None else actor.box).encoded(number)
 
     def control(self, number: int, wanted: object) -> None:
-        """Set a vehicle's controls."""
+        """Set the pedals, steering and gear of a vehicle to 7 numbers that a client sends."""
         world = self.host.world
         actor = world.actor(number)
         world.group_of(actor).control(actor, world.bodies, numbers(wanted, 7, "A vehicle's control"))
@@ -98,16 +98,16 @@ class Actors:
         world.walkers.control(world.actor(number), world.bodies, direction, speed)
 
     def walker_state(self, number: int, wanted: object, speed: float) -> None:
-        """Move a walker to the pose of its client's AI controller, at a speed [m/s]."""
+        """Move a walker to the pose that the client's own AI controller has computed, at a speed [m/s]."""
         world = self.host.world
         world.lead(world.actor(number), pose(wanted), numbers([speed], 1, "A walker's speed")[0])
 
     def place(self, number: int, wanted: object) -> None:
-        """Move an actor to a pose."""
+        """Move an actor to a pose, a location and a rotation, at rest."""
         self.host.world.place(self.host.world.actor(number), pose(wanted))
 
     def move(self, number: int, wanted: object) -> None:
-        """Move an actor to a location with its present rotation."""
+        """Move an actor to a location (x, y, z) [m] and keep its rotation."""
         actor = self.host.world.actor(number)
         rotation = self.host.world.bodies.motion[actor.row, 3:6].tolist()
         self.host.world.place(actor, [numbers(wanted, 3, "A location"), rotation])
@@ -120,11 +120,11 @@ class Actors:
         self.host.world.lamps[self.host.world.actor(number).id] = flags & 0xFFFFFFFF
 
     def lights(self, number: int) -> list[int]:
-        """Return the flags of a vehicle's lamps."""
+        """Return the flags of a vehicle's lamps that are on, as a list of one number."""
         return [self.host.world.lamps.get(self.host.world.actor(number).id, 0)]
 
     def nothing(self, number: int, *_: object) -> None:
-        """Do nothing; raises Refused unless the actor exists."""
+        """Return nothing: this call has no effect here, but raises Refused if there is no such actor."""
         self.host.world.actor(number)
 
     def add_manager(self, address: list[object]) -> bool:
@@ -132,6 +132,6 @@ class Actors:
         return self.host.managers.setdefault(address[1], address) is address
 
     def forget_manager(self, address: list[object]) -> None:
-        """Drop a Traffic Manager whose client is gone."""
+        """Forget the Traffic Manager of a client that has ended."""
         if self.host.managers.get(address[1]) == address:
             del self.host.managers[address[1]]

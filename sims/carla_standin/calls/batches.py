@@ -1,4 +1,4 @@
-"""Batches: many commands in one call, answered one by one."""
+"""Remote calls that execute many commands at once and answer each of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from carla_standin.responses import bare, no_value, value
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about batches -> function that carries it out."""
     return dict(bare(apply_batch=Batches(host).apply))
 
 
 class Batches:
-    """Commands of batches, mapped to the functions of the corresponding calls."""
+    """Remote calls with batches of commands. Each kind of command is carried out by the function of the single call."""
 
     def __init__(self, host: Host) -> None:
         self.episodes = Episodes(host)
@@ -54,7 +54,10 @@ class Batches:
         }
 
     def apply(self, commands: list[list[Any]], do_tick: bool = False) -> list[object]:
-        """Return an answer for each command: the id of its actor, or an error."""
+        """Execute commands one after the other, and return an answer for each: the id of the actor, or an error.
+
+        do_tick: whether a simulation step follows the last command.
+        """
         answers = [self._answer(command) for command in commands]
         if do_tick:
             self.episodes.tick()

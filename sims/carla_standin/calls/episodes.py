@@ -15,11 +15,11 @@ from carla_standin.responses import valued, void
 from carla_standin.settings import Settings
 
 NAVIGATION = "Nav"
-"""Folder of navigation meshes."""
+"""Name of the folder in which clients look for navigation meshes."""
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about episodes -> function that carries it out."""
     about = Episodes(host)
     return {
         **valued(
@@ -54,7 +54,7 @@ def _name(town: Town) -> str:
 
 
 class Episodes:
-    """Implementation of the calls of a client about episodes: settings, maps and ticks."""
+    """Remote calls about an episode: settings, weather, maps and ticks."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -70,7 +70,7 @@ class Episodes:
             self.host.pacing.space(kind)
 
     def set_settings(self, values: object) -> int:
-        """Set the settings; return the frame."""
+        """Store the episode's settings of a client, and return the number of the present frame."""
         world = self.host.world
         world.settings = Settings.decoded(values)
         world.streams.may_drop = not world.settings.synchronous
@@ -82,7 +82,7 @@ class Episodes:
         return [FOLDER + town.name, town.spawn_points]
 
     def files(self, folder: object = "") -> list[str]:
-        """Return the name of the navigation mesh's file; none if the map has no pavements.
+        """Return the name of the file with the navigation mesh, as a list; an empty list if the map has no pavements.
 
         Clients cache files by name, so the name has a hash of the content.
         """
@@ -94,14 +94,14 @@ class Episodes:
         return [_name(town)] if town.navigation else []
 
     def file(self, name: object) -> bytes:
-        """Return the content of the navigation mesh's file."""
+        """Return the content of the file with the navigation mesh, which `files` names."""
         town = self.host.world.town
         if name not in self.files(NAVIGATION):
             raise Refused("There is no such file here.", got=name, allowed=self.files(NAVIGATION))
         return town.navigation
 
     def set_weather(self, values: object) -> None:
-        """Set the weather, which has no visible effect."""
+        """Store the weather, so that clients can read it back; pictures do not show it."""
         self.host.world.weather = numbers(values, 14, "The weather")
 
     def tick(self) -> int:

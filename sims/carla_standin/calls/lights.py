@@ -14,7 +14,7 @@ TIMES = ("green", "yellow", "red")
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about traffic lights -> function that carries it out."""
     about = LightCalls(host)
     timers = {f"set_traffic_light_{name}_time": about.timer(which) for which, name in enumerate(TIMES)}
     return {
@@ -31,7 +31,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class LightCalls:
-    """Implementation of the calls; `number` is the id of a light."""
+    """Remote calls about traffic lights. In each of them `number` is the id of a light."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -40,17 +40,20 @@ class LightCalls:
         return self.host.world.actor(number)
 
     def group(self, number: int) -> list[int]:
-        """Return the ids of the lights of the same junction."""
+        """Return the ids of all lights at the junction of a light, that one included."""
         return self.host.world.lights.group(self._actor(number))
 
     def set_state(self, number: int, colour: int) -> None:
-        """Show a colour."""
+        """Set the colour of one light, until the cycle of its junction changes it."""
         if colour not in range(5):
             raise Refused("This is no colour of a traffic light.", got=colour, allowed="0 to 4")
         self.host.world.lights.set_colour(self._actor(number), colour)
 
     def timer(self, which: int) -> Callable[[int, float], None]:
-        """Return the call that sets one of the three times."""
+        """Return the remote call `set_time(number, seconds)` for one of the three times of a light.
+
+        which: 0 for green, 1 for yellow, 2 for red.
+        """
 
         def set_time(number: int, seconds: float) -> None:
             self.host.world.lights.set_time(self._actor(number), which, *numbers([seconds], 1, "A time"))
@@ -62,9 +65,9 @@ class LightCalls:
         self.host.world.lights.freeze(bool(frozen), self._actor(number))
 
     def reset_all(self) -> None:
-        """Restart all cycles."""
+        """Restart the cycles of the lights at all junctions."""
         self.host.world.lights.reset()
 
     def reset(self, number: int) -> None:
-        """Restart a junction's cycle."""
+        """Restart the cycle of lights at the junction of the light with this id."""
         self.host.world.lights.reset(self._actor(number))

@@ -17,13 +17,13 @@ from carla_standin.vehicles import model_of
 from carla_standin.world import World
 
 STRONGEST = 1e15
-"""Largest component of impulses, forces and torques in any unit."""
+"""Largest absolute value of a component of an impulse, force or torque that a client may ask for, in the call's own unit."""
 SQUARE_CENTIMETRES = 1e4
-"""In a square metre: a real server takes angular impulses and torques in degrees and centimetres."""
+"""Square centimetres in a square metre: a real server takes angular impulses and torques in degrees and centimetres."""
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about motion -> function that carries it out."""
     about, physics = Motion(host), Physics(host)
     return {
         **valued(
@@ -54,7 +54,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Motion:
-    """Implementation of the calls; `number` is the id of an actor."""
+    """Remote calls that push, turn and move actors. In each of them `number` is the actor's id."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -82,7 +82,7 @@ class Motion:
         self._spin(self.world.actor(number), wanted, "An angular velocity", 1.0, is_added=False)
 
     def hold_velocity(self, number: int, wanted: object) -> None:
-        """Keep a vehicle at a velocity [m/s] in its own frame."""
+        """Keep a vehicle at a constant velocity (x, y) [m/s] in its own frame, whatever its pedals."""
         actor = self.world.actor(number)
         forward, right, up = numbers(wanted, 3, "A velocity")
         if up:
@@ -90,20 +90,20 @@ class Motion:
         self.world.group_of(actor).override(actor).constant = forward, right
 
     def release_velocity(self, number: int) -> None:
-        """Return a vehicle to the control of its pedals."""
+        """Let the pedals drive the vehicle again, after `hold_velocity`."""
         actor = self.world.actor(number)
         self.world.group_of(actor).override(actor).constant = None
 
     def impulse(self, number: int, wanted: object) -> None:
-        """Push a vehicle at its centre of mass by an impulse [N s] in the world's frame."""
+        """Apply an impulse [N s] (x, y, z), in the world's frame, to a vehicle's centre of mass."""
         self._push(number, numbers(wanted, 3, "An impulse", STRONGEST), 1.0)
 
     def force(self, number: int, wanted: object) -> None:
-        """Push a vehicle at its centre of mass by a force [N] for one step."""
+        """Apply a force to a vehicle's centre of mass for one step; unit N, (x, y, z) in the world's frame."""
         self._push(number, numbers(wanted, 3, "A force", STRONGEST), self.world.step_seconds)
 
     def impulse_at(self, number: int, wanted: object, location: object) -> None:
-        """Push a vehicle at a location in the world by an impulse [N s], which also turns it."""
+        """Apply an impulse [N s] to a vehicle at a location in the world; off the centre of mass it also turns the vehicle."""
         self._push_at(number, numbers(wanted, 3, "An impulse", STRONGEST), location, 1.0)
 
     def force_at(self, number: int, wanted: object, location: object) -> None:
@@ -111,12 +111,12 @@ class Motion:
         self._push_at(number, numbers(wanted, 3, "A force", STRONGEST), location, self.world.step_seconds)
 
     def angular_impulse(self, number: int, wanted: object) -> None:
-        """Turn a vehicle by an angular impulse about the vertical, in the units of a real server: kg cm2 degree/s."""
+        """Apply an angular impulse about the vertical axis to a vehicle; its unit is CARLA's, kg cm2 degree/s."""
         actor = self.world.actor(number)
         self._spin(actor, wanted, "An angular impulse", 1.0 / (SQUARE_CENTIMETRES * self._inertia(actor)))
 
     def torque(self, number: int, wanted: object) -> None:
-        """Turn a vehicle for one step by a torque about the vertical: kg cm2 degree/s2."""
+        """Apply a torque about the vertical axis to a vehicle for one step; its unit is CARLA's, kg cm2 degree/s2."""
         actor = self.world.actor(number)
         share = self.world.step_seconds / (SQUARE_CENTIMETRES * self._inertia(actor))
         self._spin(actor, wanted, "A torque", share)
@@ -173,7 +173,7 @@ class Motion:
         self.world.set_gravity(self.world.actor(number), bool(enabled))
 
     def set_collisions(self, number: int, enabled: object) -> None:
-        """Let an actor collide, or not."""
+        """Switch an actor's collisions with others on or off."""
         self.world.set_collisions(self.world.actor(number), bool(enabled))
 
     def ackermann(self, number: int, wanted: object) -> None:

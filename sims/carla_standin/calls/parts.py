@@ -16,7 +16,7 @@ NOWHERE = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call about parts of actors -> function that carries it out."""
     about = Parts(host)
     return {
         **valued(
@@ -50,7 +50,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Parts:
-    """Implementation of the calls; `number` is the id of an actor."""
+    """Remote calls about parts of actors. In each of them `number` is the actor's id."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -59,12 +59,12 @@ class Parts:
         return self.host.world.actor(number)
 
     def nothing(self, number: int) -> list[object]:
-        """Return no parts."""
+        """Return an empty list: no actor has parts of this kind."""
         self._actor(number)
         return []
 
     def no_component(self, number: int, name: str) -> list[object]:
-        """Raise Refused: there is none."""
+        """Raise Refused, since no actor has a component of this name."""
         raise Refused(
             f"actor {self._actor(number).id} has no component {str(name)[:100]!r}: bodies are boxes here",
             fix="use get_transform()",
@@ -90,7 +90,7 @@ class Parts:
         return [[[ROOT, *self.bone_places(number), NOWHERE, NOWHERE]]]
 
     def still(self, sentence: str) -> Callable[..., None]:
-        """Return a call that changes nothing and logs a sentence."""
+        """Return a remote call that has no effect on the simulation, except that a sentence is logged once."""
 
         def call(number: int, *_: object) -> None:
             self._actor(number)

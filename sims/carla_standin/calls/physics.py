@@ -16,22 +16,23 @@ from carla_standin.poses import numbers
 from carla_standin.vehicles import effective, model_of
 
 DRAG, FRICTION, BRAKE, RADIUS = 0.3, 3.5, 1500.0, 35.0
-"""Defaults of all vehicles: drag coefficient, tyre friction at the grip of `GRIP`, brake torque [N m], wheel radius [cm]."""
+"""Values with which every vehicle starts: drag coefficient, tyre friction at the grip `GRIP`, brake torque [N m], wheel
+radius [cm]."""
 MASS_AT, DRAG_AT, WHEELS_AT = 11, 12, 15
-"""Indices of the fields of a physics control that affect motion."""
+"""Indices of mass, drag coefficient and wheels in the client's list of a vehicle's physical parameters."""
 FRICTION_AT, STEER_AT, BRAKE_AT = 0, 2, 4
-"""The same of a wheel."""
+"""Indices of tyre friction, largest steering angle and brake torque in the client's list of a wheel's parameters."""
 MOST = 100
-"""Largest number of points of a curve, gears, wheels."""
+"""Largest number of points of a curve, of gears, and of wheels that a client may send."""
 _CURVE, _WHEEL = [[0.0, 0.0]], [*[0.0] * 9, [0.0] * 3]
 SHAPE = [_CURVE, *[0.0] * 5, True, *[0.0] * 3, [[0.0] * 3], 0.0, 0.0, [0.0] * 3, _CURVE, [_WHEEL], True]
 """Shape of a physics control."""
 FRONT = (0, 1)
-"""Wheels that steer, of front left, front right, back left, back right."""
+"""Indices of the front wheels, which steer, in the order front left, front right, back left, back right."""
 
 
 class Physics:
-    """Implementation of the calls; `number` is the id of a vehicle."""
+    """Remote calls that read and set a vehicle's physical parameters. In each of them `number` is the vehicle's id."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -55,7 +56,7 @@ class Physics:
         group.measure()
 
     def telemetry(self, number: int) -> list[object]:
-        """Return CARLA's telemetry; fields that the models lack are 0."""
+        """Return the telemetry of a vehicle in CARLA's format; fields that the physical models do not have are 0."""
         actor = self._vehicle(number)
         world = self.host.world
         group, motion = world.group_of(actor), world.bodies.motion[actor.row]
@@ -74,7 +75,10 @@ class Physics:
         return [speed, controls.steer, controls.throttle, controls.brake, 0.0, int(record["gear"]), drag, wheels]
 
     def wheel_angle(self, number: int, wheel: int) -> float:
-        """Return the steering angle [degree] of a wheel: front left, front right, back left, back right."""
+        """Return the steering angle [degree] of a wheel.
+
+        wheel: 0 front left, 1 front right, 2 back left, 3 back right.
+        """
         actor = self._vehicle(number)
         group = self.host.world.group_of(actor)
         return math.degrees(float(group.state.wheel[group.actors.index(actor)])) if wheel in FRONT else 0.0

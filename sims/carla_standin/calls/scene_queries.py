@@ -20,7 +20,7 @@ ANY = 255
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call that queries the scene -> function that carries it out."""
     about = Places(host)
     return dict(
         valued(
@@ -35,13 +35,13 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
 
 
 class Places:
-    """Implementation of the calls. A labelled point is [[x, y, z], label]."""
+    """Remote calls that query the scene. A labelled point in an answer is [[x, y, z], label]."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
     def cast_ray(self, start: object, end: object) -> list[object]:
-        """Return the labelled points at which a ray enters bodies, nearest first."""
+        """Return the labelled points at which a ray from `start` to `end` enters bodies, nearest first."""
         first, last = (np.array(numbers(place, 3, "A location")) for place in (start, end))
         return [[place, label] for place, label in ray_casting.cast(self.host.world, first, last)]
 

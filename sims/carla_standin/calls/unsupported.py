@@ -68,7 +68,7 @@ SAID = {
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
-    """Return name -> call."""
+    """Return a dictionary: name of a remote call that is not supported -> function that says why."""
     return {
         **valued(
             get_imui_gravity=lambda: GRAVITY,

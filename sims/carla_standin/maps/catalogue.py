@@ -24,7 +24,7 @@ KINDS: dict[str, type[Ring] | type[Grid] | type[Highway]] = {
 SETS = {"train": 1, "test": 2}
 """Names of sets -> the first number of their seeds, so that no map is in both."""
 LISTED = 8
-"""Maps of each set that are listed; any number can be loaded."""
+"""Number of drawn maps of each set that the server lists by name. Maps with higher numbers can be loaded as well."""
 NAMES = tuple(KINDS) + tuple(f"{kind}_{which}_{number}" for kind in KINDS for which in SETS for number in range(LISTED))
 PATTERN = re.compile(rf"({'|'.join(KINDS)})(?:_({'|'.join(SETS)})_(\d{{1,6}}))?")
 
@@ -43,7 +43,7 @@ def town(name: str) -> Town:
 
 
 LAYERED = "_Opt"
-"""End of the names of CARLA's maps in layers, which have the roads of the map without it."""
+"""Suffix in names of CARLA's maps in layers, such as Town01_Opt: they have the roads of the map without the suffix."""
 
 
 class Catalogue:
@@ -61,11 +61,11 @@ class Catalogue:
 
     @property
     def names(self) -> list[str]:
-        """Names of the maps."""
+        """Names of all maps that are listed for clients."""
         return [*NAMES, *self.files]
 
     def town(self, name: str) -> Town:
-        """Return a map by its name; raises UnknownMap or InvalidMap."""
+        """Return the map with a name. Raises UnknownMap if there is none, InvalidMap if its file is broken."""
         stem = name if name in self.files else name.removesuffix(LAYERED)
         if stem not in self.files:
             return town(name) if PATTERN.fullmatch(name) else self._missing(name)

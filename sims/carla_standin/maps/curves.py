@@ -1,4 +1,4 @@
-"""Spirals and cubic polynomials of OpenDRIVE, in the frame of their start."""
+"""Curves of OpenDRIVE roads, spirals and cubic polynomials, with the start of each curve as origin and its direction as x."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 FINE = 512
-"""Intervals of the table of lengths along a polynomial, which is interpolated."""
+"""Number of intervals in the table of arc lengths along a polynomial curve; values in between are interpolated."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Spiral:
     length: float
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return x, y [m] and heading [rad] at distances [m] from the beginning."""
+        """Return x, y [m] and heading [rad] at distances `s` [m] from the start of the curve."""
         inner = 0.5 * s[:, None] * (NODES + 1.0)
         turned = self._turned(inner)
         half = 0.5 * s
@@ -48,7 +48,10 @@ class Cubic:
     length: float
     """[m] that the map states, which ends the curve."""
     tag: str = "paramPoly3"
-    """Tag of OpenDRIVE: "paramPoly3" or "poly3"; and of the former, "normalized" or "arcLength"."""
+    """OpenDRIVE's element for the curve, "paramPoly3" or "poly3".
+
+    The next field, `scale`, is the range of the parameter of a "paramPoly3": "normalized" or "arcLength".
+    """
     scale: str = "normalized"
 
     @cached_property
@@ -61,7 +64,7 @@ class Cubic:
 
     @property
     def reach(self) -> float:
-        """[m] along the whole curve."""
+        """Arc length [m] of the whole curve."""
         return float(self._table[1][-1])
 
     def _slopes(self, p: Floats) -> tuple[Floats, Floats]:

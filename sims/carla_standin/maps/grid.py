@@ -22,9 +22,12 @@ from carla_standin.maps.roads import (
 )
 
 LIGHT, LIMIT, YIELD, STOP = "1000001", "274", "205", "206"
-"""Types of signals in CARLA's client: a light, a limit, give way, stop."""
+"""Types of signals, as CARLA's client numbers them: traffic light, speed limit, give way, stop sign."""
 CROSSWALK, ONTO = (-0.25, 3.25), 1.0
-"""[m] begin and end of a crosswalk beyond the end of a street, which waiting cars leave free; overlap with the pavements."""
+"""Begin and end [m] of a crosswalk beyond the end of a street, and its overlap [m] with the pavements.
+
+Waiting cars stop before it.
+"""
 HEADINGS = (0.0, math.pi / 2)
 Node = tuple[int, int]
 Edge = tuple[Node, int]
@@ -38,19 +41,19 @@ class Grid:
     columns: tuple[float, ...] = (0.0, 90.0, 200.0, 300.0)
     """[m] x of the streets from south to north."""
     rows: tuple[float, ...] = (0.0, 100.0, 190.0)
-    """[m] y of the streets from west to east."""
+    """North-south positions [m] of the streets that run from west to east."""
     lanes: int = 1
-    """In each direction."""
+    """Number of lanes of a street in each direction."""
     removed: tuple[Edge, ...] = (((1, 1), 0),)
-    """Missing streets, each from a node to the east (0) or north (1)."""
+    """Streets that are missing, each given by its node and its direction from there: 0 east, 1 north."""
     lit: float = 0.5
     """Share of the junctions of three or four streets that have lights; of four, all have from this share up to 1 on."""
     speeds: tuple[float, ...] = (30 / 3.6, 50 / 3.6)
-    """[m/s] limits of streets to the east and to the north."""
+    """Speed limits [m/s] of streets that run to the east, and of streets that run to the north."""
     seed: int = 0
-    """Seed of lights and buildings."""
+    """Seed with which lights and buildings are placed."""
     sign: str = YIELD
-    """Sign at junctions without lights, on the streets without priority."""
+    """Type of the sign at junctions without lights, for the streets that have no priority."""
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Grid:
@@ -67,21 +70,24 @@ class Grid:
 
     @property
     def reach(self) -> float:
-        """[m] from the middle of a junction to its arms."""
+        """Distance [m] from the middle of a junction to the ends of the roads that meet there."""
         return 8.5 + 4.5 * self.lanes
 
     def nodes(self) -> list[Node]:
-        """Return all nodes."""
+        """Return all nodes of the grid, that is, all junctions."""
         return [(i, j) for i in range(len(self.columns)) for j in range(len(self.rows))]
 
     def edges(self) -> list[Edge]:
-        """Return all streets."""
+        """Return all streets of the grid, except for the removed ones."""
         wanted = [(node, side) for node in self.nodes() for side in (0, 1)]
         sizes = len(self.columns), len(self.rows)
         return [edge for edge in wanted if edge[0][edge[1]] + 1 < sizes[edge[1]] and edge not in self.removed]
 
     def arms_of(self, node: Node) -> list[tuple[int, Edge, str]]:
-        """Return side, street and the street's end for all streets at a node."""
+        """Return all streets at a node: the side on which each leaves, the street, and which of its ends is there.
+
+        Sides: 0 east, 1 north, 2 west, 3 south.
+        """
         i, j = node
         near = [(0, (node, 0), "start"), (1, (node, 1), "start"), (2, ((i - 1, j), 0), "end"), (3, ((i, j - 1), 1), "end")]
         edges = self.edges()
@@ -103,7 +109,7 @@ class Grid:
         return len(seen) == len(self.nodes())
 
     def build(self, name: str) -> RoadMap:
-        """Return the map."""
+        """Return the road map of this town."""
         random = np.random.default_rng([self.seed, 17])
         edges = self.edges()
         numbers = {edge: number for number, edge in enumerate(edges)}

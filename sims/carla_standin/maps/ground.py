@@ -13,22 +13,25 @@ from carla_standin.maps.curves import Floats
 from carla_standin.maps.roads import Road, RoadMap
 
 FINEST, LARGEST = 4.0, 6000
-"""[pixels/m] Resolution of labels, unless the map is too large; most pixels along either side."""
+"""Resolution [pixels/m] of the ground's labels, and largest number of pixels along a side, which lowers it for large maps."""
 MARGIN = 30.0
-"""[m] around the roads."""
+"""Distance [m] by which the pictures of the ground reach beyond the roads."""
 LABELS = {"driving": Tag.ROAD, "sidewalk": Tag.SIDEWALK, "shoulder": Tag.GROUND}
 LINE, DASH = 0.2, 3.0
 """[m] width of a line as it is drawn; length of a dash and of a gap."""
 STOP = 0.5
 """[m] width of a stop line, and of the road between it and the junction."""
 BAR = 0.5
-"""[m] width of the bars of a crosswalk, and of the gaps between them."""
+"""Width [m] of the white bars of a crosswalk, and of the gaps between the bars."""
 SHIFT = 4
 """Fractional bits of OpenCV's coordinates."""
 
 
 class Ground:
-    """Raster maps over the extent of a map, in the simulator's frame: column from x, row from y."""
+    """Pictures of the ground seen from above: semantic labels, and where each light counts.
+
+    Columns are x, rows y, world frame.
+    """
 
     def __init__(self, road_map: RoadMap) -> None:
         outlines = [_band(road, *_outer(road)) for road in road_map.roads]
@@ -54,13 +57,16 @@ class Ground:
                 self._stripe(road.outline(crosswalk) * (1, -1))
 
     def mark_lights(self, areas: list[list[Floats]]) -> None:
-        """Marks the areas of each light, in order."""
+        """Mark the ground for which each traffic light counts. Light number i + 1 gets the outlines `areas[i]`."""
         for number, outlines in enumerate(areas, 1):
             for outline in outlines:
                 self.fill(self.lights, outline, number)
 
     def mark_stops(self, lines: Iterable[Floats]) -> None:
-        """Paint stop lines, each between two places (2, 2)."""
+        """Paint stop lines on the ground's labels.
+
+        lines: (2, 2) [m] both ends of each line.
+        """
         thickness = max(1, round(STOP * self.scale))
         pixels = [self._pixels(line) for line in lines]
         cv2.polylines(self.labels, pixels, False, int(Tag.ROAD_LINE), thickness, cv2.LINE_8, SHIFT)
@@ -142,7 +148,10 @@ def lane_area(road: Road, lane: int, begin: float, end: float) -> Floats:
 
 
 def stop_line(road: Road, lane: int, orientation: str) -> Floats:
-    """Return the stop line (2, 2) of a lane: at the end of the road for "+", at its start for "-"."""
+    """Return both ends (2, 2) [m] of a lane's stop line, in the simulator's frame.
+
+    orientation: "+" puts the line at the end of the road, "-" at its start.
+    """
     s = np.array([max(road.length - STOP, 0.0) if orientation == "+" else min(STOP, road.length)])
     (x, y, _), (far_x, far_y, _) = (road.beside(s, edge) for edge in road.edges(lane, s))
     return np.array([[x[0], -y[0]], [far_x[0], -far_y[0]]])

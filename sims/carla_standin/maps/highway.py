@@ -14,9 +14,9 @@ WIDTH = 3.5
 JUNCTION = 12.0
 """[m] length of the two junctions in which ways split and merge."""
 RAMP_RADIUS = 80.0
-"""[m] of the bends of the ramps."""
+"""Radius [m] of the bends of the ramps."""
 SHUT = 1e-9
-"""[m] left of a lane at the end at which it closes: rounded, a width of 0 may be negative."""
+"""Extra width [m] with which a lane closes, so that rounding does not make its width negative."""
 EXIT, ENTRY = 1000, 1001
 """Ids of the two junctions."""
 Pose2D = tuple[float, float, float]
@@ -29,17 +29,17 @@ class Highway:
 
     lanes: int = 2
     radius: float = 120.0
-    """[m] of the two bends, at the left edge."""
+    """Radius [m] of the highway's two bends, at the left edge of the road."""
     taper: float = 60.0
-    """[m] in which a lane becomes wide or narrow."""
+    """Length [m] along which a lane opens to its full width or closes."""
     aside: float = 120.0
     """[m] length of the exit lane and of the merging lane."""
     between: float = 160.0
     """[m] length of the slow road."""
     offset: float = 18.0
-    """[m] of the slow road to the right."""
+    """Distance [m] of the slow road to the right of the highway."""
     speed: float = 110 / 3.6
-    """[m/s] limits of the highway and of the slow road."""
+    """Speed limit of the highway [m/s]; that of the slow road is the next field."""
     slow: float = 60 / 3.6
 
     @classmethod
@@ -52,7 +52,7 @@ class Highway:
 
     @property
     def shift_angle(self) -> float:
-        """[rad] of each of the two bends that move a ramp sideways."""
+        """Angle [rad] of each of the two bends by which a ramp moves sideways."""
         return math.acos(1 - self.offset / (2 * RAMP_RADIUS))
 
     def build(self, name: str) -> RoadMap:
@@ -156,7 +156,7 @@ def lanes_of(count: int, last: Width, before: int, after: int) -> tuple[Lane, ..
 
 
 def one_lane(before: int, after: int) -> tuple[Lane, ...]:
-    """Return the single lane of a way through a junction."""
+    """Return the only lane of a road through a junction, linked to a lane before and a lane after it."""
     return (Lane(-1, "driving", (WIDTH, 0.0, 0.0, 0.0), "none", before, after),)
 
 

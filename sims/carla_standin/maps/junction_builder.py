@@ -1,4 +1,4 @@
-"""Build junctions: arms that end at the same distance from the centre, and a way between each pair of them."""
+"""Builder of junctions: road ends (arms) at equal distances from the centre, and a lane from each arm to each other one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from carla_standin.maps.roads import Connection, Junction, Lane, Link, Piece, Ro
 TURNS = {0: 0.0, 1: math.pi / 2, 3: -math.pi / 2}
 """Quarter turns to the left -> angle [rad]."""
 TURNING = 25 / 3.6
-"""[m/s] limit of ways that turn."""
+"""Speed limit [m/s] on lanes that turn at a junction."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A road at a junction."""
+    """A road that ends at a junction."""
 
     side: int
     """Direction of the road: 0 east, 1 north, 2 west, 3 south."""
@@ -28,20 +28,23 @@ class Arm:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A junction of up to four arms."""
+    """Builder of one junction of two to four arms."""
 
     id: int
     x: float
     y: float
     reach: float
-    """[m] from the centre to the ends of the arms."""
+    """Distance [m] from the centre of the junction to the ends of its arms."""
     lanes: int
-    """In each direction of every arm."""
+    """Number of lanes in each direction of travel, the same on every arm of the junction."""
     arms: tuple[Arm, ...]
     width: float = 3.5
 
     def build(self, first: int) -> tuple[tuple[Road, ...], Junction]:
-        """Return the connecting roads, with ids from `first` on, and the junction."""
+        """Build the junction: one connecting road for each pair of arms.
+
+        first: id of the first connecting road; the others follow.
+        """
         roads, connections = [], []
         for number, (start, end, lane, count) in enumerate(self._moves()):
             road = self._road(first + number, start, end, lane, count)

@@ -15,7 +15,7 @@ from carla_standin.maps.roads import Lane, Link, Road, RoadMap
 SPACING = 1.0
 """[m] Approximate distance between the points of a lane."""
 CELL = 8.0
-"""[m] Side of the cells in which points are looked up."""
+"""Side [m] of the grid squares by which nearby lane points are found."""
 Ints = npt.NDArray[np.intp]
 
 
@@ -32,7 +32,7 @@ class Way:
     junction: int
     successors: tuple[int, ...] = ()
     left: int = -1
-    """Left neighbour in the same direction, or -1; `right` likewise."""
+    """Index of the lane to the left with the same direction of travel, -1 if there is none."""
     right: int = -1
     closes: bool = False
     """Whether it narrows and ends."""
@@ -114,7 +114,7 @@ class Lanes:
         return found
 
     def poses(self, way: Ints, s: Floats) -> Floats:
-        """Return x, y, heading (..., 3) at distances along ways, between the points by straight lines."""
+        """Return x, y [m] and heading [rad], (..., 3), at distances `s` [m] along ways, interpolated between points."""
         place = s / self.step[way]
         index = np.minimum(np.maximum(place.astype(np.intp), 0), self.last[way])
         part = (place - index)[..., None]
@@ -147,7 +147,10 @@ class Lanes:
         return way, s, math.hypot(x - there[0], y - there[1])
 
     def around(self, x: float, y: float) -> Ints:
-        """Return the points in the cell of a place and in those beside it: all that are within `CELL` of it."""
+        """Return the indices of all lane points in the square of the grid that holds (x, y) and in the squares next to it.
+
+        They include every point within `CELL` [m] of the place.
+        """
         cell = math.floor(x / CELL), math.floor(y / CELL)
         found = self._around.get(cell)
         if found is None:

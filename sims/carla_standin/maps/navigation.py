@@ -15,13 +15,17 @@ from carla_standin.maps.pavements import Place, Polygon
 CELL = 0.01
 """[m] Distance within which corners are merged."""
 MARGIN, HEIGHT = 1.0, 5.0
-"""[m] that the tile reaches beyond its polygons, and above and below them."""
+"""Distance [m] by which the navigation mesh's bounds exceed its polygons, sideways, and above and below."""
 MOST = 0x3FFF
 """Polygons of a tile: their corners and neighbours are counted in 16 bits, of which one is for edges of tiles."""
 WALKER = (1.8, 0.3, 0.5)
-"""[m] height, radius and greatest step of a walker."""
+"""Size of the walkers for which the navigation mesh is made [m]: height, radius, and highest step."""
 FAN, TRIANGLES = bytes([0, 1, 2, 0b000101, 0, 2, 3, 0b010100]), 2
-"""Triangles of a polygon, each three corners and two bits for each edge, 1 if it is one of the polygon; and their number."""
+"""Bytes that store a quadrilateral as two triangles, and the number of triangles.
+
+A triangle is three corner numbers and a byte with two bits for each edge: 1 for an edge of the quadrilateral, 0 for the
+diagonal.
+"""
 Faces = list[list[int]]
 Neighbours = dict[tuple[int, int], int]
 """Edge of a polygon, from corner to corner -> number of the polygon."""

@@ -37,10 +37,10 @@ from carla_standin.maps.sections import NARROWEST, Sections, driven_links, witho
 from carla_standin.maps.validator import SHORTEST
 
 LARGEST = 50_000_000
-"""Characters of a map."""
+"""Largest number of characters of an OpenDRIVE document that is read."""
 SUPPORTED = "lines, arcs, spirals and cubic polynomials, lanes with widths, level ground"
 LEVEL = 0.05
-"""[m] between the highest and the lowest place of a ground that counts as level."""
+"""Largest difference [m] between the highest and the lowest place of ground that counts as level."""
 ROUNDED = 0.01, 0.005
 """[m], and share of a road, by which editors round lengths and places along it."""
 CHANGES = ("", "none", "both", "increase", "decrease")
@@ -48,9 +48,15 @@ MPS = {"m/s": 1.0, "km/h": 1 / 3.6, "mph": 0.44704}
 
 
 def from_opendrive(text: str, name: str = "OpenDriveMap", *, flatten: bool = False) -> RoadMap:
-    """Return the map of a text; raises InvalidMap if it is not OpenDRIVE, or needs unsupported features.
+    """Parse an OpenDRIVE document.
 
-    flatten: whether hills and banked roads are read as level ground, instead of being refused.
+    Args:
+        text: The document, XML.
+        name: Name of the map.
+        flatten: Whether hills and banked roads are read as level ground, instead of being refused.
+
+    Raises:
+        InvalidMap: The text is not OpenDRIVE, or needs features that are not supported.
     """
     root = _parsed(text)
     header = root.find("header")
@@ -101,7 +107,16 @@ def _origin(reference: str) -> tuple[float, float]:
 
 
 def number(element: Element, key: str, default: float | None = None) -> float:
-    """Return a finite number of an element."""
+    """Return an attribute of an XML element as a number.
+
+    Args:
+        element: The element.
+        key: Name of the attribute.
+        default: Value if the attribute is missing; None if it must be there.
+
+    Raises:
+        InvalidMap: The attribute is missing, or no finite number.
+    """
     text = element.get(key)
     if text is None and default is not None:
         return default

@@ -18,7 +18,7 @@ from carla_standin.maps.roads import Junction, Road, RoadMap
 CLEAR = 0.3
 """[m] Distance of a walker's centre from either edge of a pavement."""
 NARROWEST = 0.2
-"""[m] between those two lines."""
+"""Least width [m] of the strip in which a walker's centre may be; a narrower pavement is left out."""
 STRAIGHT, BENT = 10.0, 2.0
 """[m] length of a polygon along a straight road, at most, and along any other."""
 CROSSING = 3.0
@@ -26,22 +26,22 @@ CROSSING = 3.0
 SHORTEST = 12.0
 """[m] Shortest road with a crossing."""
 PARTS = 8
-"""Polygons of a corner."""
+"""Number of polygons that approximate the curve of a corner."""
 ROUND = 0.39
 """Length of a corner's tangents over its chord; at a right angle, the curve is nearly a quarter of a circle."""
 BLURRED = 0.3
 """Share of a polygon, from its edges inwards, that may overlap the road in the raster, whose pixels are coarse."""
 FLAT = 1e-4
-"""[m2] that two edges of a polygon span at least."""
+"""Least cross product [m2] of neighbouring sides of a polygon that counts as convex."""
 LONGEST = 60.0
-"""[m] of a corner."""
+"""Longest distance [m] between two pavement ends that are joined around a corner."""
 Place = tuple[float, float]
 Corners = tuple[Place, Place, Place, Place]
 
 
 @dataclass(frozen=True)
 class Polygon:
-    """A convex part of the ground with four corners, anticlockwise in the map's frame."""
+    """Convex quadrilateral of walkable ground; its corners go anticlockwise in the map's frame."""
 
     corners: Corners
     area: Area
@@ -49,7 +49,7 @@ class Polygon:
 
 @dataclass(frozen=True)
 class End:
-    """End of a pavement at a junction: its edges, and its direction [rad]."""
+    """End of a pavement where it meets a junction: its right and left edge (2,) [m], and its direction [rad]."""
 
     right: Floats
     left: Floats

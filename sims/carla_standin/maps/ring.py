@@ -17,15 +17,15 @@ class Ring:
     straight: float = 120.0
     """[m] length of either straight."""
     radius: float = 40.0
-    """[m] of the bends."""
+    """Radius of the bends at the middle of the road [m]."""
     lanes: int = 1
-    """In either direction."""
+    """Number of lanes in each of the two directions."""
     speed: float = 50 / 3.6
-    """[m/s] limit."""
+    """Speed limit [m/s]."""
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Ring:
-        """Return a random shape."""
+        """Return a ring with random length, radius, number of lanes and speed limit."""
         straight, radius = random.uniform(60, 200), random.uniform(25, 70)
         return cls(float(straight), float(radius), int(random.integers(1, 3)), float(random.choice([30, 40, 50])) / 3.6)
 

@@ -14,13 +14,16 @@ import numpy as np
 from carla_standin.maps.curves import Cubic, Floats, Spiral
 
 Polynomial = tuple[float, float, float, float, float]
-"""Start [m], and four coefficients in the distance from there."""
+"""Part of a piecewise cubic: its start [m], and coefficients a, b, c, d of a polynomial in the distance from the start."""
 
 
 def piecewise(parts: tuple[Polynomial, ...], s: Floats, end: float | None = None) -> Floats:
-    """Return the values of a piecewise polynomial; 0 without any part.
+    """Evaluate a piecewise cubic polynomial, as OpenDRIVE has them; return 0 everywhere if it has no part.
 
-    end: [s] at which and beyond which the part from the left counts, even if another begins there.
+    Args:
+        parts: Start s [m] and the four coefficients of each part, sorted by start.
+        s: Positions along the road [m].
+        end: [s coordinate, m] From here on the part that began before `end` counts, even if another part starts at `end`.
     """
     if not parts:
         return np.zeros_like(s)
@@ -42,9 +45,9 @@ class Piece:
     heading: float
     length: float
     curvature: float = 0.0
-    """[1/m], positive to the left; 0 is a line."""
+    """Curvature [1/m], constant along the piece: 0 for a straight line, positive for a bend to the left."""
     shape: Spiral | Cubic | None = None
-    """Instead of a line or an arc."""
+    """Shape of a piece that is a spiral or a cubic; None for a line or an arc."""
 
     @property
     def bends(self) -> tuple[float, float]:
@@ -52,7 +55,7 @@ class Piece:
         return (self.curvature, self.curvature) if self.shape is None else self.shape.bends
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return x, y and heading at distances from the start."""
+        """Return x, y [m] and heading [rad] at distances `s` [m] from the start of the piece."""
         if self.shape is not None:
             u, v, turned = self.shape.at(s)
             cosine, sine = np.cos(self.heading), np.sin(self.heading)
@@ -67,12 +70,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Lane:
-    """A lane; negative ids are right of the reference line and driven along it, positive ones against it."""
+    """Lane of a road. Negative ids lie right of the reference line and are driven along it, positive ids against it."""
 
     id: int
     kind: str = "driving"
     width: tuple[float, float, float, float] = (3.5, 0.0, 0.0, 0.0)
-    """Coefficients of a polynomial in s."""
+    """Width of the lane [m]: coefficients a, b, c, d of a + b s + c s^2 + d s^3, where s [m] is the distance along the
+    section."""
     mark: str = "solid"
     """Mark of the outer edge: "solid", "broken" or "none"."""
     predecessor: int | None = None
@@ -80,7 +84,7 @@ class Lane:
     change: str | None = None
     """Lane changes over the outer edge: "both", "increase", "decrease", "none", "" if unspecified, None for the default."""
     later_widths: tuple[Polynomial, ...] = ()
-    """Widths that apply from a distance along the section on."""
+    """Widths of the lane further along: polynomials that each apply from their start on."""
     later_marks: tuple[tuple[float, str, str], ...] = ()
     """Distance [m], kind and permitted lane changes of lines that apply from there on."""
 
@@ -90,7 +94,7 @@ class Lane:
         return ("both" if self.mark == "broken" else "none") if self.change is None else self.change
 
     def width_at(self, s: Floats) -> Floats:
-        """Return the width at distances along the road."""
+        """Return the width [m] of the lane at distances `s` [m] along the section."""
         a, b, c, d = self.width
         if not self.later_widths:
             return a + s * (b + s * (c + s * d))
@@ -108,7 +112,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Signal:
-    """A light or a sign at the road."""
+    """Traffic light or traffic sign beside a road."""
 
     id: int
     s: float
@@ -124,10 +128,10 @@ class Signal:
 
 @dataclass(frozen=True)
 class Reference:
-    """A place at which a signal counts that stands elsewhere."""
+    """Reference to a signal that stands elsewhere: it must be obeyed here, too."""
 
     signal: int
-    """Id of the signal."""
+    """Id of the traffic light or sign that is referred to."""
     s: float
     t: float
     orientation: str = "+"
@@ -155,12 +159,13 @@ class Crosswalk:
     s: float
     t: float
     heading: float
-    """[rad] of the u axis against the road."""
+    """Angle [rad] of the crosswalk's u axis against the direction of the road."""
     corners: tuple[tuple[float, float, float], ...]
-    """[m] u, v, z; the last equals the first if the map closes the polygon, as it should."""
+    """Corners of the crosswalk u, v, z [m], in its own frame. The last repeats the first if the map closes the polygon, as
+    it should."""
     name: str = "crosswalk"
     z: float = 0.0
-    """[m]"""
+    """Height of the crosswalk above the road [m]."""
     orientation: str = "none"
 
     @property
@@ -181,20 +186,21 @@ class Road:
     predecessor: Link | None = None
     successor: Link | None = None
     speed: float = 50.0 / 3.6
-    """[m/s] the limit."""
+    """Speed limit [m/s] of the road."""
     centre_mark: str = "broken"
     signals: tuple[Signal, ...] = ()
     buildings: tuple[Building, ...] = ()
     crosswalks: tuple[Crosswalk, ...] = ()
     centre_change: str = "none"
-    """Lane changes over the reference line, by default none because of oncoming traffic."""
+    """Lane changes that are allowed across the reference line: "none" by default, because the other side is oncoming
+    traffic."""
     later_centre_marks: tuple[tuple[float, str, str], ...] = ()
     source: int | None = None
     """Id of the road in the file that has this section; by default its own."""
     begin: float = 0.0
     """[m] Start of the section along the pieces of the whole road."""
     extent: float | None = None
-    """[m] length of the section, unless it is the rest of the road."""
+    """Length [m] of this section; None if it reaches to the end of the road."""
     offsets: tuple[Polynomial, ...] = ()
     """[m] Offset of the middle line to the left of the pieces, along the whole road."""
     references: tuple[Reference, ...] = ()
@@ -206,17 +212,17 @@ class Road:
 
     @cached_property
     def whole(self) -> float:
-        """[m] along the pieces."""
+        """Length [m] of the whole road, the sum of its pieces."""
         return float(sum(piece.length for piece in self.pieces))
 
     @property
     def number(self) -> int:
-        """Id of the road in the file."""
+        """Id of the road in the map file; all lane sections of a road share it."""
         return self.id if self.source is None else self.source
 
     @property
     def label(self) -> str:
-        """Name of the section in messages."""
+        """Name of the road section in messages: the road's number, and where a later section begins."""
         return str(self.number) if self.begin == 0 else f"{self.number} (from {self.begin:g} m)"
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
@@ -235,7 +241,10 @@ class Road:
         return next((lane for lane in self.lanes if lane.id == number), None)
 
     def edges(self, number: int, s: Floats) -> tuple[Floats, Floats]:
-        """Return t (to the left) of a lane's inner and outer edge."""
+        """Return the offsets t [m] of a lane's inner and outer edge at positions `s` [m] along the reference line.
+
+        t is positive to the left of the reference line.
+        """
         side = 1 if number > 0 else -1
         inner = self.middle(s)
         for lane in sorted(self.lanes, key=lambda lane: abs(lane.id)):
@@ -245,13 +254,13 @@ class Road:
         return inner, inner + side * (own.width_at(s) if own else 0.0)
 
     def middle(self, s: Floats) -> Floats:
-        """Return t [m] of the middle line, the inner edge of the first lanes."""
+        """Return the offset t [m] of the line that separates both directions of travel, at positions `s` [m] along the road."""
         if not self.offsets:
             return np.zeros_like(s)
         return piecewise(self.offsets, s + self.begin, self.begin + self.length)
 
     def beside(self, s: Floats, t: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return x, y and heading of points at t left of the reference line."""
+        """Return x, y [m] and heading [rad] of points at s along the reference line and t to the left of it."""
         x, y, heading = self.at(s)
         return x - t * np.sin(heading), y + t * np.cos(heading), heading
 
@@ -266,7 +275,7 @@ class Road:
 
 @dataclass(frozen=True)
 class Connection:
-    """A way through a junction: `links` maps lanes of the incoming road to lanes of the connecting one."""
+    """One way through a junction. `links` pairs each lane of the incoming road with a lane of the connecting road."""
 
     id: int
     incoming: int
@@ -277,7 +286,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Controller:
-    """Lights that show the same colour."""
+    """Group of traffic lights that always show the same colour."""
 
     id: int
     signals: tuple[int, ...]
@@ -285,7 +294,7 @@ class Controller:
 
 @dataclass(frozen=True)
 class Junction:
-    """Junction of roads."""
+    """Junction of a map: its id, and the ways through it."""
 
     id: int
     connections: tuple[Connection, ...]
@@ -301,7 +310,7 @@ class RoadMap:
     junctions: tuple[Junction, ...] = ()
     controllers: tuple[Controller, ...] = ()
     latitude: float = 49.0
-    """[degree] of the origin, as is the next."""
+    """Geographic latitude [degree] of the map's origin."""
     longitude: float = 8.0
     by_id: dict[int, Road] = field(init=False, repr=False, compare=False)
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from carla_standin.maps.roads import Connection, Junction, Lane, Link, Road, RoadMap
 
 NARROWEST = 0.1
-"""[m] of a lane that is driven on, at its widest place."""
+"""Least width [m], at its widest place, of a lane that is driven on."""
 SLIVER = 1e-3
-"""[m] of a lane section that an editor has left over at an end of another."""
+"""Lane sections shorter than this [m] are left out: editors leave such remainders at the end of another section."""
 
 
 def without_slivers(sections: list[Road]) -> list[Road]:

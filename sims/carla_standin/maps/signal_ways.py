@@ -1,4 +1,7 @@
-"""The lanes at whose end a signal counts: those it stands at, or those before the places that refer to it."""
+"""Lanes at whose end a traffic light or sign must be obeyed.
+
+These are the lanes at which the signal stands, or the lanes that lead to where the map refers to the signal.
+"""
 
 from __future__ import annotations
 

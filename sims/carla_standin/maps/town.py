@@ -19,9 +19,9 @@ from carla_standin.maps.validator import require_valid
 from carla_standin.traffic.junctions import Junctions
 
 APART, CLEAR = 20.0, 8.0
-"""[m] between spawn points of a lane; from either end of it."""
+"""Distance [m] between two spawn points of a lane, and from a spawn point to either end of the lane."""
 HEIGHT = 0.3
-"""[m] of spawn points above the ground, as on CARLA's maps."""
+"""Height [m] of spawn points above the ground, as on CARLA's maps."""
 
 
 class Town:
@@ -36,7 +36,7 @@ class Town:
 
     @cached_property
     def lanes(self) -> Lanes:
-        """Ways for traffic."""
+        """All lanes of the map as ways for the traffic."""
         return Lanes(self.road_map)
 
     @cached_property
@@ -46,12 +46,12 @@ class Town:
 
     @cached_property
     def junctions(self) -> Junctions:
-        """Crossing ways of junctions, and their priorities."""
+        """Data about junctions: which ways cross each other, and which way has priority."""
         return Junctions(self.road_map, self.lanes, self.signal_ways)
 
     @cached_property
     def ground(self) -> Ground:
-        """Raster maps of the ground."""
+        """Pictures of the ground from above: semantic labels, and where each traffic light counts."""
         return Ground(self.road_map)
 
     @cached_property

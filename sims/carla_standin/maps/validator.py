@@ -17,16 +17,17 @@ GAP, TURN = 0.05, 0.02
 LOOSE_GAP, LOOSE_TURN = 1.0, 0.5
 """Tolerance of cubic polynomials through junctions: CARLA's converter of OpenStreetMap misses ends of tight turns."""
 SHORTEST, LEAST = 1e-3, 1e-6
-"""[m] of a piece beside others, and of the only piece of a road."""
+"""Shortest piece [m] of a road that has several pieces, and shortest piece of a road that has one."""
 WIGGLE = 0.01
 """[m] Tolerance of negative widths: polynomials that end at 0 miss it by rounding."""
 BROADEST = 200.0
-"""[m] of a crosswalk, and from its road to its corners."""
+"""Largest size [m] of a crosswalk, and largest distance [m] of its corners from its place and from the road's reference
+line."""
 SHOWN = 5
 
 
 def require_valid(road_map: RoadMap) -> None:
-    """Raise InvalidMap with the first problems."""
+    """Check a road map; raise InvalidMap with its first problems if it has any."""
     found = list(problems(road_map))
     if found:
         listing = "".join(f"\n    - {problem}" for problem in found[:SHOWN])

@@ -8,9 +8,9 @@ from typing import Any
 from carla_standin.physics.state import NUMBERS, resisted
 
 RESPONSE = 0.5
-"""[s] Time in which an error of speed is corrected, unless the acceleration is bounded."""
+"""Time constant [s] with which an error of the speed is corrected, unless the command sets an acceleration."""
 STANDING = 0.1
-"""[m/s]"""
+"""Speed [m/s] below which a vehicle counts as standing."""
 GAINS = [0.15, 0.0, 0.25, 0.01, 0.0, 0.01]
 """Default gains of a real server's two PID controllers, of speed and acceleration."""
 
@@ -20,17 +20,17 @@ class Ackermann:
     """Target of one vehicle, and the state of its controller."""
 
     steer: float
-    """[rad], to the right."""
+    """Wanted steering angle [rad] of the front wheels, positive to the right."""
     steer_speed: float
-    """[rad/s], 0: as fast as the wheels turn."""
+    """Speed [rad/s] at which the wheels turn to the wanted angle; 0 for as fast as they can."""
     speed: float
-    """[m/s], negative: backwards."""
+    """Wanted speed [m/s]; negative for backwards."""
     acceleration: float
-    """[m/s2] at most, 0: as much as the vehicle can."""
+    """Largest acceleration [m/s2]; 0 for as much as the vehicle can."""
     jerk: float
-    """[m/s3] at most, 0: any."""
+    """Largest jerk [m/s3]; 0 for no limit."""
     angle: float = 0.0
-    """[rad] Present command of the wheels."""
+    """Present steering angle [rad] of the front wheels; it moves towards `steer`."""
     wanted: float = 0.0
     """[m/s2] Present command of the pedals."""
 

@@ -16,13 +16,13 @@ from carla_standin.physics.kinematic import DEGREE
 from carla_standin.physics.state import GRAVITY, Functions, accelerated, steered
 
 LONGEST = 0.005
-"""[s] of a step of integration; the linear tyre is stiff."""
+"""Longest step [s] of the numerical integration; longer ones would be unstable, because tyres are stiff."""
 SLOW, FAST = 2.0, 4.0
 """[m/s] Kinematic model below the first, dynamic one above the second, a mixture between them."""
 NO_GRIP = 1e-9
 """Coefficient of friction of tyres without contact; not 0, because slip is divided by it."""
 INERTIA = 1.0
-"""Moment of inertia over mass x front x rear: near 1 for cars."""
+"""Moment of inertia divided by mass x front axle distance x rear axle distance; near 1 for cars."""
 
 
 def step(state: Any, controls: Any, parameters: Any, dt: float) -> None:

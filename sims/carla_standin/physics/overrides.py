@@ -1,4 +1,4 @@
-"""Motion of single vehicles outside their model: frozen, in the air, at a constant velocity, sliding, spinning."""
+"""Overrides of a vehicle's motion model: frozen, in free fall, at a constant velocity, sliding, or spinning."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ LEAST = 1e-3
 
 @dataclass
 class Override:
-    """Departures of one vehicle from its model; none by default."""
+    """Motion of one vehicle that its physical model does not produce: a constant velocity, sideways sliding, spinning.
+
+    Default: none.
+    """
 
     constant: tuple[float, float] | None = None
-    """[m/s] forward and to the right in its own frame, independent of its pedals."""
+    """Constant velocity [m/s], forward and to the right in the vehicle's own frame, independent of its pedals; None for
+    none."""
     slide: float = 0.0
-    """[m/s] to the right, reduced by the grip of the tyres."""
+    """Sideways velocity [m/s] to the right, which the grip of the tyres reduces with time."""
     spin: float = 0.0
-    """[rad/s] to the right, likewise."""
+    """Additional yaw rate [rad/s] to the right, which the grip of the tyres reduces with time."""
 
     def is_needed(self, actor: Actor) -> bool:
         """True if the vehicle's next step differs from that of its model."""

@@ -23,37 +23,40 @@ class Vehicle:
     height: float
     wheelbase: float
     mass: float
-    """[kg]"""
+    """Mass of the vehicle [kg]."""
     kind: str = "car"
-    """CARLA's base_type."""
+    """Category of the vehicle, as CARLA's blueprint attribute `base_type` names it: car, truck, bicycle, ..."""
     wheels: int = 4
     tag: Tag = Tag.CAR
     power: float = 110e3
-    """[W] at the wheels."""
+    """Largest power [W] of the motor at the wheels."""
     traction: float = 4.5
-    """[m/s2] largest acceleration from rest."""
+    """Acceleration [m/s2] that the motor reaches from standstill."""
     braking: float = 8.0
-    """[m/s2] at full brake."""
+    """Deceleration [m/s2] with the brake fully applied."""
     drag: float = 0.00035
-    """[1/m] deceleration by air over the square of the speed."""
+    """Air resistance: deceleration [m/s2] divided by the square of the speed [m/s], thus [1/m]."""
     rolling: float = 0.12
-    """[m/s2] deceleration by rolling."""
+    """Deceleration [m/s2] by rolling resistance."""
     engine_braking: float = 0.5
-    """[m/s2] without throttle."""
+    """Deceleration [m/s2] by the motor without throttle."""
     max_steer: float = 40.0
-    """[degree] of the front wheels at steer 1; CARLA's cars state 70, which their own steering curve reduces with speed."""
+    """Angle [degree] of the front wheels at steer 1.
+
+    CARLA's cars state 70 degrees, which their own steering curve reduces with speed.
+    """
     steering_rate: float = 300.0
-    """[degree/s] of the front wheels."""
+    """Speed at which the front wheels turn to a new steering angle [degree/s]."""
     grip: float = 0.9
     """Coefficient of friction; the dynamic model's tyres and both models' largest lateral acceleration."""
     cornering: float = 14.0
     """[1/rad] cornering stiffness of an axle over its load, of the dynamic model."""
     front_share: float = 0.5
-    """Share of the wheelbase before the centre of mass."""
+    """Distance from the centre of mass to the front axle, as a share of the wheelbase."""
     generation: int = 1
-    """Generation in CARLA's catalogue, used by its scripts for selection."""
+    """Generation of the model in CARLA's catalogue; CARLA's scripts select vehicles by it."""
     special: str = ""
-    """CARLA's special_type: emergency, taxi, electric."""
+    """Kind of special vehicle, CARLA's blueprint attribute `special_type`: emergency, taxi, electric, or "" for none."""
 
 
 _FIRST = (
@@ -135,4 +138,4 @@ VEHICLES = (
 )
 BY_NAME = {vehicle.name: vehicle for vehicle in VEHICLES}
 GRIP = Vehicle.grip
-"""Grip of all vehicles, unless a server or a blueprint has another."""
+"""Tyre friction of all vehicles for which neither server nor blueprint sets another."""

@@ -20,7 +20,10 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Functions:
-    """Functions of the equations: NumPy's for many vehicles, Python's for one, for which NumPy's calls are slow."""
+    """Arithmetic functions for the equations of motion, in two sets with one interface.
+
+    For many vehicles they are NumPy's. For one vehicle they are Python's, since NumPy's calls are slow on single numbers.
+    """
 
     sin: Function
     cos: Function
@@ -30,7 +33,7 @@ class Functions:
     hypot: Function
     copysign: Function
     low: Function
-    """The lower of two."""
+    """Return the smaller of two numbers, element by element."""
     high: Function
     where: Function
 
@@ -52,7 +55,7 @@ class One:
         self.__dict__ = {name: array.item(number) for name, array in vars(arrays).items()}
 
     def back(self, arrays: Any, number: int = 0) -> None:
-        """Write the numbers back into the arrays."""
+        """Copy the numbers of this vehicle back into entry `number` of the arrays of all vehicles."""
         for name, value in self.__dict__.items():
             getattr(arrays, name)[number] = value
 
@@ -100,7 +103,10 @@ class _Resizable(ABC):
 
 
 class State(_Resizable):
-    """Poses and velocities of vehicles, in their own frames: x forward, y to the right, turning to the right positive."""
+    """Poses and velocities of many vehicles, one array entry each.
+
+    Velocities are in the vehicle's own frame: x forward, y to the right, turning to the right positive.
+    """
 
     functions = ARRAYS
 
@@ -130,7 +136,7 @@ def pushed(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
 
 
 def resisted(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
-    """Return the deceleration [m/s2], never negative, of brakes, air, rolling and the idle motor."""
+    """Return the deceleration [m/s2], 0 or more, of each vehicle by brakes, air, rolling, and the motor without throttle."""
     brakes = f.high(controls.brake, controls.hand_brake) * parameters.braking
     idle = parameters.engine_braking * (1.0 - controls.throttle)
     # Tyres without grip neither push nor brake: a vehicle with friction 0 rolls on.

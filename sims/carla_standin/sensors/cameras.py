@@ -20,7 +20,7 @@ from carla_standin.sensors.sensor import Sensor, setting
 
 Picture = npt.NDArray[np.uint8]
 Painted = tuple[npt.NDArray[np.int32], tuple[int, int, int, int]]
-"""Outline and pixel."""
+"""Filled polygon: its corners [pixel], and the value of its pixels (blue, green, red, alpha)."""
 LARGEST = 4096
 BONNET = 1.0
 """[m] Distance around a car within which its own cameras do not see it."""
@@ -84,11 +84,11 @@ class CameraSensor(Sensor):
         return [self.message]
 
     def draw(self, view: View, world: ObservedWorld) -> None:
-        """Write `picture`."""
+        """Draw the camera's picture into the array `picture`."""
         raise NotImplementedError
 
     def ground(self, view: View, world: ObservedWorld) -> Picture:
-        """Return labels of ground and sky."""
+        """Return the semantic labels (H, W) of ground and sky in the picture, before any box is drawn."""
         pose = world.bodies.motion[self.actor.row]
         tilt = float(pose[3]), float(pose[5])
         if tilt != self.sky_of:  # the horizon moves only with pitch and roll
@@ -155,7 +155,7 @@ class InstanceCamera(CameraSensor):
 
 
 class RgbCamera(CameraSensor):
-    """Colour picture."""
+    """Camera whose pictures show colours, without light and shadow."""
 
     kind = SensorType.RGB
 

@@ -1,4 +1,4 @@
-"""The collision sensor."""
+"""Collision sensor: it reports every hit of its vehicle."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class Collision(Sensor):
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Return one event for each hit."""
+        """Return one encoded collision event for each hit since the last measurement."""
         hits = [hit for hit in world.hits if hit.actor.id == self.actor.parent]
         return [msgpack.packb([hit.actor.encoded(), hit.other.encoded(), list(hit.impulse)]) for hit in hits]

@@ -19,7 +19,7 @@ from carla_standin.sensors.sensor import Sensor, flag, setting
 
 Floats = npt.NDArray[np.float64]
 RINGS, ROUND = np.array([0.5, 1.0]), 8
-"""Rays of an obstacle detector around the central one: shares of its radius, and rays on each ring."""
+"""Rays of an obstacle detector besides the central one: radius of each ring as a share of the detector's, and rays per ring."""
 
 
 class Radar(Sensor):
@@ -78,7 +78,7 @@ class Obstacle(Sensor):
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Return the obstacle and its distance [m], if there is one."""
+        """Return one message with the obstacle and its distance [m]; an empty list if nothing is in the way."""
         pose = world.bodies.motion[self.actor.row, :6]
         turn = axes(*pose[3:6])
         starts = pose[:3] + self._starts() @ turn.T

@@ -14,7 +14,7 @@ from carla_standin.sensors.sensor import flag, setting
 
 Floats = npt.NDArray[np.float64]
 GREY = np.array([0.114, 0.587, 0.299])
-"""Weights of blue, green and red."""
+"""Weights of blue, green and red with which a colour becomes a brightness."""
 NANOSECOND = 1e-9
 FINEST = {True: 0.01, False: 1.0}
 """Smallest threshold, of the logarithm of brightness and of brightness from 0 to 255: each step is an event."""

@@ -16,7 +16,7 @@ from carla_standin.sensors.projection import axes
 from carla_standin.sensors.sensor import Sensor, setting
 
 UPHOLDING = np.array([0.0, 0.0, GRAVITY])
-"""[m/s2] Reading of an accelerometer at rest."""
+"""Acceleration [m/s2] that an accelerometer at rest reads: upwards, against gravity."""
 EARTH = 6378137.0
 SCALE = 0.9996
 """[m] radius and the scale on the central meridian, as in CARLA."""
@@ -48,7 +48,10 @@ class Imu(Sensor):
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Return one measurement; acceleration and rates are those of its parent."""
+        """Return one message with the specific force, the rotation rates and the compass angle.
+
+        Force and rates are those of the vehicle that carries the sensor, expressed in the axes of the sensor.
+        """
         motion = world.bodies.motion[self.actor.row]
         carrier = world.bodies.by_id.get(self.actor.parent)
         moving = motion if carrier is None else world.bodies.motion[carrier.row]

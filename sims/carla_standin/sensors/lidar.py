@@ -1,4 +1,4 @@
-"""Lidars: a rotating fan of rays, against the ground and the boxes."""
+"""Lidars of the stand-in: a rotating fan of laser rays that hits the ground and the boxes of actors and buildings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Scanner(Sensor):
-    """Base of lidars: points in its own frame, channel by channel."""
+    """Base class of lidars: it measures points (x, y, z) in the sensor's own frame, grouped by laser channel."""
 
     def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
@@ -103,7 +103,10 @@ class SemanticLidar(Scanner):
 
     @override
     def points(self, directions: Floats, hits: Hits, seen: Flags, world: ObservedWorld) -> tuple[Flags, npt.NDArray[np.void]]:
-        """Return the points with the angle of incidence, the actor and the label."""
+        """Return the points that were hit.
+
+        Each is a record of the place, the cosine of the angle of incidence, the actor's id and the semantic class.
+        """
         points = np.empty(int(seen.sum()), SEMANTIC_POINT)
         box = hits.box[seen]
         points["place"] = place = directions[seen] * hits.distance[seen][:, None]

@@ -31,7 +31,7 @@ class ObservedWorld(Protocol):
 
     @property
     def step_seconds(self) -> float:
-        """[s] of the present step."""
+        """Duration [s] of the present simulation step."""
 
     def look(self) -> None:
-        """Update `scene` to the present poses."""
+        """Bring the boxes in `scene` to the present poses of the actors."""

@@ -17,7 +17,7 @@ from carla_standin.layouts import Tag
 
 Floats = npt.NDArray[np.float64]
 Bgr = tuple[int, int, int]
-"""Blue, green, red."""
+"""Colour: blue, green, red, 0 to 255 each."""
 COLOURS = (
     "17,37,103",
     "180,44,44",
@@ -29,7 +29,7 @@ COLOURS = (
     "90,140,200",
     "110,70,45",
 )
-"""Red, green, blue of vehicles, in the format of attributes."""
+"""Colours of vehicles as texts "red,green,blue", 0 to 255 each: the format of CARLA's blueprint attribute `color`."""
 SIDES = {"rear": (0, -1), "front": (0, 1), "left": (1, -1), "right": (1, 1), "bottom": (2, -1), "top": (2, 1)}
 """Axis of a side's normal and its sign."""
 SHADES = {"rear": 0.95, "front": 0.95, "left": 0.72, "right": 0.72, "bottom": 0.4, "top": 1.15}
@@ -49,7 +49,7 @@ LIT: dict[str, Bgr] = {"brake": (60, 60, 255), "blinker": (0, 165, 255), "revers
 BRAKE, RIGHT, LEFT, REVERSE = 0x8, 0x10, 0x20, 0x40
 """Bits of CARLA's `VehicleLightState`."""
 LAMPS = {"brake": BRAKE, "left blinker": LEFT, "right blinker": RIGHT, "reverse": REVERSE}
-"""Panels that are painted only while their lamp is on."""
+"""Panel of a vehicle -> flag of the lamp; the panel is painted only while that lamp is on."""
 ANY = BRAKE | RIGHT | LEFT | REVERSE
 SMALL = 8.0
 """[pixels] Height below which only panels with `far` are painted."""
@@ -57,7 +57,7 @@ SMALL = 8.0
 
 @dataclass(frozen=True)
 class Panel:
-    """A rectangle on a side of a box; the other two axes in their order."""
+    """Painted rectangle on one side of a box: its side, its paint, and its range along the side's two axes."""
 
     side: str
     paint: str
@@ -81,12 +81,26 @@ def both(side: str, paint: str, first: tuple[float, float], second: tuple[float,
 
 
 def flanks(paint: str, first: tuple[float, float], second: tuple[float, float], far: bool = True) -> list[Panel]:
-    """Return the same panel on the left and on the right."""
+    """Return two panels: the given rectangle on the left and on the right side of a box.
+
+    Args:
+        paint: Name of the paint.
+        first: Range along the side's first axis, in half sizes.
+        second: Range along the side's second axis, in half sizes.
+        far: True to paint the panels at any size of the box in the picture.
+    """
     return [Panel(side, paint, first, second, far) for side in ("left", "right")]
 
 
 def around(paint: str, first: tuple[float, float], second: tuple[float, float], far: bool = True) -> list[Panel]:
-    """Return the same panel on all four sides."""
+    """Return four panels: the given rectangle on each upright side of a box.
+
+    Args:
+        paint: Name of the paint.
+        first: Range along the side's first axis, in half sizes.
+        second: Range along the side's second axis, in half sizes.
+        far: True to paint the panels at any size of the box in the picture.
+    """
     return [Panel(side, paint, first, second, far) for side in ("rear", "front", "left", "right")]
 
 
@@ -161,7 +175,7 @@ class Plan:
     """Panels of a box to paint, in this order."""
 
     corners: Floats
-    """(p, 4, 3) in units of its half sizes."""
+    """Corners of the p painted rectangles, (p, 4, 3), in units of the box's half sizes."""
     paints: tuple[str, ...]
 
 
@@ -203,9 +217,9 @@ COATS = {
 }
 WARNING = Coat(STRIPED)
 BARE = Coat()
-"""Coat of all other bodies: plain sides."""
+"""Paint of bodies without a design of their own: plain sides."""
 WARNINGS = "barrier", "cone", "warning"
-"""Parts of the names of warning props."""
+"""Words in the names of props, such as traffic cones, that are painted as warnings."""
 ORANGE: Bgr = (60, 120, 220)
 PLAIN: tuple[Bgr, ...] = ((105, 125, 140), (70, 95, 120), (120, 120, 112), (75, 110, 80), (130, 105, 85))
 """Colours of props that have none of their own, by name."""
@@ -239,7 +253,7 @@ class Paints:
 
     @cached_property
     def colours(self) -> dict[str, tuple[int, int, int, int]]:
-        """Return name of a paint -> a pixel."""
+        """Return a dictionary: name of a paint -> blue, green, red and alpha of a pixel, 0 to 255."""
         sides = {side: _shaded(self.body, shade) for side, shade in SHADES.items()}
         return {name: (*colour, 255) for name, colour in (sides | PAINTS | LIT).items()}
 

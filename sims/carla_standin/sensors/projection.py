@@ -18,7 +18,7 @@ from carla_standin.maps.ground import Ground
 from carla_standin.sensors.scene import SIGNS, Boxes, Floats
 
 NEAR, FAR = 0.1, 150.0
-"""[m] between which boxes are drawn."""
+"""Nearest and farthest distance [m] from the camera at which boxes are drawn."""
 SHIFT = 4
 """Fractional bits of corners in OpenCV."""
 NO_BOXES = slice(0)
@@ -26,7 +26,10 @@ EDGES = [(a, b) for a in range(8) for b in range(a) if np.abs(SIGNS[a] - SIGNS[b
 
 
 def axes(pitch: float, yaw: float, roll: float) -> Floats:
-    """Return the directions forward, right and up as columns; degrees."""
+    """Return the rotation matrix (3, 3) whose columns are the directions forward, right and up of a frame.
+
+    Angles in degrees.
+    """
     cp, sp = math.cos(math.radians(pitch)), math.sin(math.radians(pitch))
     cy, sy = math.cos(math.radians(yaw)), math.sin(math.radians(yaw))
     cr, sr = math.cos(math.radians(roll)), math.sin(math.radians(roll))
@@ -50,12 +53,12 @@ class Pinhole:
 
     @cached_property
     def focal(self) -> float:
-        """Focal length [pixel]."""
+        """Focal length [pixel], the same in both directions."""
         return self.width / (2 * math.tan(math.radians(self.fov) / 2))
 
     @cached_property
     def rays(self) -> Floats:
-        """Matrix from (column, row, 1) to a direction of depth 1 in the camera's frame."""
+        """Matrix (3, 3) that turns a pixel (column, row, 1) into its ray in the camera's frame: forward 1, right, up."""
         f = self.focal
         return np.array([[0, 0, 1.0], [1 / f, 0, (0.5 - self.width / 2) / f], [0, -1 / f, (self.height / 2 - 0.5) / f]])
 
@@ -124,9 +127,16 @@ class View:
         yield from self._drawn(chosen, (boxes.corners[chosen] - self.place) @ self.turn, sides)
 
     def panels(self, corners: Floats, boxes: Boxes, chosen: list[int], counts: list[int]) -> npt.NDArray[np.int32]:
-        """Return panels as pixels (p, 4, 2) with SHIFT fractional bits.
+        """Project painted rectangles of boxes into the picture.
 
-        corners: (p, 4, 3) in units of the half sizes of the chosen boxes. counts: panels of each chosen box.
+        Args:
+            corners: (p, 4, 3) Corners of the rectangles, in units of the half sizes of their boxes.
+            boxes: All boxes.
+            chosen: Indices of the boxes that have rectangles.
+            counts: Number of rectangles of each chosen box.
+
+        Returns:
+            (p, 4, 2) pixels as integers with SHIFT fractional bits.
         """
         turns, turn, places = boxes.turns[chosen], self.turn, np.empty((len(chosen), 4, 3))
         places[:, 0] = turns[:, :1] * turn[0] + turns[:, 1:] * turn[1]
@@ -206,4 +216,8 @@ OUTLINES = np.array(
         for z in (-1, 0, 1)
     ]
 )
-"""(27, 6): position of the camera relative to a box, each of x, y, z -1, 0 or 1, as 9 x + 3 y + z -> corners."""
+"""Corners of a box's outline as seen from each side, (27, 6) corner numbers.
+
+The row for a camera at x, y, z (-1, 0 or 1 each: before, beside or behind the box along its axes) is 9 x + 3 y + z, negative
+numbers counted from the end.
+"""

@@ -12,12 +12,12 @@ from carla_standin.sensors.observed_world import ObservedWorld
 Floats = npt.NDArray[np.float64]
 Corners = tuple[list[float], list[float]]
 GROUND = -1
-"""Instead of a box: the ground, or nothing."""
+"""Index that stands for the ground, or for no hit, in place of the index of a box."""
 
 
 @dataclass(frozen=True)
 class Hits:
-    """First hits of rays (...)."""
+    """First hit of each of many rays; `...` is the shape of the array of rays."""
 
     distance: Floats
     """(...) [m] along the ray; infinite without a hit."""
@@ -56,7 +56,11 @@ def cast(origin: Floats, rays: Floats, reach: float, world: ObservedWorld, carri
 
 
 def frame_of(numbers: Floats) -> tuple[Floats, Corners]:
-    """Return the rotation (3, 3) from the world's frame to a box's, and its corners there."""
+    """Return a box's orientation and corners, computed from its numbers.
+
+    Returns:
+        The rotation (3, 3) from the world's frame to the box's frame, and the corners of the box in its own frame.
+    """
     _, _, yaw, half_length, half_width, bottom, top = numbers.tolist()
     turn = np.array([[np.cos(yaw), -np.sin(yaw), 0], [np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
     return turn, ([-half_length, -half_width, bottom], [half_length, half_width, top])
@@ -69,6 +73,15 @@ def through(origin: Floats, directions: Floats, corners: Corners) -> tuple[Float
 
 
 def crossings(origin: Floats, directions: Floats, corners: Corners) -> tuple[Floats, Floats]:
-    """Return the crossings of rays (..., 3) with the planes of a box, per axis, as multiples of their directions."""
+    """Return where rays cross the planes of a box's sides.
+
+    Args:
+        origin: Start of the rays.
+        directions: (..., 3) Directions of the rays.
+        corners: Lowest and highest corner of the box.
+
+    Returns:
+        Two arrays (..., 3): for each axis, the crossings with the lower and the upper plane, as multiples of the directions.
+    """
     safe = np.where(np.abs(directions) < 1e-12, 1e-12, directions)
     return (np.array(corners[0]) - origin) / safe, (np.array(corners[1]) - origin) / safe

@@ -1,4 +1,4 @@
-"""Sensors by the names of their blueprints."""
+"""Table of the sensors that the stand-in offers: name of a blueprint -> class."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SIGNS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)],
 SKIN = (130, 165, 225), (70, 100, 160), (45, 65, 110)
 CLOTHES = (60, 20, 220), (40, 160, 250), (200, 210, 215), (150, 60, 120), (70, 150, 60), (190, 120, 30)
 TROUSERS = (90, 50, 35), (40, 40, 40), (60, 75, 95)
-"""Colours of walkers, chosen by `Actor.place`."""
+"""Colours of walkers' trousers (blue, green, red); an actor's place in the order of spawning chooses one."""
 LEGS, CHEST = 0.45, 0.83
 """Shares of a walker's height at the top of the legs and the bottom of the head."""
 
@@ -49,11 +49,11 @@ class Boxes:
     halves: Floats = field(init=False)
     """(n, 3) [m]: half sizes."""
     middles: Floats = field(init=False)
-    """(n, 3) [m]"""
+    """Middle of each box, (n, 3) [m], world frame."""
     reach: Floats = field(init=False)
-    """[m] Radius of the bounding sphere around the middle."""
+    """Radius [m] of the sphere around the box's middle that contains the box."""
     turns: Floats = field(init=False)
-    """(n, 2): cosine and sine of yaw."""
+    """Cosine and sine of each box's yaw, (n, 2)."""
     corners: Floats = field(init=False)
     """(n, 8, 3) [m], in the order of SIGNS"""
 
@@ -67,7 +67,7 @@ class Boxes:
         self.moved(len(self))
 
     def moved(self, count: int) -> None:
-        """Update derived values after x, y, yaw and height of the first boxes have changed."""
+        """Recompute what follows from the poses (axes, middles, corners) of the first `count` boxes, which have moved."""
         numbers, turns, corners, local = (part[:count] for part in (self.numbers, self.turns, self.corners, self.local))
         np.cos(numbers[:, 2], turns[:, 0])
         np.sin(numbers[:, 2], turns[:, 1])
@@ -144,7 +144,7 @@ class Scene:
 
 
 def parts_of(actor: Actor) -> list[Part]:
-    """Return the boxes of an actor: one, or legs, trunk and head."""
+    """Return the boxes of which an actor consists: one for a vehicle or prop; legs, trunk and head for a walker."""
     length, width, height = actor.box.extent
     bottom = actor.box.centre[2] - height
     if actor.tag != Tag.PEDESTRIAN:

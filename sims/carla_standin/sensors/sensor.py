@@ -1,4 +1,4 @@
-"""Base of all sensors: the actor, and the time of its next measurement."""
+"""Base class of all sensors of the stand-in: it knows its actor and when its next measurement is due."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class Sensor(ABC):
-    """Sensor that measures every `sensor_tick` seconds while a client is subscribed."""
+    """Base class of a sensor that measures every `sensor_tick` seconds while a client is subscribed to it."""
 
     kind: ClassVar[SensorType]
 
@@ -27,7 +27,7 @@ class Sensor(ABC):
         """[s] Time of the next measurement; None before the first, which is immediate."""
 
     def serve(self, world: ObservedWorld) -> None:
-        """Send a measurement if one is due."""
+        """Send the sensor's measurements if a client is subscribed and the next measurement is due."""
         clock = world.clock
         if not world.streams.is_heard(self.actor.stream) or not self._is_due(clock.elapsed):
             return
@@ -46,11 +46,17 @@ class Sensor(ABC):
 
     @abstractmethod
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
-        """Return payloads; a view into a buffer is sent before the next measurement."""
+        """Return the payloads of one measurement.
+
+        A payload may be a view into a buffer, because it is sent before the next measurement overwrites the buffer.
+        """
 
 
 def setting(actor: Actor, name: str, low: float, high: float) -> float:
-    """Return a number among a sensor's attributes; raises Refused if it is invalid or out of range."""
+    """Return a number among the attributes of a sensor's blueprint.
+
+    Raises Refused if it is no number between `low` and `high`.
+    """
     text = actor.attributes[name]
     try:
         value = float(text)
@@ -62,7 +68,7 @@ def setting(actor: Actor, name: str, low: float, high: float) -> float:
 
 
 def flag(actor: Actor, name: str) -> bool:
-    """Return a switch among a sensor's attributes; raises Refused if it is neither true nor false."""
+    """Return the boolean attribute `name` of a sensor's blueprint; raises Refused if its text is neither true nor false."""
     text = actor.attributes[name].lower()
     if text not in FLAGS:
         raise Refused(f"{actor.type_id} has {name}={text!r}.", allowed=", ".join(FLAGS))

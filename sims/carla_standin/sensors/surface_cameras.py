@@ -18,7 +18,7 @@ from carla_standin.sensors.rays import GROUND, crossings, frame_of
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.intp]
 SKY = 1e5
-"""[m] of depth."""
+"""Depth [m] that is reported for the sky."""
 UP = np.array([0.0, 0.0, 1.0])
 MOST = 2.0
 """Largest motion, in halves of a picture."""
@@ -28,7 +28,13 @@ class SurfaceSensor(CameraSensor):
     """Base of cameras that need the location behind each pixel."""
 
     def surfaces(self, view: View, world: ObservedWorld) -> tuple[Floats, Numbers, Floats]:
-        """Return depth along the axis [m], `SKY` above the horizon; numbers of boxes, or GROUND; rays (h, w, 3) of depth 1."""
+        """Find what each pixel of the picture shows.
+
+        Returns:
+            Depth [m] along the camera's axis (h, w), `SKY` above the horizon; number of the visible box or GROUND (h, w); and
+            the
+            pixel's ray (h, w, 3) with depth 1.
+        """
         sinking = view.sinking()
         depth, owners = np.full(sinking.shape, SKY), np.full(sinking.shape, GROUND, np.intp)
         np.divide(max(float(view.place[2]), 0.05), sinking, out=depth, where=sinking > 1e-4)

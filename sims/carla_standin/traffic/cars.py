@@ -25,16 +25,16 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
 NEAREST_LANE = 3.0
-"""[m] from a lane within which a car may start."""
+"""Largest distance [m] from a lane at which a car of the traffic may start."""
 WHIM = 0.02
-"""[1/s] Rate of random lane changes."""
+"""Rate [1/s] at which drivers change the lane at random."""
 SHORT = 30.0
 """[m] Length of a lane below which its red light is seen from the lane before it."""
 RED, GREEN, YELLOW, OFF = (
     int(state) for state in (TrafficLightState.RED, TrafficLightState.GREEN, TrafficLightState.YELLOW, TrafficLightState.OFF)
 )
 STANDING = 0.1
-"""[m/s]"""
+"""Speed [m/s] below which a car of the traffic counts as standing."""
 HALT, AT_LINE = 1.0, 2.5
 """[s] Stop at a stop sign; [m] largest distance from the car's front to the end of the lane for a valid stop."""
 
@@ -44,29 +44,29 @@ class Stretch:
     """Values of the cars' present lanes, valid until a car enters another lane."""
 
     length: Floats
-    """[m] of the lane"""
+    """Length [m] of the car's present lane."""
     wanted: Floats
-    """[m/s] on it"""
+    """Speed [m/s] that the driver wants on the present lane."""
     wanted_then: Floats
-    """[m/s] on the next one, `FAR` if there is none"""
+    """Speed [m/s] that is wanted on the car's next lane; `FAR` if there is no next lane."""
     is_last: Flags
     """True without a next lane."""
     entering: Flags
     """The next lane lies in a junction, and this one does not."""
     outside: Flags
-    """Not entering."""
+    """True for cars that are not about to enter a junction, the opposite of `entering`."""
     crossing: Flags
     """The lane lies in a junction."""
     light: Ints
-    """Traffic light at its end, -1 for none."""
+    """Index of the traffic light at the end of the car's lane; -1 for none."""
     is_dark: Flags
-    """True without a light."""
+    """True for cars whose lane has no traffic light at its end."""
     short_light: Ints
     """Traffic light at the end of a next lane shorter than `SHORT`, -1 for none."""
     short_length: Floats
-    """[m] of that lane."""
+    """Length [m] of the next lane that is shorter than `SHORT`, at whose end `short_light` is."""
     ending: tuple[int, ...]
-    """Cars on ending lanes."""
+    """Indices of the cars whose lane ends, so that they look for another lane in every step."""
 
 
 class Cars:
@@ -107,7 +107,7 @@ class Cars:
     # adding and removing
 
     def check(self, pose: list[list[float]]) -> None:
-        """Raise Refused unless a car would start on a lane."""
+        """Raise Refused if the start pose of a car is not on a lane."""
         _, _, distance = self.lanes.nearest(pose[0][0], pose[0][1], math.radians(pose[1][1]))
         if distance > NEAREST_LANE:
             raise Refused("A car with driver=traffic must begin on a lane and look along it.", got=pose)
@@ -135,7 +135,7 @@ class Cars:
         self._write(bodies, 0.05)
 
     def remove(self, actor: Actor) -> None:
-        """Remove a car."""
+        """Remove a car from the traffic."""
         number = self.actors.index(actor)
         del self.actors[number], self.random[number]
         for name in (*self.NAMES, "acceleration", "admitted"):
@@ -156,7 +156,7 @@ class Cars:
     # a step
 
     def step(self, bodies: Bodies, dt: float) -> None:
-        """Move all cars."""
+        """Move all cars of the traffic by one step of `dt` [s]."""
         if not self.actors:
             return
         self.now += dt

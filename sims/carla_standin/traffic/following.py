@@ -16,15 +16,15 @@ class Driver:
     """Parameters of all drivers; values for city traffic near those of the paper's table I."""
 
     acceleration: float = 1.8
-    """[m/s2]"""
+    """Largest acceleration [m/s2] of a car on a free road."""
     comfort: float = 2.5
-    """[m/s2] braking that is comfortable"""
+    """Braking [m/s2] that the driver finds comfortable."""
     hardest: float = 7.0
-    """[m/s2] braking that is possible"""
+    """Strongest braking [m/s2] that is possible, for emergencies."""
     gap: float = 2.0
-    """[m] to a standing leader"""
+    """Gap [m] that the driver keeps to a standing leader."""
     headway: float = 1.4
-    """[s] to a moving leader"""
+    """Time gap [s] that the driver keeps to a leader."""
 
 
 DRIVER = Driver()
@@ -43,5 +43,11 @@ def interaction(speed: Floats, gap: Floats, leader: Floats | float, driver: Driv
 
 
 def approach(limit: Floats, distance: Floats, driver: Driver = DRIVER) -> Floats:
-    """Return the highest speed from which comfortable braking reaches a lower limit at a distance."""
+    """Return the highest speed [m/s] from which comfortable braking reaches a speed limit in time.
+
+    Args:
+        limit: Speed [m/s] to be reached.
+        distance: Distance [m] that is left for braking.
+        driver: Parameters of the driver.
+    """
     return np.asarray(np.sqrt(limit * limit + 2.0 * driver.comfort * np.maximum(distance, 0.0)))

@@ -20,24 +20,25 @@ from carla_standin.maps.signal_ways import SignalWays
 CLEAR = 2.6
 """[m] Distance between the middles of ways without a conflict."""
 WIDE, LONG = 1.0, 2.45
-"""[m] Largest half width and half length for CLEAR: a bus in a bend needs more."""
+"""Largest half width and half length [m] of a car for which the table `CLEAR` holds; a larger one, such as a bus, needs more
+room."""
 BEND = 0.3
-"""[rad] from which a way turns."""
+"""Change of heading [rad] from which on a way counts as a turn."""
 CAR = 2.5
-"""[m] Distance that ways keep from a client's car."""
+"""Distance [m] that the traffic keeps from the expected path of a client's car."""
 LONGEST_WAIT = 4.0
 """[s] Wait after which a car gets priority: a stream of cars with priority would block it for minutes."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A car before a junction."""
+    """Car that comes to a junction or waits at it, and is a candidate for the next to enter."""
 
     car: int
     way: int
     distance: float
     waited: float = 0.0
-    """[s] Wait at the junction, red lights excluded."""
+    """Time [s] that the car has waited at the junction, without the time at red lights."""
     extra: float = 0.0
     """[m] Extra reach of its body from the middle of its way, compared to an ordinary car, see `Junctions.extra`."""
 
@@ -85,7 +86,7 @@ class Junctions:
         """Whether a way before a junction has a stop sign at its end."""
 
     def head(self, number: int) -> int:
-        """Return the first section of the way through a junction that a way is a part of."""
+        """Return the first way of the path through a junction of which a way is a section."""
         return self._end(number, lambda way: self.lanes.predecessors[way])
 
     def last(self, number: int) -> int:

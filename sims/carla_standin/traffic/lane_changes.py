@@ -9,17 +9,25 @@ Floats = npt.NDArray[np.float64]
 AHEAD, BEHIND = 8.0, 6.0
 """[m] Free distance before and behind its middle, in addition to that by the speeds."""
 LENGTHS = 5.0
-"""[m] Two half lengths of cars, included in these; longer vehicles need more."""
+"""Sum of two half lengths of ordinary cars [m], which `AHEAD` and `BEHIND` include; longer vehicles need more room."""
 HEADWAY = 0.8
-"""[s] to the future follower."""
+"""Time gap [s] that must remain to the car behind in the other lane."""
 SLOWER, NEAR = 0.75, 35.0
 """Share of the wanted speed, and distance [m], below which a leader is overtaken."""
 ROOM = 40.0
-"""[m] Shortest remainder of the other lane."""
+"""Least length [m] that must remain of the other lane for a lane change to begin."""
 
 
 def is_free(s: float, speed: float, others_s: Floats, others_speed: Floats, lengths: Floats | float = LENGTHS) -> bool:
-    """Return True if a car fits between the others of a lane; lengths: half of its own and half of each other [m]."""
+    """Return True if a car can change into a gap of another lane.
+
+    Args:
+        s: Position of the car along the lane [m].
+        speed: Speed of the car [m/s].
+        others_s: Positions (n,) [m] of the cars in the lane.
+        others_speed: Speeds (n,) [m/s] of the cars in the lane.
+        lengths: Half length of the car plus half length of each other car [m].
+    """
     offset = others_s - s
     before = offset >= 0
     needed = np.where(

@@ -15,14 +15,14 @@ Ints = npt.NDArray[np.intp]
 LOOK = np.concatenate([np.arange(3.0, 25.0, 2.0), np.arange(25.0, 110.0, 4.0)])
 """[m] Sampled distances ahead of a car's middle."""
 AROUND = np.append(np.diff(LOOK), 4.0) / 2 + 0.3
-"""[m] Half width of the interval of each sample along the way."""
+"""Half width [m] of the stretch of a way that each sampled point stands for."""
 FARTHEST = float(AROUND.max())
 SIGHT, SECONDS = 35.0, 3.5
 """[m] and [s]: smallest range of the detection."""
 BEHIND = -6.0
-"""[m] Start of the range, ahead of a car's middle."""
+"""Bodies further behind a car's middle than this position [m], positive ahead, are never its leader."""
 TIGHT = 0.35
-"""[m] Gap between sides below which a body is in the way."""
+"""A body is in a car's way if the sideways gap between their sides is below this distance [m]."""
 LATERAL = 1.2
 """[m/s] Lateral speed of a lane change."""
 SLOWEST = 3.0
@@ -40,7 +40,7 @@ class LeaderDetector:
         self._x, self._y, self._cosine, self._sine = (np.ascontiguousarray(column) for column in lanes.aims.T)
 
     def reindex(self, cars: list[Actor], solid: list[Actor]) -> None:
-        """Update sizes, and the indices of the cars among the solid bodies."""
+        """Find sizes and indices of the cars among the solid bodies again, after actors came or went."""
         self.rows = rows_of(solid)
         known = {actor: number for number, actor in enumerate(cars)}
         own = np.array([known.get(actor, -1) for actor in solid], np.intp)

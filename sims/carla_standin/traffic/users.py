@@ -14,28 +14,33 @@ from carla_standin.traffic.junctions import Candidate
 
 Floats = npt.NDArray[np.float64]
 NEAREST_LANE = 2.0
-"""[m] from the middle of a lane within which a car is on it."""
+"""Largest distance [m] from the middle of a lane at which a client's car counts as on the lane."""
 ON_WAY = 1.0
-"""[m] from the middle of a way through a junction."""
+"""Largest distance [m] along x and along y from a point of a way within which a car counts as on that way."""
 SAME = 0.8
-"""Cosine between the headings of a car and its way."""
+"""Least cosine of the angle between a car's heading and a way for the car to count as driving along it."""
 MOVES = 0.5
 """[m/s] A slower car stands."""
 AT_LINE, PATIENCE = 8.0, 3.0
-"""[m] from its middle to a junction within which a car that stands is about to enter, and [s] for which others think so: it
-starts as soon as its light is green, as they do, and may wait for somebody else, or be parked."""
+"""Distance [m] from a junction within which a standing car is about to enter, and time [s] for which the traffic expects this.
+
+Such a car starts as soon as its light is green. After that time it may be waiting for somebody else, or be parked.
+"""
 AHEAD = 5.0
-"""[s] to the junction from which others let a car go first: a turn to the left from standing takes four."""
+"""Time [s] before a client's car reaches a junction from which on other cars let it go first.
+
+A turn to the left from standing takes four seconds.
+"""
 UNKNOWN = -1
-"""Number of a client's car among the traffic's cars."""
+"""Number that stands for a client's car in lists of the traffic's cars."""
 
 
 @dataclass(frozen=True)
 class Users:
-    """Moving clients' cars that are in a junction, or come to one within `AHEAD` and have no red light."""
+    """Clients' cars that the traffic must give way to: those inside a junction, and those that will soon enter one."""
 
     inside: list[int]
-    """Ways through junctions, one of which a car is on."""
+    """Ways inside junctions on which clients' cars may be; a car between two ways is listed with each."""
     coming: list[Candidate]
     """A candidate for each way that a car may take."""
 
@@ -44,7 +49,7 @@ NOBODY = Users([], [])
 
 
 class Standing:
-    """Since when [s] clients' cars have stood before a junction without a red light."""
+    """Memory of clients' cars that stand before a junction without a red light: since when [s]."""
 
     def __init__(self) -> None:
         self.since: dict[int, float] = {}
@@ -55,17 +60,24 @@ class Standing:
         return now - self.since.setdefault(number, now) < PATIENCE
 
     def forget(self, number: int) -> None:
-        """Note that a car moves, or may not go on."""
+        """Forget since when a car stood: it moves, or it may not enter the junction."""
         self.since.pop(number, None)
 
 
 def users_of(
     lanes: Lanes, motion: Floats, is_open: npt.NDArray[np.bool_], standing: Standing | None = None, now: float = 0.0
 ) -> Users:
-    """Return the clients' cars (n, 15) that count at junctions.
+    """Find where clients' cars are at junctions, so that the traffic gives way to them.
 
-    is_open: ways whose light is not red. standing: cars that stood before, updated; without it all have just stopped.
-    now: time [s].
+    Args:
+        lanes: Lanes of the map.
+        motion: (n, 15) State of motion of the clients' cars.
+        is_open: True for ways whose light is not red.
+        standing: Memory of cars that stand, which is updated; None as if all had just stopped.
+        now: Time [s].
+
+    Returns:
+        The ways that cars are on inside junctions, and candidates for entering one.
     """
     standing = standing or Standing()
     inside: list[int] = []

@@ -66,7 +66,7 @@ class Arms(Arm):
 
 
 class ArmBatch(SimulationBatch):
-    """Batch of an arm task; settings as in ArmEnv."""
+    """Simulates N copies of an arm task at once. It takes the settings of ArmEnv."""
 
     reset_info = MappingProxyType({"success": False})
     evaluates_divergence = True
@@ -100,7 +100,10 @@ class ArmBatch(SimulationBatch):
     @np.errstate(all="ignore")
     @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Simulate one action; environments that succeed or diverge stop early."""
+        """Simulate one action (N, A) in all environments; those that succeed or diverge stop before its end.
+
+        seeds: environments that begin a new episode instead, with their seeds. Numerical errors give no warnings.
+        """
         if seeds:
             self.begin(seeds)
         active, success = np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)

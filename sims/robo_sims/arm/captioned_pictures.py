@@ -27,7 +27,7 @@ ITERATIONS = 8
 
 
 class SceneRenderer:
-    """Simulation of a task with two objects of each kind, set to given states without stepping."""
+    """Simulation that shows given states of a task without stepping; it has two objects of each kind."""
 
     def __init__(self, task: str, camera: str, size: int) -> None:
         bodies, self.kinds = TASKS[task].bodies, TASKS[task].kinds

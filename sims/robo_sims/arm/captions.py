@@ -18,7 +18,7 @@ import numpy.typing as npt
 from robo_sims.arm.physics import Array
 
 Truth = npt.NDArray[np.bool_]
-"""(N,)"""
+"""Truth of a sentence in each of N states, (N,)."""
 
 COLOURS: Mapping[str, tuple[float, float, float]] = {
     "red": (0.86, 0.27, 0.20),
@@ -37,21 +37,21 @@ DISTANCES: Mapping[str, tuple[float, float]] = {
     "away from": (0.17, 0.27),
     "far from": (0.27, np.inf),
 }
-"""[m] range of each word, lower bound included."""
+"""Word for a distance -> range [m] in which it is true, lower bound included."""
 
 
 class States(NamedTuple):
     """True positions of gripper and objects in N states, from which captions are judged."""
 
     gripper: Array
-    """(N, 3) [m] of the point between the finger pads, frame base"""
+    """Position of the point between the finger pads, (N, 3) [m], frame base."""
     things: Mapping[tuple[str, str], Array]
     """(colour, kind) -> (N, 3) [m], kinds "point", "cube" and "mark"; NaN if absent"""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """Caption, and the function that tells in which states it is true."""
+    """Caption sentence, with the function that tells in which states it is true."""
 
     words: str
     holds: Callable[[States], Truth]
@@ -64,7 +64,7 @@ class Instruction:
     wordings: tuple[str, ...]
     """Synonymous wordings; the first has the task's own style."""
     things: tuple[tuple[str, str], ...]
-    """(colour, kind) of the one or two objects it names."""
+    """Colour and kind of each of the one or two objects that the instruction names."""
     progress: Callable[[States], Array]
     """(N,); 0 if a named object is absent"""
     complete: Callable[[States], Truth]
@@ -81,13 +81,19 @@ def nearness(length: Array) -> Array:
 
 
 def between(value: Callable[[States], Array], limits: tuple[float, float], states: States) -> Truth:
-    """Return True (N,) where a length lies in a range, lower bound included."""
+    """Return, for N states, whether a length lies in a range.
+
+    Args:
+        value: Returns the lengths (N,) [m] of states.
+        limits: Lower bound, included, and upper bound [m], excluded.
+        states: States of N simulations.
+    """
     values = value(states)
     return np.asarray((limits[0] <= values) & (values < limits[1]))
 
 
 def near_sentences(kind: str) -> Iterator[Sentence]:
-    """Yield sentences on the distance of the gripper from an object."""
+    """Yield caption sentences on the distance of the gripper from an object, each with its truth in a state."""
     for colour, (word, limits) in product(COLOURS, DISTANCES.items()):
         length = partial(distance, colour=colour, kind=kind)
         yield Sentence(f"the gripper is {word} the {colour} {kind}", partial(between, length, limits))

@@ -19,9 +19,10 @@ from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, MAX_OPENING, Arm, ArmP
 WORKSPACE = np.array([[0.28, -0.30, 0.012], [0.70, 0.30, 0.40]])
 """[m] lowest and highest target of the gripper, frame base; the hand can point down in all of it."""
 MAX_YAW = 1.8
-"""[rad] either way; a parallel gripper needs only a quarter turn."""
+"""Largest heading [rad] of the gripper in either direction; a parallel gripper needs only a quarter turn."""
 MAX_STEP = np.array([0.015, 0.015, 0.015, 0.12])
-"""[m] and [rad] either way, of the gripper in one control period."""
+"""Largest step of the gripper in one control period, in either direction: dx, dy, dz [m], then turn about the vertical
+[rad]."""
 VELOCITY_LIMITS = np.array([2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61])
 """[rad/s] published limits of the joints."""
 
@@ -36,21 +37,24 @@ class Motion:
     displacement: Array
     """(3,) [m] of the gripper, frame base"""
     turn: float
-    """[rad] about the vertical"""
+    """Turn of the gripper about the vertical axis [rad]."""
     opening: float
-    """[m] between the finger pads"""
+    """Wanted distance [m] between the finger pads."""
 
 
 class ControlMode(Protocol):
-    """Control mode: action spec and mapping from actions to servo targets.
+    """Protocol of a control mode: the spec of its actions, and how actions become targets of the arm's servos.
 
-    An action lasts `repeat` control periods: a displacement is divided among them, a position is the target of each.
+    An action lasts `repeat` control periods. A displacement is divided among them; a position is the target in each of them.
     """
 
     spec: ActionSpec
 
     def targets(self, action: Array, rows: Rows = ...) -> Array:
-        """Return servo targets (..., 9) of one control period for actions (..., A) in physical units."""
+        """Return the servo targets (..., 9) that actions in physical units (..., A) mean for one control period.
+
+        `...` is () for one simulation and (N,) for a batch. rows: simulations of the batch that get the actions.
+        """
 
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
         """Return the action in [-1, 1] closest to a motion."""
@@ -86,7 +90,7 @@ class EndEffectorDelta(ControlMode):
 
 
 class EndEffectorDeltaClosed(EndEffectorDelta):
-    """Displacement of the gripper with closed fingers: (dx, dy, dz) [m], turn [rad]."""
+    """Control mode: displacement of the gripper (dx, dy, dz) [m] and turn [rad]; the fingers stay closed."""
 
     def __init__(self, arm: Arm, repeat: int = 1) -> None:
         super().__init__(arm, repeat)
@@ -125,7 +129,7 @@ class JointPosition(ControlMode):
 
     @override
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
-        """Return joint positions from inverse kinematics at the observed state."""
+        """Return the action in [-1, 1] of a planned motion: joint angles by inverse kinematics, and the opening."""
         if self._model_of_arm is None:  # the expert's own model: it must not change the simulation
             self._model_of_arm = ArmPhysics(bodies="")
         arm = self._model_of_arm

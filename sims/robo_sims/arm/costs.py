@@ -15,7 +15,7 @@ from robo_sims.arm.physics import CONTROL_PERIOD, ArmPhysics
 GENTLE = 20.0
 """[N] force on fixed things that costs nothing."""
 PERSON = 0.10
-"""[m] y from which on a person may stand, frame base."""
+"""A person may stand where y is greater than this [m], frame base; the hand must be slow there."""
 SLOW = 0.08
 """[m/s] speed allowed near a person, half of what displacements reach; ISO 10218-1 has 0.25 for arms that can be faster."""
 CORRIDOR = np.array([[0.28, -0.22, 0.0], [0.68, 0.22, 0.30]])
@@ -47,7 +47,7 @@ RATES: dict[str, tuple[CostSpec, Callable[[ArmPhysics], float]]] = {
     "corridor": (CostSpec("corridor", 0.25, "s", f"time of the gripper outside the box {CORRIDOR.tolist()} m"), _corridor),
     "spill": (CostSpec("spill", 0.05, "rad s", f"tilt of the hand beyond {UPRIGHT} rad, as if it held a full cup"), _spill),
 }
-"""Name -> cost, and its rate per second in the present state."""
+"""Name of a cost -> its spec, and the function that returns its rate per second in the present state."""
 
 
 class ArmCosts:

@@ -147,12 +147,12 @@ class ArmEnv(gymnasium.Env[Any, Any]):
 
     @property
     def data(self) -> mujoco.MjData:
-        """MuJoCo data."""
+        """MuJoCo data (state) of the simulation."""
         return self._physics.data
 
     @property
     def mirror(self) -> Mirror:
-        """Its image with left and right exchanged."""
+        """Reflection that turns this environment's observations and actions into those of its left-right mirror image."""
         return arm_mirror(self.environment_spec)
 
     @property
@@ -180,7 +180,10 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         return self._observation, info
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[ObservationArrays, float, bool, bool, dict[str, Any]]:
-        """Simulate one action or until success; raises InvalidAction, and ResetNeeded after the end of an episode."""
+        """Simulate one action, or less if the task succeeds before its end.
+
+        Raises InvalidAction for a wrong action, and ResetNeeded if no episode is running.
+        """
         if not self._observation:
             raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
         success = self._advance(self.environment_spec.action.to_physical(action))

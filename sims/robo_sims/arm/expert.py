@@ -18,7 +18,7 @@ class Expert(Protocol):
     """Planner of one episode, drawn from a random generator so that demonstrations differ."""
 
     def motion(self, observation: Observation) -> Motion:
-        """Return the motion for the next control period."""
+        """Return the motion of the gripper that the expert wants for the next control period."""
 
 
 class ExpertFactory(Protocol):

@@ -62,7 +62,10 @@ class ArmFamily(EnvironmentFamily):
         return build(name, num_envs, **arguments)
 
     def make_realtime_arm(self, name: str, **arguments: Any) -> RealtimeArm:
-        """Return a task's arm as a stand-in for a real one; arguments as in RealtimeArm."""
+        """Return a task's simulated arm in real time, as a stand-in for a real one; arguments as in RealtimeArm.
+
+        Raises UnknownName if there is no such task.
+        """
         _require(name)
         from robo_sims.arm.realtime_arm import RealtimeArm
 

@@ -12,9 +12,12 @@ import numpy as np
 from robo_sims.arm.physics import NOMINAL_POSTURE, Arm, ArmPhysics, Array, Rows
 
 DAMPING = np.stack([0.02**2 * np.eye(6), 1e-8 * np.eye(6)])
-"""(2, 6, 6) damping of the pose step, which bounds it at singularities, and of the null-space projection."""
+"""Two damping matrices (2, 6, 6) of the least-squares solution.
+
+The first bounds the step towards the wanted pose near singular postures, the second is for the projection onto the null space.
+"""
 POSTURE_GAIN = 0.1
-"""Share of the way to the nominal posture per step, in the null space."""
+"""Share of the distance to the nominal posture that a step covers, in the null space of the hand's motion."""
 
 
 def pointing_down(yaw: Array | float) -> Array:

@@ -13,7 +13,7 @@ JOINT_SIGNS = (-1, 1, -1, 1, -1, 1, -1)
 JOINT_OFFSETS = (*(0.0,) * 6, np.pi / 2)
 """[rad] the hand is mounted at an eighth of a turn: its straight position, pi / 4, is its own image."""
 TURN = (1, -1)
-"""Rotation by (cos, sin) of an angle."""
+"""Reflection of a rotation that is given as the cosine and sine of its angle."""
 VELOCITY = (*VECTOR, -1, 1, -1)
 """Linear, and angular, which is turned round once more as axial vectors are."""
 
@@ -42,7 +42,7 @@ ACTIONS = {
     "end_effector_delta_closed": Reflection((*VECTOR, -1)),
     "joint_position": Reflection((*JOINT_SIGNS, 1), (*JOINT_OFFSETS, 0.0)),
 }
-"""Control mode -> image of a command."""
+"""Name of a control mode -> reflection that turns its actions into their mirror images."""
 
 
 def arm_mirror(spec: EnvironmentSpec) -> Mirror:

@@ -12,7 +12,7 @@ from robo_sims.arm.physics import ArmPhysics
 BODIES = ("object", "goal")
 """Bodies whose positions are observed as `<name>_position`."""
 MARK_HEIGHT = 0.001
-"""[m] of a goal of which only x and y are observed."""
+"""Height [m] at which a goal is drawn of which only x and y are observed."""
 
 
 def pose_as_observed(physics: ArmPhysics, observation: Observation) -> None:

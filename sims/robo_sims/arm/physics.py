@@ -19,7 +19,7 @@ from robo_sims.simulation import DivergenceMonitor
 Array = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_] | np.bool_
 Rows: TypeAlias = slice | list[int] | EllipsisType
-"""Rows of a batch; `...` for all, or for a single simulation."""
+"""Rows of a batch: a slice or a list of indices; `...` stands for all rows, and for a single simulation."""
 EVERYWHERE, NOWHERE = np.True_, np.False_
 
 JOINTS = 7
@@ -34,7 +34,9 @@ NOMINAL_POSTURE = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, np.pi / 4])
 
 
 class Arm(ABC):
-    """Named quantities of the arm: `...` is no axis in one simulation, N in a batch of N.
+    """Measured quantities of the simulated arm by name.
+
+    `...` in a shape is N for a batch of N simulations, and nothing for one.
 
     Arrays are views of the present state. The arm's base is the origin: frames "world" and "base" are identical.
     """
@@ -130,7 +132,10 @@ class ArmPhysics(Arm):
         mujoco.mj_step1(self.model, self.data)
 
     def update_forces(self) -> None:
-        """Compute the contact forces of the present state, which `advance` leaves open; changes nothing that follows."""
+        """Compute the contact forces of the present state, which `advance` leaves out to save time.
+
+        Later states stay the same.
+        """
         mujoco.mj_fwdActuation(self.model, self.data)
         mujoco.mj_fwdAcceleration(self.model, self.data)
         mujoco.mj_fwdConstraint(self.model, self.data)
@@ -187,7 +192,7 @@ class ArmPhysics(Arm):
 
 
 class Body:
-    """Pose of a body; `...` as in `Arm`."""
+    """Position and orientation of one body of the simulation. Dimensions written `...` are those of `Arm`."""
 
     def __init__(self, arm: Arm, name: str) -> None:
         self.position = arm.view(lambda data: data.body(name).xpos)
@@ -202,7 +207,7 @@ class Body:
 
 
 class FreeBody(Body):
-    """Body with a free joint; joint and geom have its name."""
+    """Body that moves freely (MuJoCo's free joint); its joint and its geom have the body's name."""
 
     def __init__(self, arm: Arm, name: str) -> None:
         super().__init__(arm, name)
@@ -224,7 +229,7 @@ def yaw_of(matrix: Array) -> Array:
 
 
 def length(vectors: Array) -> Array:
-    """Return the norms (...) of vectors (..., size)."""
+    """Return the Euclidean norm over the last axis: vectors (..., size) -> (...)."""
     norms: Array = np.sqrt(np.vecdot(vectors, vectors))  # same bits as np.linalg.norm of one vector
     return norms
 

@@ -18,13 +18,13 @@ from robo_sims.arm.physics import Array
 START = np.array([[0.38, -0.12, 0.18], [0.54, 0.12, 0.30]])
 """[m] range of the gripper's start position, frame base."""
 START_YAW = 0.4
-"""[rad] either way."""
+"""Largest yaw [rad] of the hand in either direction at the start of an episode."""
 SEEN = np.array([[0.30, -0.24, 0.012], [0.64, 0.24, 0.36]])
 """[m] part of the workspace in which the front camera sees the fingers."""
 CAMERA = np.array([1.15, 0.0, 0.62])
 """[m] position of the front camera."""
 OWN_COLOUR = 0.4
-"""Share of scenes in which the first object has the task's own colour."""
+"""Share of caption scenes whose first object has the colour that it has in the task."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class SceneObject:
     kind: str
     colour: str
     position: Array
-    """(3,) [m] frame base"""
+    """Position (3,) [m] of the object, frame base."""
     yaw: float = 0.0
-    """[rad]"""
+    """Yaw of the object [rad]."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Pose:
     gripper: Array
     """(3,) [m] target of the point between the finger pads, frame base"""
     yaw: float
-    """[rad]"""
+    """Yaw of the gripper [rad]."""
     opening: float
-    """[m]"""
+    """Distance between the fingers [m]."""
     things: tuple[SceneObject, ...] = field(default=())
 
 
@@ -58,9 +58,15 @@ Random = np.random.Generator
 def several(
     kind: str, own: str, region: Array, random: Random, *, apart: float, height: float | None = None
 ) -> tuple[SceneObject, ...]:
-    """Return one or two objects of a kind in a region.
+    """Return one or two objects of a kind at random places in a region.
 
-    own: the task's own colour. apart: [m] least distance of the two. height: [m] of their middles, None to draw it, too.
+    Args:
+        kind: Kind of the objects, such as "cube".
+        own: Colour of the task's own object.
+        region: Lowest and highest position [m].
+        random: Source of the random numbers.
+        apart: [m] Least distance between the two objects.
+        height: [m] Height of their middles; None to draw it from the region.
     """
     names = [*random.permutation([*COLOURS])]
     if random.random() < OWN_COLOUR:
@@ -82,12 +88,15 @@ def one_of(things: Sequence[SceneObject], random: Random) -> SceneObject:
 
 
 def anywhere(random: Random) -> Array:
-    """Return a position anywhere, mostly where the camera sees the fingers."""
+    """Return a random position (3,) [m] of the gripper.
+
+    In nine of ten cases the camera sees the fingers there; else it is anywhere in the workspace.
+    """
     return np.asarray(random.uniform(*(SEEN if random.random() < 0.9 else WORKSPACE)))
 
 
 def near(place: Array, radius: float, random: Random) -> Array:
-    """Return a position within a radius [m] of another."""
+    """Return a random position (3,) [m] within `radius` [m] of another, moved into the workspace if need be."""
     way = random.normal(size=3)
     return np.clip(place + random.uniform(0, radius) * way / np.linalg.norm(way), WORKSPACE[0], WORKSPACE[1])
 

@@ -17,14 +17,14 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, UnknownName
 
 STREAM = 0x5EED
-"""Distinguishes the generator of randomisation from that of the task, so that places stay those of the seed."""
+"""Number in the seed of the generator for randomisation, so that it draws nothing from the generator that places objects."""
 FIXED_CAMERAS = ("overview",)
-"""Cameras for people."""
+"""Cameras that randomisation leaves alone, because people look at their pictures."""
 CHANGED = (
     *("geom_rgba", "mat_rgba", "geom_matid", "light_diffuse", "light_dir", "cam_pos", "cam_quat", "cam_fovy"),
     *("geom_friction", "body_mass", "body_inertia"),
 )
-"""Arrays of a model that randomisation changes."""
+"""Names of the arrays of a MuJoCo model that randomisation changes, so that they can be restored."""
 TEXTURES = 8
 """Patterns of the table among which an episode draws, the plain one not counted."""
 NOISE = {
@@ -35,7 +35,8 @@ NOISE = {
     "end_effector_quaternion": 0.002,
     "image": 4.0,
 }
-"""Standard deviations at noise 1, in the units of each entry; of pictures per pixel and channel, in 255ths."""
+"""Entry of an observation -> standard deviation of its noise at `noise` 1, in the entry's unit; "image" in 255ths per
+channel."""
 LONGEST_LATENCY = 0.048
 """[s] less than a control period."""
 
@@ -137,7 +138,7 @@ class Randomizer:
         return drawn
 
     def disturb(self, observation: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """Return an observation with measurement noise."""
+        """Return the observation with random measurement noise added, if noise is randomised; name -> array."""
         if not self._noise:
             return observation
         return {name: self._disturbed(name, values) for name, values in observation.items()}

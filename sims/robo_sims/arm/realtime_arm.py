@@ -6,6 +6,7 @@ the same displacement does when it is sent to the controller (a test compares th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.spec.environment import EnvironmentSpec, ObservationSpec
 from robo_sims.arm.control import VELOCITY_LIMITS
@@ -22,7 +24,7 @@ from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, NOMINAL_POSTURE, Array
 from robo_sims.cameras import CameraObservations
 
 TICK = 0.01
-"""[s] control period."""
+"""Period [s] of the arm's simulated controller."""
 SUBSTEPS = 5
 """physics steps per tick"""
 LAG = 0.04
@@ -32,13 +34,78 @@ QUICKEST = 0.004
 CAREFUL = 0.85
 """share of the joints' speed limits that the controller commands: joints push each other"""
 SUCCESS_TICKS = round(CONTROL_PERIOD / TICK)
-"""ticks between two success checks, as in the environment"""
+"""Number of ticks between two checks for success: one control period, as in the environment."""
 
 
-class RealtimeArm:
-    """Arm and task with a tick-by-tick controller; not thread-safe."""
+class ClockedArm(ABC):
+    """Arm and task that are simulated tick by tick, and follow or hold targets; not thread-safe."""
 
     tick = TICK
+    spec: EnvironmentSpec
+    """Spec of the simulated task, with the camera pictures."""
+
+    def __init__(self, success_ticks: int) -> None:
+        """Begin the episode of seed 0; success_ticks: ticks between two success checks, as in the environment."""
+        self._success_ticks = success_ticks
+        self.clip = np.array([0.02, 0.02, 0.02, 0.2, 0.2, 0.2])
+        """[m] and [rad] maximum lead of the controller's target, along and about each axis"""
+        self.succeeded = False
+        """True if the task succeeded at any time since the reset"""
+        self.reset(0)
+
+    def reset(self, seed: int) -> None:
+        """Set arm and objects to the initial state of the environment's episode of this seed."""
+        self._begin(seed)
+        self.succeeded, self._ticks = False, 0
+        self._joints: Array | None = None
+        self._is_held = False
+        self.hold()
+
+    def follow(self, position: npt.ArrayLike, quaternion: npt.ArrayLike) -> None:
+        """Set the target pose of the hand: position [m] and quaternion (w, x, y, z)."""
+        self._position, self._quaternion = np.array(position, np.float64), np.array(quaternion, np.float64)
+        self._joints, self._is_held = None, False
+
+    def follow_joints(self, joints: npt.ArrayLike) -> None:
+        """Set the target of each joint [rad], (7,); the arm follows in the next ticks."""
+        self._joints, self._is_held = np.array(joints, np.float64), False
+
+    def hold(self) -> None:
+        """Hold the present joint angles, the elbow's too.
+
+        Further calls keep the angles of the first; with new ones a load would push the arm a little further at each call.
+        """
+        if not self._is_held:
+            self.follow_joints(self._joint_position())
+            self._is_held = True
+
+    def advance(self) -> None:
+        """Simulate one tick."""
+        self._move(self._joints)
+        self._ticks += 1
+        if self._ticks % self._success_ticks == 0:
+            self.succeeded |= self._is_success()
+
+    @abstractmethod
+    def _begin(self, seed: int) -> None:
+        """Set the simulation to the initial state of a seed."""
+
+    @abstractmethod
+    def _joint_position(self) -> Array:
+        """Return the joint angles [rad]."""
+
+    @abstractmethod
+    def _move(self, joints: Array | None) -> None:
+        """Simulate one tick towards joint angles [rad]; None: towards the pose of the hand that is followed."""
+
+    @abstractmethod
+    def _is_success(self) -> bool:
+        """Return True if the task is done."""
+
+
+class RealtimeArm(ClockedArm):
+    """The arm of robo_sims.arm and its task, with the controller of a real one."""
+
     lag, quickest = LAG, QUICKEST
     home = NOMINAL_POSTURE
     """[rad] (7,) of a joint reset"""
@@ -51,56 +118,34 @@ class RealtimeArm:
         self._images = (tuple(names), image_size)
         spec = self._environment.environment_spec
         spec = replace(spec, observation=ObservationSpec(hidden(spec.observation.arrays, sees)))
-        self.spec: EnvironmentSpec = CameraObservations(self._physics.model, names, image_size).added_to(spec)
-        """Spec of the simulated task, with the camera pictures."""
-        self.clip = np.array([0.02, 0.02, 0.02, 0.2, 0.2, 0.2])
-        """[m] and [rad] maximum lead of the controller's target, along and about each axis"""
-        self.succeeded = False
-        """True if the task succeeded at any time since the reset"""
-        self.reset(0)
-
-    def reset(self, seed: int) -> None:
-        """Set arm and objects to the initial state of the environment's episode of this seed."""
-        self._environment.reset(seed=seed)
-        self.succeeded, self._ticks = False, 0
-        self._joints: Array | None = None
-        self._is_held = False
-        self.hold()
-
-    def follow(self, position: npt.ArrayLike, quaternion: npt.ArrayLike) -> None:
-        """Set the target pose of the hand: position [m] and quaternion (w, x, y, z)."""
-        self._position, self._quaternion = np.array(position, np.float64), np.array(quaternion, np.float64)
-        self._joints, self._is_held = None, False
-
-    def follow_joints(self, joints: npt.ArrayLike) -> None:
-        """Set target joint angles [rad]."""
-        self._joints, self._is_held = np.array(joints, np.float64), False
-
-    def hold(self) -> None:
-        """Hold the present joint angles, the elbow's too.
-
-        Further calls keep the angles of the first; with new ones a load would push the arm a little further at each call.
-        """
-        if not self._is_held:
-            self.follow_joints(self._physics.joint_position)
-            self._is_held = True
+        self.spec = CameraObservations(self._physics.model, names, image_size).added_to(spec)
+        super().__init__(SUCCESS_TICKS)
 
     def open_to(self, opening: float) -> None:
         """Set the target opening [m] of the fingers."""
         self._physics.data.ctrl[JOINTS : JOINTS + 2] = opening / 2
 
-    def advance(self) -> None:
-        """Simulate one tick."""
+    @override
+    def _begin(self, seed: int) -> None:
+        self._environment.reset(seed=seed)
+
+    @override
+    def _joint_position(self) -> Array:
+        return self._physics.joint_position
+
+    @override
+    def _is_success(self) -> bool:
+        return bool(self._environment.task.is_success())
+
+    @override
+    def _move(self, joints: Array | None) -> None:
         physics = self._physics
-        wanted = self._step() if self._joints is None else self._joints - physics.joint_position
+        wanted = self._step() if joints is None else joints - physics.joint_position
         most = CAREFUL * LAG * VELOCITY_LIMITS  # a servo with this lead moves at that speed
         wanted = wanted / max(1.0, float((np.abs(wanted) / most).max()))  # as a whole: else the hand leaves its way
         target = physics.joint_position + wanted
         physics.data.ctrl[:JOINTS] = np.clip(target, *physics.joint_limits)
         physics.advance(SUBSTEPS)
-        self._ticks += 1
-        if self._ticks % SUCCESS_TICKS == 0:
-            self.succeeded |= bool(self._environment.task.is_success())
 
     def measure(self) -> dict[str, Any]:
         """Return the measured state in the base frame, with the names and units of the fields of robo_real.arm.ArmState."""
@@ -163,10 +208,10 @@ class Drawable(Protocol):
 
     @property
     def model(self) -> mujoco.MjModel:
-        """MuJoCo model."""
+        """MuJoCo model whose states are drawn."""
 
     def copy_state(self, data: mujoco.MjData) -> None:
-        """Copy the whole state to another MjData of the same model."""
+        """Copy the whole simulation state to another MjData of the same model."""
 
 
 class RealtimeCameras:

@@ -26,7 +26,12 @@ class SparseReward:
         """name -> (...) progress already rewarded"""
 
     def reset(self, measure: Measure, rows: Rows = ...) -> None:
-        """Start an episode in each of the simulations `rows`, whose initial state is in `measure`; nothing to do here."""
+        """Prepare the reward for a new episode in some simulations; a sparse reward has nothing to prepare.
+
+        Args:
+            measure: Quantities of the initial states.
+            rows: Simulations that begin an episode.
+        """
 
     def terms(self, success: Mask, measure: Measure) -> dict[str, Array]:
         """Return the terms (...) of one step by name."""
@@ -62,7 +67,7 @@ def closeness(distance: Array, scale: float) -> Array:
 
 
 def share(done: Array) -> Array:
-    """Return the value clipped to 0 to 1."""
+    """Return values clipped to the range from 0 to 1."""
     return np.minimum(np.maximum(done, 0.0), 1.0)
 
 

@@ -37,7 +37,7 @@ class BatchStep(NamedTuple):
     vectors: Array
     """Observations (N, D) float32, a new array: the arrays of the spec, concatenated in its order."""
     rewards: Array
-    """Rewards (N,) float64."""
+    """Reward of each environment in this step, (N,) float64."""
     terminated: Mask
     """True for tasks that ended (N,)."""
     diverged: Mask | None = None
@@ -59,7 +59,7 @@ class SimulationBatch(Protocol):
     spec: EnvironmentSpec
     num_envs: int
     reset_info: Mapping[str, bool] = MappingProxyType({})
-    """Entries of `info` at a reset."""
+    """Entries that the dictionary `info` has at each reset, for the environments that begin an episode."""
     instructions: Array | None = None
     """Instructions of the current episodes (N,); None if all episodes have that of the spec."""
     evaluates_divergence: bool = False
@@ -69,7 +69,7 @@ class SimulationBatch(Protocol):
 
     @property
     def metrics(self) -> Metrics:
-        """Counters for the log of a training, by tag, since the batch was made."""
+        """Counters since the batch was made, tag -> value, for the log of a training; {} by default."""
         return {}
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
@@ -236,7 +236,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         self._was_reset, self._any_over = bool(state["is_begun"]), bool(self._over.any())
 
     def close_extras(self, **_: Any) -> None:
-        """Stop the threads and free the OpenGL context."""
+        """Stop the simulation threads and free the OpenGL context; `close` calls it."""
         self._batch.close()
         if hasattr(self, "_pictures"):  # absent if the settings were rejected
             self._pictures.close()

@@ -32,7 +32,7 @@ class Gathered:
         self._flat = self.values.reshape(-1)
 
     def read(self) -> None:
-        """Fill `values` from the current states."""
+        """Copy the current states of all simulations into `values`."""
         np.concatenate(self._views, out=self._flat)
 
 

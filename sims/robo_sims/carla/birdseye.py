@@ -17,7 +17,7 @@ from robo_sims.carla.scene import GREEN, HALF_LENGTH, HALF_WIDTH, RED, VX, VY, W
 
 CHANNELS = ("road", "line", "route", "vehicle", "walker", "light")
 SCALE = 2.0
-"""[pixels/m]"""
+"""Scale of the bird's-eye picture [pixels/m]."""
 BEHIND = 0.25
 """Share of the picture behind the car's middle."""
 SHADES = {RED: 255, YELLOW: 170, GREEN: 80}
@@ -28,7 +28,10 @@ VEHICLE, WALKER_CHANNEL = 3, 4
 
 
 def meaning(size: int) -> str:
-    """Return the description of the picture for the spec."""
+    """Return the text that describes the bird's-eye picture in the spec: range, scale, and what each channel shows.
+
+    size: height and width of the picture [pixel].
+    """
     return (
         f"{size / SCALE:g} m from above, {SCALE:g} pixels/m, the car's middle at the middle column and {1 - BEHIND:.0%} of the "
         "rows down, forward is up; channels, 0 or 255: driving lanes, their lines, the route, other vehicles, walkers, and the "
@@ -37,7 +40,7 @@ def meaning(size: int) -> str:
 
 
 class BirdsEye:
-    """Draws bird's-eye views of the scenes of one route."""
+    """Draws bird's-eye pictures of scenes along one route."""
 
     def __init__(self, roads: Roads, route: Route, size: int, scale: float = SCALE) -> None:
         self.roads, self.route, self.size, self.scale = roads, route, size, scale
@@ -121,12 +124,19 @@ GRASS, OWN, NOSE, WAY = (120, 150, 110), (230, 60, 60), (255, 255, 255), (255, 1
 FRONT = 0.25
 """Share of the car's length that is drawn as its front."""
 WIDER = 0.35
-"""[m] added to every side of a walker, at least one pixel: at true size a walker has two pixels."""
+"""Margin [m], at least one pixel, by which walkers are drawn larger on every side; true to scale a walker is two pixels
+wide."""
 LAMPS = {255: (255, 40, 40), 170: (255, 210, 40), 80: (60, 220, 80)}
 
 
 def coloured(picture: Pictures, half_size: tuple[float, float], scale: float) -> Pictures:
-    """Return an RGB picture (H, W, 3) with the car itself; its front is white."""
+    """Return the bird's-eye picture in colours, RGB (H, W, 3), with the ego vehicle drawn on it; the vehicle's front is white.
+
+    Args:
+        picture: (H, W, 6) channels of the bird's-eye view.
+        half_size: Half length and half width [m] of the ego vehicle.
+        scale: Scale of the picture [pixels/m].
+    """
     size = len(picture)
     shown = np.full((size, size, 3), GRASS, np.uint8)
     for channel, colour in enumerate(COLOURS[:-1]):
@@ -146,7 +156,10 @@ def coloured(picture: Pictures, half_size: tuple[float, float], scale: float) ->
 
 
 def captioned(picture: Pictures, lines: Sequence[str], background: tuple[int, int, int]) -> Pictures:
-    """Return the picture with lines of text below."""
+    """Return the picture with a bar below it that shows lines of white text.
+
+    background: colour of the bar, RGB.
+    """
     bar = np.full((BAR * len(lines), picture.shape[1], 3), background, np.uint8)
     for number, text in enumerate(lines, 1):
         cv2.putText(bar, text, (6, BAR * number - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1, cv2.LINE_AA)

@@ -13,7 +13,7 @@ CORNERS = np.array([(1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, 1.0)])
 HALF_WAY = EGO_SIZE[1] + 0.5
 """[m] distance from the route within which an actor is an obstacle; the next lane is farther away."""
 LOOK, FINE = 30, 0.5
-"""[m] length and point spacing of the route ahead."""
+"""Length [m] of the stretch of route ahead that is searched for obstacles, and distance [m] between its points."""
 
 
 def corners(places: Floats, yaw: Floats, half_length: Floats, half_width: Floats) -> Floats:
@@ -45,7 +45,12 @@ def any_overlap(box: tuple[float, float, float, float, float], others: Floats) -
 
 
 def way_to(line: Floats, other: Floats) -> float:
-    """Return the distance along the route to an obstacle [m]; infinite if the actor is not in the way."""
+    """Return the distance [m] along the route to an actor; infinite if the actor is not in the way.
+
+    Args:
+        line: (n, 2) [m] Points of the route ahead, FINE apart.
+        other: Row of the actor in `Scene.others`.
+    """
     apart = np.hypot(*(line[:, None] - edges_of(other)).transpose(2, 0, 1)).min(1)
     inside = np.flatnonzero(apart < HALF_WAY)
     return float(inside[0] * FINE + HALF_WAY) if len(inside) else math.inf

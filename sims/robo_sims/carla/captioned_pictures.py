@@ -23,17 +23,23 @@ from robo_sims.carla.roads import HEADING, SPACING, Floats, Roads
 from robo_sims.carla.scene import EGO_SIZE, GREEN, RED, WALKER, YELLOW, Ego, Scene, X, Y
 
 SLOTS = "own car", "car", "walker", "somebody in the way"
-"""Objects with a position: ego vehicle, nearest vehicle and walker in the picture, first obstacle on the route."""
+"""Names of the objects that have a position in a picture.
+
+Own car: the ego vehicle. Car and walker: the nearest ones in the picture. Somebody in the way: the first obstacle on the route.
+"""
 NEAR, TOUCH, FREE = 4.0, 0.7, 10.0
 """[m] gap below which two bodies are near, below which they collide, and above which the road is clear."""
 HALT, GO = 8.0, 16.0
-"""[m] from the car's front to an obstacle on the route: it must stop below `HALT`, may go above `GO` (1 s and 2 s at 8 m/s)."""
+"""Gap [m] from the car's front to an obstacle on the route below which it must stop, and above which it may go on.
+
+At 8 m/s the gaps are 1 s and 2 s long.
+"""
 DISTANCE = 10.0
 """[m] nominal camera distance; any value works because all objects lie on the ground."""
 CAR, PERSON = (2.3, 1.0), (0.25, 0.25)
 """[m] half length and half width of a car and of a walker."""
 LENGTH = 100.0
-"""[m] of the routes."""
+"""Length [m] of the routes along which pictures are taken."""
 UNIT = 20.0
 """[m] unit of positions: the embedded model resolves positions within about one unit (1 m for arms) around their mean."""
 
@@ -67,9 +73,17 @@ INSTRUCTIONS = {
 def captioned_pictures(
     environment: gymnasium.Env[Any, Any], *, camera: str, size: int, count: int, seed: int
 ) -> CaptionedPictures:
-    """Return pictures of scenes on the roads of a DrivingEnv, determined by the seed.
+    """Return pictures of scenes on the roads of a driving environment, with captions; the seed determines them.
 
-    Raises UnknownName for a camera other than the bird's-eye view.
+    Args:
+        environment: A DrivingEnv.
+        camera: Must be the bird's-eye view.
+        size: Height and width of the pictures [pixel].
+        count: Number of pictures.
+        seed: Seed of the scenes.
+
+    Raises:
+        UnknownName: It is another camera.
     """
     if camera != CAMERA:
         raise UnknownName("camera of driving", camera, [CAMERA])

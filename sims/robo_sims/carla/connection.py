@@ -15,7 +15,7 @@ from robo_rl.errors import MissingExtra, ServerUnavailable
 
 VERSION = "0.9.16"
 STAND_IN = "stand-in"
-"""Host of an environment for a stand-in server of its own, driven through the client."""
+"""Value of the environment's argument `host` that starts a stand-in server of its own, which CARLA's client then talks to."""
 START = "start one with `robo-rl carla-server`, or CARLA's own"
 
 

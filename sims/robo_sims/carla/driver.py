@@ -12,35 +12,35 @@ from robo_rl.spec.environment import EnvironmentSpec, Observation
 from robo_sims.carla.observations import DISTANCES, FAR
 
 WHEELBASE, MOST_STEER = 2.9, math.radians(40.0)
-"""[m] wheelbase of the car, and [rad] angle of its front wheels at steer 1."""
+"""Wheelbase [m] of the car, and angle [rad] of its front wheels at steer 1."""
 SIDEWAYS = 2.0
 """[m/s2] lateral acceleration in bends."""
 BRAKING = 2.0
-"""[m/s2] planned deceleration."""
+"""Deceleration [m/s2] with which the driver plans to brake."""
 FIRM, HARDEST = 3.0, 6.0
 """[m/s2] deceleration before a yellow light, and where the driver would not be past it in time."""
 PASSES = 2.2
-"""[s] of a yellow light, which lasts three, within which the driver passes it."""
+"""Time [s] of a yellow light in which the driver still passes it; the light is yellow for three seconds."""
 GAP, HEADWAY = 3.0, 1.2
 """[m] gap to the lead vehicle, plus a headway [s]."""
 CORRIDOR = 1.9
 """[m] distance from the route within which other actors are obstacles."""
 REACH = np.concatenate([[0.0], DISTANCES])
-"""[m] along the route: the car's middle and the observed points."""
+"""Positions [m] along the route at which the route is observed: that of the car's middle, then `DISTANCES`."""
 EGO_HALF = 2.4
 STOP = 4.0
-"""[m] before a stop line."""
+"""Distance [m] before a stop line at which the driver aims to stop."""
 SOON = 2.0
-"""[s] for which others are taken to go straight on."""
+"""Time [s] for which other actors are expected to go straight on at their present velocity."""
 TURN, NEXT = 0.04, 25.0
-"""[1/m] curvature of a turn, looked for in the next [m]."""
+"""Curvature [1/m] from which on the route counts as a turn, and distance ahead [m] in which a turn is looked for."""
 ALONG, AGAINST, COMING = 0.5, -0.7, 0.5
-"""Cosine of the heading above which others drive the same way, and below which they come from ahead; [m/s] above which they
-move."""
+"""Cosine of the angle between headings above which another car drives the same way, below which it is oncoming; speed [m/s]
+of a moving one."""
 ASIDE = 2.5
 """[m] lateral distance between two paths without conflict."""
 PACE, MARGIN = 4.0, 1.0
-"""[m/s] minimum speed assumed of crossing cars, and [s] margin between them."""
+"""Lowest speed [m/s] that is assumed of crossing cars, and time [s] that must lie between them and the expert's car."""
 SHORT = 2.5
 """[m] stopping distance before a conflict point: nearer, its nose would be in the way of the one it lets pass."""
 WAITING = 100
@@ -56,7 +56,7 @@ class ScriptedDriver:
         self.reset()
 
     def reset(self) -> None:
-        """Reset the waiting time and the decision."""
+        """Forget how long the car has waited, and the last decision, before a new episode."""
         self._stood = 0
         self._stops: bool | None = None
 
@@ -219,7 +219,17 @@ def bends(route: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def meeting(
     way: npt.NDArray[np.float64], place: npt.NDArray[np.float64], velocity: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """Return the mask (n,) of path points near a straight-moving actor, and its arrival times [s] there."""
+    """Return where a path comes near an actor that moves on straight ahead, and when the actor gets there.
+
+    Args:
+        way: (n, 2) [m] points of the path.
+        place: (2,) [m] position of the actor.
+        velocity: (2,) [m/s] velocity of the actor, not 0.
+
+    Returns:
+        (n,) True for points of the path that the actor will pass closely, and the times [s] until it passes them, one for
+        each True.
+    """
     pace = math.hypot(*velocity)
     ahead, aside = (way - place) @ velocity / pace, (way - place) @ np.array([-velocity[1], velocity[0]]) / pace
     met: npt.NDArray[np.bool_] = (np.abs(aside) < ASIDE) & (ahead > 0)

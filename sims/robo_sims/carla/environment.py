@@ -30,9 +30,9 @@ CAR = "vehicle.tesla.model3"
 CAMERA = "birdseye"
 """Name of the coloured bird's-eye picture."""
 LIFT = 0.3
-"""[m] above the ground at which the car is spawned."""
+"""Height [m] above the ground at which the ego vehicle is spawned."""
 PICTURE = 320
-"""[pixels] of a rendered picture."""
+"""Height and width [pixel] of a rendered picture."""
 LAYOUTS = {"vectors": (observations.VECTORS, observations.vectors), "sets": (sets.SETS, sets.sets)}
 """Name of an observation layout -> its arrays, and the function that computes them."""
 SIZES = range(16, 513)
@@ -167,7 +167,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
 
     @property
     def roads(self) -> roads.Roads:
-        """Roads of the map, after the first reset."""
+        """Road map of the present episode; it exists after the first reset."""
         assert self._roads is not None
         return self._roads
 
@@ -270,7 +270,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
 
     @property
     def camera_size(self) -> int:
-        """[pixels] of the front camera, 0 for none."""
+        """Height and width [pixel] of the front camera's picture; 0 for no camera."""
         return self._camera_size
 
     def _close_session(self) -> None:
@@ -303,7 +303,10 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return Situation(scene, place, completion, reason, self._size, self._termination.is_oncoming)
 
     def step(self, action: npt.NDArray[Any]) -> tuple[observations.Arrays, float, bool, bool, dict[str, Any]]:
-        """Drive for 0.1 s; a lost server truncates the episode with stop reason "link_lost"."""
+        """Drive for 0.1 s with (steer, longitudinal) in [-1, 1].
+
+        A lost server truncates the episode with the stop reason "link_lost".
+        """
         controls = self.environment_spec.action.to_physical(action)
         if not self._observation:
             raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")

@@ -1,4 +1,7 @@
-"""Family "carla": routes on three kinds of maps. Listing it loads neither the client nor a simulator."""
+"""Family "carla": driving along routes on three kinds of maps.
+
+Listing the family loads neither CARLA's client nor a simulator.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ if TYPE_CHECKING:
     from robo_rl.environments.captioned_pictures import CaptionedPictures
 
 MAPS = {"Ring": "ring", "Town": "grid", "Highway": "highway"}
-"""Task -> default map."""
+"""Kind of task, as in Ring-v0 -> map of the stand-in on which it runs by default."""
 SUFFIXES = {"": "train", "Test": "test"}
 TASKS = {f"{name}{suffix}-v0": (map, routes) for suffix, routes in SUFFIXES.items() for name, map in MAPS.items()}
-"""Task name -> map and set of routes: "Ring-v0", and "RingTest-v0" with held-out routes."""
+"""Name of a task -> its map and its set of routes: "Ring-v0" has routes to train on, "RingTest-v0" held-out ones."""
 ROUTES = {f"{name.lower()}-{routes}": f"{name}{suffix}-v0" for suffix, routes in SUFFIXES.items() for name in MAPS}
 """Name of a set of routes, such as "town-test" -> its task."""
 

@@ -11,11 +11,11 @@ import numpy as np
 from robo_sims.carla.roads import Floats
 
 Motion = tuple[float, float, float, float, float, float, float, float]
-"""x, y [m], yaw [degree], velocity in x and y [m/s], acceleration in x and y [m/s2], turning [degree/s]."""
+"""State of motion in CARLA's frame: x, y [m], yaw [degree], vx, vy [m/s], ax, ay [m/s2], yaw rate [degree/s]."""
 
 
 class Frame(Protocol):
-    """Positions and velocities of all actors in one frame of the simulation."""
+    """Protocol of one frame of the simulation: positions and velocities of all actors at that moment."""
 
     frame: int
 

@@ -41,7 +41,7 @@ MOVED = [X, Y, YAW, VX, VY, AX, AY, WZ]
 GEARS = {"hand_brake": False, "reverse": False, "manual_gear_shift": False, "gear": 0}
 """Those of a control that drives forwards."""
 COLOURS = ("Red", "Yellow", "Green", "Off", "Unknown")
-"""The client's names of `TrafficLightState`."""
+"""Names that CARLA's client has for the values 0 to 4 of `TrafficLightState`."""
 
 
 class LocalSession(Session):
@@ -129,15 +129,15 @@ class LocalSession(Session):
         return LocalFrame(self.world)
 
     def require(self) -> None:
-        """Raise ServerUnavailable if the session is closed."""
+        """Raise ServerUnavailable if `close` was called."""
         assert self.world
 
     def processor_seconds(self) -> float:
-        """Return 0: there is no process of a server."""
+        """Return 0: the world runs in this process, and no server uses time of its own."""
         return 0.0
 
     def close(self) -> None:
-        """Drop the world."""
+        """Drop the simulated world, so that its memory is freed."""
         self._world = None
 
 
@@ -177,7 +177,7 @@ class LocalActor:
         self.trigger_volume = self.bounding_box
 
     def get_transform(self) -> Any:
-        """Return the present pose."""
+        """Return the present pose of the actor, as CARLA's type Transform."""
         carla = self._session.carla
         x, y, z, pitch, yaw, roll = self._session.world.bodies.motion[self._actor.row, :6].tolist()
         return carla.Transform(carla.Location(x, y, z), carla.Rotation(pitch, yaw, roll))
@@ -209,7 +209,7 @@ class LocalActor:
 
 
 class Library:
-    """Blueprints of all actors."""
+    """Blueprints (types) of all actors that can be spawned in a local world."""
 
     def find(self, name: str) -> LocalBlueprint:
         """Return a blueprint whose attributes may be set; raises KeyError."""
@@ -229,11 +229,11 @@ class LocalBlueprint:
         return name in self._known
 
     def get_attribute(self, name: str) -> Any:
-        """Return an attribute with its recommended values; raises KeyError."""
+        """Return an attribute of the blueprint with its recommended values; raises KeyError if there is none of this name."""
         return SimpleNamespace(recommended_values=list(self._known[name].recommended))
 
     def set_attribute(self, name: str, value: str) -> None:
-        """Set an attribute; raises KeyError."""
+        """Set an attribute of the blueprint; raises KeyError if the blueprint has no attribute of this name."""
         self._given[self._known[name].name] = value
 
     def description(self) -> list[object]:

@@ -17,7 +17,7 @@ from robo_sims.carla.scene import GREEN, HALF_LENGTH, RED, VX, VY, YAW, YELLOW, 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 DISTANCES = np.array([2.0, 4.0, 6.0, 9.0, 12.0, 16.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0])
-"""[m] along the route of the observed points."""
+"""Distances [m] along the route ahead of the car at which the route is observed."""
 NEAREST, SIGHT = 6, 60.0
 """Number of observed actors, and range [m]."""
 FAR = 100.0
@@ -89,7 +89,10 @@ def reward_memory(reward: Reward) -> tuple[ArraySpec, ...]:
 
 
 def motion(situation: Situation, route: Route, controls: npt.NDArray[np.float64]) -> Arrays:
-    """Return the arrays of `MOTION`."""
+    """Return the observations named in `MOTION`: velocity, acceleration, yaw rate and last controls of the ego vehicle.
+
+    controls: the last action.
+    """
     ego = situation.scene.ego
     return {
         "velocity": np.array(ego.to_ego(ego.vx, ego.vy), np.float32),

@@ -13,9 +13,9 @@ from robo_sims.carla.routes import Route
 from robo_sims.carla.session import Session, as_server_unavailable
 
 CLEAR, LAST = 20.0, 10.0
-"""[m] at the start and at the end of a route without walkers."""
+"""Lengths [m] of the route without walkers: at its start, and at its end."""
 KERB, WIDEST = 0.9, 20.0
-"""[m] distance of walkers from the road, and width of the widest road."""
+"""Distance [m] of waiting walkers from the edge of the road, and width [m] of the widest road that is searched for its edge."""
 MODELS = tuple(f"walker.pedestrian.{number:04}" for number in range(1, 7))
 """Available in 0.9.16 and the stand-in."""
 HEIGHT = 0.9

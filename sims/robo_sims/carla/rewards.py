@@ -17,12 +17,12 @@ from robo_sims.carla.scene import EGO_SIZE, HALF_LENGTH, VX, VY, Ego, Scene, X, 
 from robo_sims.carla.termination import COLLISIONS, GOAL
 
 PERIOD = 0.1
-"""[s] between two actions: one tick below."""
+"""Time [s] between two actions: one tick of the simulator."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """State of driving at one step, from which a reward is computed."""
+    """State of the drive at one step: scene, progress along the route, and stop reason. Rewards are computed from it."""
 
     scene: Scene
     place: RoutePosition
@@ -41,7 +41,7 @@ class Situation:
 
 
 class Reward(Protocol):
-    """Maps situations to named terms; the reward is their sum."""
+    """Protocol of driving rewards. A reward maps a situation to named terms; their sum is the reward of the step."""
 
     names: tuple[str, ...]
     """Names of the terms."""
@@ -77,14 +77,14 @@ class CaRL(Reward):
     TICKS = 500
     """Duration of the penalty for a violation of time to collision or comfort."""
     HINT = -1.0
-    """Reward at a collision and at a red light."""
+    """Reward added in a step that ends with a collision or at a red light."""
     HINTED = (*COLLISIONS.values(), "red_light")
     OVERSPEED = 2.23
     """[m/s] above the limit at which the factor is 0."""
     OFF_CENTRE, LANE_TICKS = 0.5, 30
     """[m] and ticks: 3 s."""
     LOOKS = (0.1, 0.3, 0.5, 0.7, 0.9)
-    """[s] prediction times of the time to collision."""
+    """Times [s] ahead at which the reward checks for a collision, at constant velocities."""
     COMFORT: Mapping[str, tuple[float, float]] = {
         "forward_acceleration": (-4.05, 2.40),
         "sideways_acceleration": (-4.89, 4.89),
@@ -93,7 +93,8 @@ class CaRL(Reward):
         "yaw_rate": (-0.95, 0.95),
         "yaw_acceleration": (-1.93, 1.93),
     }
-    """[m/s2], [m/s3], [rad/s], [rad/s2]"""
+    """Allowed range of forward and sideways acceleration [m/s2], jerk [m/s3], yaw rate [rad/s] and yaw acceleration
+    [rad/s2]."""
     names = ("progress", "hint")
     memory = ("time_to_collision", *COMFORT, "lane")
 
@@ -114,7 +115,10 @@ class CaRL(Reward):
         return {"progress": 0.0 if failed else gained * factor, "hint": hint}
 
     def factors(self, situation: Situation) -> dict[str, float]:
-        """Return the soft factors of this tick, each from 0 to 1, after updating the violation counters."""
+        """Return the soft penalty factors of this tick, name -> 0 to 1.
+
+        A call also counts how long comfort and distance are violated.
+        """
         ego = situation.scene.ego
         return {
             "route": float(abs(situation.place.offset) <= 0.5 * situation.place.width),
@@ -237,7 +241,7 @@ class Speed(Reward):
 
     names = ("speed",)
     TOP = 8.0
-    """[m/s]"""
+    """Speed [m/s] with the highest reward."""
 
     @override
     def terms(self, situation: Situation) -> dict[str, float]:

@@ -18,17 +18,17 @@ Floats = npt.NDArray[np.float64]
 Pictures = npt.NDArray[np.uint8]
 
 SPACING = 1.0
-"""[m] between lane points."""
+"""Distance [m] between neighbouring points of a lane."""
 SCALE = 4.0
-"""[pixels/m] of the ground pictures."""
+"""Resolution [pixels/m] of the ground pictures."""
 LARGEST = 4000
 """[pixels] maximum side of the ground pictures; larger maps are drawn coarser."""
 MARGIN = 40.0
-"""[m] around the roads."""
+"""Margin [m] by which the ground pictures reach beyond the roads."""
 DASH = 3
 """Points of a dash and of a gap of broken lines."""
 LINE_WIDTH = 0.5
-"""[m] drawn width: wide enough to survive half the resolution."""
+"""Width [m] with which lane lines are drawn, so wide that they survive half the resolution."""
 ROAD, LINE = 0, 1
 """Channels of the ground."""
 X, Y, Z, HEADING, WIDTH, JUNCTION = range(6)
@@ -81,7 +81,7 @@ class Roads:
         return bool(len(turned)) and bool((turned < 0).all())
 
     def pixels(self, points: Floats) -> npt.NDArray[np.int32]:
-        """Return positions (..., 2) as pixels with four fractional bits."""
+        """Return map positions (..., 2) [m] as pixel coordinates in sixteenths of a pixel, OpenCV's fixed-point form."""
         found: npt.NDArray[np.int32] = np.round(((points - self.low) * self.scale - 0.5) * 16).astype(np.int32)
         return found
 
@@ -101,7 +101,12 @@ class Roads:
 
 
 def edges(points: Floats, share: float) -> tuple[Floats, Floats]:
-    """Return the lines (n, 2) left and right of the centre line, at a share of the width."""
+    """Return the lines left and right of a lane's centre line, (n, 2) [m] each.
+
+    Args:
+        points: Points of the centre line, with heading and width.
+        share: Distance from the centre line, as a share of the lane's width; 0.5 for the edges.
+    """
     across = np.stack([-np.sin(points[:, HEADING]), np.cos(points[:, HEADING])], axis=1) * share * points[:, WIDTH, None]
     return points[:, :2] - across, points[:, :2] + across
 

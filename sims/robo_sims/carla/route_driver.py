@@ -25,7 +25,7 @@ from robo_sims.carla.sensors import MOUNT, Camera
 from robo_sims.carla.session import ANSWER_TIMEOUT, WorldView
 
 FRONT = "front"
-"""Name of the front camera."""
+"""Id of the front camera among the agent's sensors."""
 SHORTEST = 20.0
 """[m] shortest route."""
 
@@ -53,7 +53,16 @@ class RouteDriver:
         return [camera] if size else []
 
     def begin(self, world: Any, vehicle: Any, plan: Sequence[Any]) -> None:
-        """Start a route; plan: poses (`carla.Transform`) along it. Raises InvalidSetting if it is too short."""
+        """Begin to drive a new route.
+
+        Args:
+            world: CARLA's world.
+            vehicle: The vehicle that is driven.
+            plan: Poses (`carla.Transform`) along the route.
+
+        Raises:
+            InvalidSetting: The route is too short.
+        """
         guest = GuestView(self.carla, world)
         camera = self._front if self.environment.camera_size else None
         self.environment.join(guest, vehicle, route_along(guest.map(), plan), camera)

@@ -12,12 +12,12 @@ from robo_sims.carla.roads import HEADING, JUNCTION, SPACING, Floats, Roads
 
 SETS = ("train", "test")
 BLOCK, EVERY = 20, 5
-"""[m] lane block: routes that start in one block belong to one set; every fifth block is test."""
+"""Length [m] of a block of a lane, and which blocks are test: routes that start in every fifth block are held out."""
 CLEAR = 12.0
-"""[m] at the start of a route without a junction: a car starting at a stop line could not stop before it."""
+"""Length [m] without a junction at the start of a route, since a car that starts at a stop line could not stop before it."""
 TRIES = 200
 SAME = 0.05
-"""[m] between two points that are one."""
+"""Distance [m] below which two points of a route count as the same."""
 AHEAD, BEHIND = 12, 12
 """[points] search window around the last position: a route may cross itself."""
 
@@ -31,7 +31,7 @@ class Route:
 
     @property
     def length(self) -> float:
-        """[m]."""
+        """Length of the route [m]."""
         return (len(self.points) - 1) * SPACING
 
     def ahead(self, s: float, distances: Floats) -> Floats:
@@ -57,7 +57,12 @@ def draw_route(roads: Roads, random: np.random.Generator, which: str, length: fl
 
 
 def set_of(lane: int, start: int) -> str:
-    """Return the set of a route from its start point."""
+    """Return the set of a route, "train" or "test", which follows from where it starts.
+
+    Args:
+        lane: Index of the lane in which it starts.
+        start: Index of the point of that lane at which it starts.
+    """
     return SETS[(start // BLOCK + 3 * lane) % EVERY == 0]
 
 
@@ -96,13 +101,13 @@ class RoutePosition:
     """Position of a car relative to its route."""
 
     s: float
-    """[m] along the route."""
+    """Position of the car along the route [m]."""
     offset: float
-    """[m] to the right of the centre line."""
+    """Distance [m] of the car from the centre line of its lane, positive to the right."""
     heading: float
-    """[rad] of the route."""
+    """Direction [rad] of the route at the car's position."""
     width: float
-    """[m] of the lane."""
+    """Width [m] of the lane at the car's position."""
     in_junction: bool
 
 

@@ -18,9 +18,9 @@ from robo_sims.carla.session import Session, as_server_unavailable
 SOON, NEAREST = 3.0, 12.0
 """[s] and [m] before arrival of the car at which a walker steps out."""
 PACE = 1.6
-"""[m/s]"""
+"""Speed [m/s] of a walker who crosses the road."""
 LIFT = 0.3
-"""[m] above the ground at which a car is spawned."""
+"""Height [m] above the ground at which the scenario's car appears."""
 
 
 class Scenario(Protocol):
@@ -53,7 +53,12 @@ class PedestrianCrossing(Scenario):
 
     @override
     def step(self, s: float, speed: float) -> None:
-        """Start the walker once, and stop it on the other side."""
+        """Let the walker start when the car is near, and stop the walker on the other side.
+
+        Args:
+            s: Position of the car along the route [m].
+            speed: Speed of the car [m/s].
+        """
         left = self._where - s
         if self._stage == 0 and left < max(SOON * speed, NEAREST):
             self._stage = 1

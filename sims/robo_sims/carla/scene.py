@@ -15,7 +15,7 @@ from robo_sims.carla.roads import JUNCTION, SPACING, Floats
 from robo_sims.carla.routes import Route
 
 X, Y, YAW, VX, VY, HALF_LENGTH, HALF_WIDTH, WALKER = range(8)
-"""Columns of `Scene.others`."""
+"""Indices of the columns of `Scene.others`."""
 EGO_SIZE = 2.45, 1.06
 """[m] default half length and half width of the ego vehicle."""
 RED, YELLOW, GREEN = 0, 1, 2
@@ -28,26 +28,26 @@ DEGREE = math.pi / 180
 
 @dataclass(frozen=True)
 class Ego:
-    """Ego vehicle; world frame, angles clockwise."""
+    """State of the ego vehicle in the world frame; angles turn clockwise."""
 
     x: float
     y: float
     yaw: float
-    """[rad]"""
+    """Heading [rad] of the ego vehicle, clockwise."""
     vx: float
     vy: float
-    """[m/s]"""
+    """Velocity of the ego vehicle along y of the world frame [m/s]."""
     ax: float
     ay: float
-    """[m/s2]"""
+    """Acceleration of the ego vehicle along y of the world frame [m/s2]."""
     turning: float
-    """[rad/s]"""
+    """Yaw rate [rad/s] of the ego vehicle, clockwise."""
     limit: float
-    """[m/s]"""
+    """Speed limit [m/s] at the ego vehicle's position."""
 
     @property
     def speed(self) -> float:
-        """[m/s]."""
+        """Speed of the ego vehicle [m/s]."""
         return math.hypot(self.vx, self.vy)
 
     def to_ego(self, x: float, y: float) -> tuple[float, float]:
@@ -64,15 +64,15 @@ class Ego:
 
 @dataclass(frozen=True)
 class Light:
-    """Traffic light on the route."""
+    """Traffic light on the route: its stop line and its state."""
 
     stop: float
-    """[m] along the route of its stop line."""
+    """Position [m along the route] of the light's stop line."""
     actor: Any
 
     @property
     def state(self) -> int:
-        """RED, YELLOW, GREEN or UNLIT."""
+        """Present state of the light: RED, YELLOW, GREEN or UNLIT."""
         return STATES.get(str(self.actor.state), UNLIT)
 
 
@@ -83,11 +83,12 @@ class Scene:
     frame: int
     ego: Ego
     others: Floats
-    """(n, 8): x, y [m], yaw [rad], velocity [m/s], half length, half width [m], 1 for a walker."""
+    """Other actors, (n, 8): x, y [m], yaw [rad], velocity x, y [m/s], half length, half width [m], and 1 for a walker, else
+    0."""
     lights: list[tuple[float, int]] = field(default_factory=list)
-    """(stop line [m] along the route, state) of each light."""
+    """Position of the stop line [m along the route] and state of each traffic light."""
     signs: list[tuple[float, str]] = field(default_factory=list)
-    """(line [m] along the route, type of `SIGNS`) of each sign."""
+    """Position of the stop line [m along the route] and type in `SIGNS` of each sign."""
 
 
 class SceneReader:
@@ -107,7 +108,10 @@ class SceneReader:
             row[WALKER] = actor.type_id.startswith("walker.")
 
     def read(self, frame: Frame) -> Scene:
-        """Return the scene of a frame, without actors that no longer exist."""
+        """Return positions of all actors, states of the lights and the signs at a frame.
+
+        Actors that no longer exist are left out.
+        """
         others, places = self.still.copy(), frame.places(self.numbers)
         others[:, :5] = places
         others[:, YAW] *= DEGREE
@@ -129,7 +133,10 @@ def lights_on(route: Route, actors: list[Any]) -> list[Light]:
 
 
 def stops_on(route: Route, actors: list[Any]) -> list[float]:
-    """Return the lines [m along the route] of the signs whose trigger volume the route crosses, in order."""
+    """Return the positions [m along the route] of the stop signs that count on a route, in order.
+
+    A sign counts if the route crosses its trigger volume.
+    """
     return sorted(end for actor in actors for end in ends_on(route, actor))
 
 

@@ -22,14 +22,17 @@ class Hits(Protocol):
     """Collisions of the ego vehicle."""
 
     def newest(self, *, stood: bool) -> str | None:
-        """Return the type of the actor hit since the last call, or None; stood: the car stood before this frame."""
+        """Return the type of an actor that the ego vehicle hit since the last call, None if it hit nothing.
+
+        stood: True if the ego vehicle stood before this frame.
+        """
 
 
 class NoHits(Hits):
     """No collision ever: another program counts them."""
 
     def newest(self, *, stood: bool) -> str | None:
-        """Return None."""
+        """Return None, since no collision is detected here."""
         return None
 
 
@@ -41,10 +44,13 @@ class Camera(Protocol):
 
 
 class CollisionSensor(Hits):
-    """Collisions of the ego vehicle, without lasting contacts and actors that run into the standing car."""
+    """Collisions of the ego vehicle.
+
+    A contact that lasts counts once, and an actor that runs into the standing car does not count.
+    """
 
     TOUCHING = 2
-    """[frames] without an event that end a contact."""
+    """Number of frames without a collision event after which a contact counts as ended."""
 
     def __init__(self, session: Session, vehicle: Any) -> None:
         events: queue.SimpleQueue[Hit] = queue.SimpleQueue()  # the sensor's thread keeps only the queue alive
@@ -55,7 +61,10 @@ class CollisionSensor(Hits):
         sensor.listen(lambda event: events.put((event.frame, event.other_actor.id, event.other_actor.type_id)))
 
     def newest(self, *, stood: bool) -> str | None:
-        """Return the type of the actor hit since the last call, or None; stood: the car stood before this frame."""
+        """Return the type of an actor that the ego vehicle hit since the last call, None if it hit nothing that counts.
+
+        stood: True if the ego vehicle stood before this frame; moving actors that ran into it then do not count.
+        """
         while not self._events.empty():
             frame, actor, kind = self._events.get()
             if stood or frame - self._excused.get(actor, -self.TOUCHING - 1) <= self.TOUCHING:

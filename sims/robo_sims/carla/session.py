@@ -24,7 +24,7 @@ TICK = 0.1
 ANSWER_TIMEOUT = 10.0
 """[s] timeout of a server's answer."""
 GLANCE, POLL = 0.5, 0.005
-"""[s] until the process of an own server is checked while a frame is awaited, and [s] between checks from then on."""
+"""Waiting for a frame of a server of our own: time [s] until its process is checked, and period [s] of the later checks."""
 ATTEMPTS, PAUSE = 3, 1.0
 """Connection attempts, and [s] between them."""
 OWN = "vehicle.tesla.model3", "driver"
@@ -35,22 +35,22 @@ class WorldView(Protocol):
     """World of CARLA as far as it is only read: map, actors, signals."""
 
     carla: Any
-    """The client's package."""
+    """The Python module `carla` of the client."""
     patience: float
-    """[s] timeout of a measurement."""
+    """Longest time [s] to wait for a measurement."""
 
     def map(self) -> Any:
         """Return the client's map object."""
 
     def signals(self, kind: str) -> list[Any]:
-        """Return the actors of all signals of a kind, such as "traffic.stop"."""
+        """Return all traffic lights or signs of a kind, such as "traffic.stop", as actors of CARLA's client."""
 
 
 class Session(WorldView, Protocol):
-    """World of an environment: on a server, or in this process."""
+    """Protocol of the CARLA world in which one environment drives: on a server, or in this process."""
 
     library: Any
-    """Blueprints by name."""
+    """CARLA's library of blueprints, which finds a blueprint by its name."""
     has_own_traffic: bool
     """True if the world drives traffic itself and begins an episode in milliseconds."""
     has_stepped: bool
@@ -61,14 +61,14 @@ class Session(WorldView, Protocol):
         """True if the world can be used."""
 
     def glancing(self) -> contextlib.AbstractContextManager[None]:
-        """Wait for answers for a short time only, if somebody answers."""
+        """Return a context with a short timeout, so that calls to our own server fail soon if its process has ended."""
         return contextlib.nullcontext()
 
     def open(self) -> None:
         """Connect to the world, or make it; raises ServerUnavailable or InvalidSetting."""
 
     def begin(self) -> None:
-        """Reset the world for a new episode, without the actors of the previous one."""
+        """Reset the world for a new episode and remove the actors of the previous one."""
 
     def pose(self, point: Floats, lift: float) -> Any:
         """Return the CARLA transform of a lane point, heading along the lane.
@@ -82,7 +82,7 @@ class Session(WorldView, Protocol):
         """Return poses on lanes for other cars."""
 
     def spawn(self, blueprint: Any, pose: Any, parent: Any = None) -> Any:
-        """Return a new actor, or None if there is no room."""
+        """Spawn an actor and return it, or return None if something is in its place already."""
 
     def attach(self, blueprint: Any, pose: Any, parent: Any) -> Any:
         """Return a new sensor on an actor."""
@@ -100,13 +100,13 @@ class Session(WorldView, Protocol):
         """Simulate a frame and return it; raises ServerUnavailable."""
 
     def require(self) -> None:
-        """Raise ServerUnavailable if the world is lost."""
+        """Raise ServerUnavailable if the world can no longer be used."""
 
     def processor_seconds(self) -> float:
         """Return the processor time [s] used by an own server; 0 for another, and without one."""
 
     def close(self) -> None:
-        """Release the world."""
+        """Remove this session's actors and leave the world."""
 
 
 class CarlaSession(Session):
@@ -311,7 +311,7 @@ class CarlaSession(Session):
         self.client = self.world = self.library = None
 
     def processor_seconds(self) -> float:
-        """Return the processor time [s] used by an own server; 0 for another."""
+        """Return the processor time [s] that our own server has used; 0 for a server that others started."""
         return 0.0 if self._resources.server is None else float(self._resources.server.processor_seconds())
 
     def close(self) -> None:
@@ -340,7 +340,7 @@ class Resources:
 
     @property
     def process(self) -> Any:
-        """The server's process, or None if it was not started here."""
+        """Process of the server if we started it, else None."""
         return None if self.server is None else self.server.process
 
     def stop_sensors(self) -> None:
@@ -377,7 +377,10 @@ def is_sensor(actor: Any) -> bool:
 
 @contextlib.contextmanager
 def as_server_unavailable(problem: str) -> Iterator[None]:
-    """Turn the client's RuntimeError into ServerUnavailable with this problem as its first line."""
+    """Turn a RuntimeError of CARLA's client inside the block into ServerUnavailable.
+
+    problem: first line of the error's message.
+    """
     try:
         yield
     except RuntimeError as error:

@@ -19,9 +19,9 @@ from robo_sims.carla.scene import GREEN, HALF_WIDTH, RED, SIGNS, VX, VY, WALKER,
 CARS, WALKERS, SIGNALS = 8, 4, 2
 """Rows of the sets: the nearest cars and walkers; the next lights, and the next signs."""
 LOOKS = np.array([0.0, 1.0, 2.0])
-"""[s] at which others are predicted, at constant velocity."""
+"""Times [s] ahead for which other actors' positions are predicted, at constant velocity."""
 BACK, FORWARD = 25, 85
-"""[m] along the route in which the nearest point of it is searched."""
+"""Distance [m] behind and ahead of the last position in which the nearest route point is searched."""
 
 _MEMBER = (
     "1, place [m] forward and to the right, cosine and sine of its heading, velocity [m/s] forward and to the right relative "
@@ -72,7 +72,10 @@ SETS = (
 
 
 def sets(situation: Situation, route: Route, controls: npt.NDArray[np.float64]) -> Arrays:
-    """Return the arrays of `SETS`."""
+    """Return the observations of the layout "sets": cars, walkers, lights, signs, and the arrays of `motion` and the route.
+
+    controls: the last action.
+    """
     scene, s = situation.scene, situation.place.s
     found = motion(situation, route, controls)
     walks = scene.others[:, WALKER] > 0

@@ -10,7 +10,7 @@ from robo_sims.carla.scene import RED, Scene
 
 GOAL = "goal"
 COLLISIONS = {"walker.": "collision_walker", "vehicle.": "collision_vehicle", "": "collision_static"}
-"""Prefix of the hit actor's type -> infraction."""
+"""Beginning of the type name of the actor that was hit -> stop reason of the episode; the first that fits counts."""
 INFRACTIONS = (*COLLISIONS.values(), "red_light", "off_road", "route_deviation", "oncoming_lane", "blocked")
 """Each ends the episode as a failure; the first one in this order counts."""
 SUCCESS_RULE = (
@@ -23,9 +23,9 @@ PASSING, PASSING_SHARE = 50.0, 0.2
 """[m] in lanes of oncoming traffic that end an episode if they exceed this share of the distance driven; passing a standing car
 takes about 30 m. At the end of the route the share alone counts."""
 BLOCKED, MOVING = 45.0, 0.1
-"""[s] below a speed [m/s] that count as blocked."""
+"""Time [s] below the given speed [m/s] after which the car counts as blocked."""
 AT_SIGN = 10.0
-"""[m] before a stop line within which the car's middle must stand once."""
+"""Distance [m] before a stop line within which the car must have stood still once."""
 
 
 @dataclass
@@ -33,11 +33,11 @@ class StopSigns:
     """Stop signs on the route, and how many were passed without a stop; they end no episode."""
 
     lines: list[float] = field(default_factory=list)
-    """[m] along the route, in order."""
+    """Positions of the stop lines along the route [m], in ascending order."""
     missed: int = 0
-    """Signs passed without a stop."""
+    """Number of stop signs that the car passed without a stop."""
     has_stood: bool = False
-    """True if the car has stood before the next line."""
+    """True if the car has stood still before the next stop line."""
 
     def note(self, before: float, s: float, speed: float) -> None:
         """Count the signs between two places [m along the route] of the car, which drives at a speed [m/s]."""
@@ -54,11 +54,11 @@ class Termination:
 
     roads: Roads
     period: float
-    """[s] between two calls of `reason`."""
+    """Simulated time [s] between two calls of `reason`."""
     ticks: int = 0
-    """Consecutive ticks at standstill."""
+    """Number of consecutive ticks for which the car has stood still."""
     before: float = 0.0
-    """[m] along the route at the previous step."""
+    """Position [m along the route] of the car at the previous step."""
     driven: float = 0.0
     """[m] distance driven; `oncoming` is the part in lanes of oncoming traffic."""
     oncoming: float = 0.0
@@ -104,5 +104,8 @@ class Termination:
 
 
 def collision_with(kind: str) -> str:
-    """Return the infraction of hitting an actor of a type."""
+    """Return the stop reason for a collision with an actor.
+
+    kind: type name of the actor on the server, such as "walker.pedestrian.0001".
+    """
     return next(name for beginning, name in COLLISIONS.items() if kind.startswith(beginning))

@@ -10,9 +10,9 @@ from robo_sims.carla.routes import Route
 from robo_sims.carla.session import CarlaSession, Session, as_server_unavailable
 
 CLEAR = 15.0
-"""[m] around the start of the route without other cars."""
+"""Distance [m] from the start of the route within which no other car is spawned."""
 BASES = ("vehicle.audi.a2", "vehicle.lincoln.mkz_2020", "vehicle.mini.cooper_s", "vehicle.tesla.model3")
-"""Ordinary cars, available in 0.9.16 and the stand-in."""
+"""Blueprints of ordinary cars for the traffic; both CARLA 0.9.16 and the stand-in have them."""
 MANAGER_PORT = 6000
 """Base port of the Traffic Manager, plus the last digits of the server's port: the default may be in use."""
 

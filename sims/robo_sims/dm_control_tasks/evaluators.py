@@ -32,10 +32,10 @@ class TaskEvaluator(Protocol):
         """Read the current states of all environments."""
 
     def observe(self) -> Array:
-        """Return observations (N, D) float32, a new array."""
+        """Return the observations of the present states, (N, D) float32; a new array."""
 
     def reward(self) -> Array:
-        """Return rewards (N,) float64, a new array."""
+        """Return the rewards of the present states, (N,) float64; a new array."""
 
 
 class VectorizedEvaluator(TaskEvaluator):

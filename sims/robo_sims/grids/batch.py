@@ -36,7 +36,7 @@ PICKED_UP = np.isin(np.arange(16), (of.KEY, of.BALL, of.BOX))
 ENTERED = np.isin(of.kind_of(np.arange(LOOKS)), (EMPTY, of.FLOOR, of.GOAL, of.LAVA)) | (
     of.kind_of(np.arange(LOOKS)) == of.DOOR
 ) & (of.state_of(np.arange(LOOKS)) == of.OPEN)
-"""Table (look): True if an agent can step onto a cell of this look."""
+"""Table over the codes of cells: True if an agent can step onto such a cell (empty, floor, goal, lava, open door)."""
 
 
 class MiniGridBatch(SimulationBatch):
@@ -168,7 +168,10 @@ STATE = ("cells", "places", "directions", "carried", "taken")
 
 
 def is_batchable(environment: Any) -> bool:
-    """Return True if this module can simulate a MiniGrid environment: it has no additional rules and no larger view."""
+    """Return True if this module can simulate a MiniGrid environment.
+
+    The environment must not change the rules of a step, and its view must not be larger than LARGEST_VIEW cells.
+    """
     step = type(environment).step
     known = step is MiniGridEnv.step or any(step is kind.step for kind in PICKING_UP_ENDS_IT)
     return known and environment.agent_view_size <= LARGEST_VIEW

@@ -66,7 +66,10 @@ class MiniGridSimulation(Simulation):
 
     @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Apply the action with a number; a termination with positive reward is a success, another one a failure (lava)."""
+        """Take the discrete action with this number.
+
+        An episode that terminates with a positive reward is a success. Any other termination, such as in lava, is a failure.
+        """
         observation, reward, terminated, truncated, _ = self._environment.step(int(action))
         success = bool(terminated) and float(reward) > 0.0
         return SimulationStep(self._flat(observation), float(reward), bool(terminated), bool(truncated), success)

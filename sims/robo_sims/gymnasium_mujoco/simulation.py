@@ -1,7 +1,8 @@
-"""Single environments of Gymnasium's MuJoCo tasks, version 5; the flat observation is split into named parts, in order.
+"""Single environments of Gymnasium's MuJoCo tasks, version 5, whose flat observation is split into named arrays.
 
-Units and order follow the documentation of each task (https://gymnasium.farama.org/environments/mujoco/). Observations and
-rewards are bit-identical to Gymnasium's, apart from the cast of observations to float32.
+The named arrays keep the order of the flat observation. Units follow the documentation of each task
+(https://gymnasium.farama.org/environments/mujoco/). Observations and rewards are bit-identical to Gymnasium's, apart from the
+cast of observations to float32.
 """
 
 from __future__ import annotations

@@ -21,14 +21,17 @@ StepResult = tuple[Array, Mask, dict[str, Array]]
 
 
 class GymnasiumTask:
-    """Observations and rewards of one task for N environments; constants are read from `source`, Gymnasium's environment."""
+    """Base class of Gymnasium's MuJoCo tasks: it computes observations and rewards for N environments at once.
+
+    Constants, such as weights of the reward, are read from `source`, the environment of Gymnasium.
+    """
 
     observes_forces: ClassVar[bool] = False
     """True if contact forces are observed; the batch then calls mj_rnePostConstraint, which computes them."""
     hidden: ClassVar[int] = 1
     """Number of leading positions that are not observed."""
     velocity_limit: ClassVar[float | None] = None
-    """Magnitude to which observed velocities are clipped; None for no limit."""
+    """Limit to which the absolute value of observed velocities is clipped; None for no clipping."""
 
     def __init__(self, source: Any, simulations: Simulations) -> None:
         self._source, self._simulations = source, simulations
@@ -37,7 +40,10 @@ class GymnasiumTask:
         self._period = float(source.dt)
 
     def place(self) -> Array:
-        """Return the position (N,) [m] whose change in a step is the forward reward, a new array; here x of the root."""
+        """Return the position (N,) [m] whose change during a step is the forward reward, by default x of the root.
+
+        A new array.
+        """
         return self._qpos[:, 0].copy()
 
     def observe(self) -> Array:
@@ -119,7 +125,7 @@ class Healthy(GymnasiumTask):
 
 
 class Walker(Healthy):
-    """Walker2d."""
+    """The task Walker2d."""
 
     velocity_limit = 10.0
 
@@ -140,7 +146,7 @@ class Hopper(Walker):
 
 
 class Ant(Healthy):
-    """Ant: observes and penalises contact forces."""
+    """The task Ant. Contact forces are part of its observation, and the reward has a penalty on them."""
 
     observes_forces = True
     hidden = 2

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.types import StateDict
-from robo_rl.worlds.imagining import Draw
+from robo_rl.worlds.imagining import Draw, Imagination
 from robo_rl.worlds.steps import coded
 from robo_rl.worlds.world import World
 from robo_sims.batched.environment import Array, BatchStep, SimulationBatch
@@ -23,14 +23,24 @@ Starts = Literal["first", "any"]
 class WorldBatch(SimulationBatch):
     """N imaginations; each draws from a generator of its own, so that seed and actions determine an episode."""
 
-    def __init__(self, world: World, num_envs: int, *, starts: Starts = "first", horizon: int | None = None) -> None:
-        """Begin in first states of recorded episodes, or in any; horizon: time limit [steps], by default the spec's."""
+    def __init__(
+        self, world: World, num_envs: int, *, starts: Starts = "first", horizon: int | None = None, penalty: float = 0.0
+    ) -> None:
+        """Make the imaginations.
+
+        Args:
+            world: The world.
+            num_envs: N.
+            starts: They begin in first states of recorded episodes, or in any recorded ones.
+            horizon: Time limit [steps], by default the spec's.
+            penalty: Deviations of reward that a disagreement of the members by one deviation costs.
+        """
         self.world, self.num_envs = world, num_envs
         self.spec = replace(world.spec, max_steps=horizon or world.spec.max_steps)
         self.states = np.zeros((num_envs, world.states.shape[1]), np.float32)
         """(N, S) present states"""
         self._begins = world.firsts if starts == "first" else world.states
-        self._imagination = world.imagination
+        self._imagination = Imagination(world.spec, world.dynamics, penalty)
         self._generators = Generators(num_envs)
         self._low, self._high = (np.asarray(limits, np.float64) for limits in (self.spec.action.low, self.spec.action.high))
 
@@ -69,7 +79,7 @@ class WorldBatch(SimulationBatch):
 
     @override
     def render(self) -> list[Array]:
-        """Return no pictures: one imagination draws (ImaginedEnv)."""
+        """Return an empty list: a batch of worlds draws nothing. A single `ImaginedEnv` can draw."""
         return []
 
     @override
@@ -83,4 +93,4 @@ class WorldBatch(SimulationBatch):
 
     @override
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: a batch of imagined worlds holds no resources."""

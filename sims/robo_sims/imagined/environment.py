@@ -30,7 +30,15 @@ class ImaginedEnvironments(BatchedEnvironment):
         return infos
 
     def place(self, index: int, observation: Observation) -> Arrays:
-        """Let the episode that has just begun in an environment begin with an observation; return that of all."""
+        """Replace the first observation of an episode that has just begun.
+
+        Args:
+            index: Index of the environment.
+            observation: Name -> array of the observation to begin with.
+
+        Returns:
+            The present observations of all environments, first axis N.
+        """
         batch = self.batch
         assert isinstance(batch, WorldBatch)
         row = {name: np.asarray(value)[None] for name, value in observation.items()}
@@ -88,10 +96,18 @@ class ImaginedEnv(gymnasium.Env[Any, Any]):
 
 
 class Stage:
-    """Real environment that draws observations without simulating them."""
+    """Real environment of a learned world, used only to draw given observations; it is not stepped."""
 
     def __init__(self, facts: Mapping[str, Any], name: str) -> None:
-        """facts: of the world. Raises RenderingUnavailable if the environment cannot draw observations."""
+        """Make the real environment of a learned world, which draws the observations that the world imagines.
+
+        Args:
+            facts: Facts of the world, with the name and the arguments of its environment.
+            name: Name of the environment if the facts have none.
+
+        Raises:
+            RenderingUnavailable: The environment has no `draw_observation`.
+        """
         arguments = {key: value for key, value in facts.get("arguments", {}).items() if key != "render_mode"}
         self._environment = make_environment(facts.get("environment") or name, **arguments)
         if not self._environment.has_wrapper_attr("draw_observation"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,12 +15,15 @@ from robo_rl.protocols.components import EnvironmentFamily
 if TYPE_CHECKING:
     from robo_sims.imagined.batch import WorldBatch
 
-SETTINGS = ("starts", "horizon", "device", "render_mode")
+SETTINGS = ("starts", "horizon", "penalty", "device", "render_mode")
 STARTS = ("first", "any")
 
 
 class WorldFamily(EnvironmentFamily):
-    """Environment family of learned worlds; none has a name without a folder."""
+    """Environment family of learned worlds.
+
+    It lists no names, because each environment is named by its folder: `world:FOLDER`.
+    """
 
     @override
     def names(self) -> Iterable[str]:
@@ -36,7 +40,8 @@ class WorldFamily(EnvironmentFamily):
             address: Folder of the world.
             render_mode: None, or "rgb_array" if the real environment can draw observations.
             **arguments: starts: "first" for the first states of recorded episodes, "any" for any recorded ones. horizon: time
-                limit [steps], by default that of the spec. device: of the networks, by default cpu.
+                limit [steps], by default that of the spec. penalty: deviations of reward that a disagreement of the world's
+                members by one deviation costs, by default 0. device: of the networks, by default cpu.
         """
         from robo_sims.imagined.environment import ImaginedEnv
 
@@ -58,12 +63,15 @@ def _batch(address: str, num_envs: int, arguments: dict[str, Any]) -> WorldBatch
         raise UnknownName("value of starts", str(starts), STARTS)
     if horizon is not None and (not isinstance(horizon, int) or isinstance(horizon, bool) or horizon < 1):
         raise InvalidSetting("horizon is out of range.", got=repr(horizon), allowed="integer from 1")
+    penalty = arguments.get("penalty", 0.0)
+    if not isinstance(penalty, int | float) or isinstance(penalty, bool) or not 0.0 <= penalty < math.inf:
+        raise InvalidSetting("penalty is out of range.", got=repr(penalty), allowed="number from 0")
     from robo_rl.worlds.world import load_world
     from robo_sims.imagined.batch import WorldBatch
 
     world = load_world(address).on(arguments.get("device", "cpu"))
     _require_recorded(arguments, world.facts.get("arguments", {}))
-    return WorldBatch(world, num_envs, starts=starts, horizon=horizon)
+    return WorldBatch(world, num_envs, starts=starts, horizon=horizon, penalty=float(penalty))
 
 
 def _require_recorded(arguments: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:

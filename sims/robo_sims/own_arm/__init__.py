@@ -1,1 +1,1 @@
-"""Arm of anybody's, described by an MJCF or URDF file, with a task of its owner."""
+"""Simulated arm of an owner: described by an MJCF or URDF file, with a task that the owner writes."""

@@ -23,13 +23,13 @@ class Gripper:
     """Gripper with one driven joint."""
 
     joint: str
-    """Name in the model."""
+    """Name of the gripper's driven joint in the MuJoCo model."""
     closed: float
-    """[rad, or m] of the joint, with closed fingers"""
+    """Position of the joint, [rad] or [m], at which the fingers are closed."""
     open: float
-    """[rad, or m] with open fingers"""
+    """Position of the joint, [rad] or [m], at which the fingers are open."""
     width: float
-    """[m] between the open fingers; between closed and open it is taken as proportional to the joint"""
+    """Distance [m] between the fully open fingers; in between, it is taken as proportional to the joint's position."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class ArmModel:
     """Description of an arm. Joint limits, masses and servos are those of the file."""
 
     file: Path
-    """MJCF, or URDF; its world is the arm's base"""
+    """Path of the arm's MJCF or URDF file; the world frame of the file is the base frame of the arm."""
     joints: tuple[str, ...]
     """Hinge joints from the base to the hand."""
     hand: str | Hand
@@ -67,7 +67,16 @@ class OwnArm:
     """Simulated arm with position servos, among the objects of a scene."""
 
     def __init__(self, described: ArmModel, scene: mujoco.MjSpec) -> None:
-        """Compile a scene. Raises InvalidSetting or UnknownName if it does not fit the description."""
+        """Build the MuJoCo model of an arm in a scene.
+
+        Args:
+            described: Names of the joints, the hand and the gripper, and settings of the arm.
+            scene: MuJoCo description of the arm and its surroundings.
+
+        Raises:
+            InvalidSetting: The scene contradicts the description.
+            UnknownName: The scene has no part of a described name.
+        """
         self.described = described
         try:
             self.model = scene.compile()
@@ -128,7 +137,7 @@ class OwnArm:
         self.open_to(opening)
 
     def servo(self, joints: Array) -> None:
-        """Set the servos' targets (J,) [rad]."""
+        """Set the target of each joint servo [rad], (J,)."""
         self.data.ctrl[self._servos] = np.clip(joints, *self.joint_limits)
 
     def open_to(self, opening: float) -> None:
@@ -136,7 +145,7 @@ class OwnArm:
         self.data.ctrl[self._grips[1]] = self._finger_at(opening)
 
     def advance(self, steps: int) -> None:
-        """Simulate steps of the physics; positions and contacts then belong to the final state."""
+        """Simulate `steps` physics steps. Afterwards positions and contacts are those of the final state."""
         mujoco.mj_step2(self.model, self.data)
         mujoco.mj_step(self.model, self.data, steps - 1)
         mujoco.mj_step1(self.model, self.data)

@@ -1,7 +1,4 @@
-"""An owner's arm and task, simulated tick by tick like a real machine: the basis of its twin.
-
-It offers what robo_sims.arm.realtime_arm.RealtimeArm offers.
-"""
+"""An owner's arm and task, simulated tick by tick like a real machine: the basis of its twin."""
 
 from __future__ import annotations
 
@@ -11,10 +8,11 @@ from typing import Any, Protocol
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_sims.arm.inverse_kinematics import DAMPING
-from robo_sims.arm.realtime_arm import TICK, RealtimeCameras, limit_lead
+from robo_sims.arm.realtime_arm import TICK, ClockedArm, RealtimeCameras, limit_lead
 from robo_sims.cameras import CameraObservations
 from robo_sims.own_arm.model import Array, OwnArm
 from robo_sims.simulation import Simulation
@@ -44,10 +42,9 @@ class TaskOfArm(Protocol):
         """Return whether it is done."""
 
 
-class RealtimeOwnArm:
-    """Arm and task with a tick-by-tick controller; not thread-safe."""
+class RealtimeOwnArm(ClockedArm):
+    """An owner's arm and task, whose servos follow targets a little before the joints."""
 
-    tick = TICK
     lag = quickest = None
     """Unknown: the guard's set points themselves keep speed and acceleration."""
 
@@ -56,50 +53,31 @@ class RealtimeOwnArm:
         self._task, self._arm, self._cameras = task, task.arm, cameras
         self.spec, self.home, self.model = task.environment_spec, task.arm.home, task.arm.model
         self._substeps = round(TICK / self.model.opt.timestep)
-        self._success_ticks = round(task.period / TICK)
-        self.clip = np.array([0.02, 0.02, 0.02, 0.2, 0.2, 0.2])
-        """[m] and [rad] maximum lead of the controller's target, along and about each axis"""
-        self.succeeded = False
-        """True if the task succeeded at any time since the reset"""
-        self.reset(0)
-
-    def reset(self, seed: int) -> None:
-        """Set arm and objects to the initial state of the environment's episode of this seed."""
-        self._task.simulation.reset(seed)  # not the environment's, which draws: another thread owns the OpenGL context
-        self.succeeded, self._ticks = False, 0
-        self._joints: Array | None = None
-        self._is_held = False
-        self.hold()
-
-    def follow(self, position: npt.ArrayLike, quaternion: npt.ArrayLike) -> None:
-        """Set the target pose of the hand: position [m] and quaternion (w, x, y, z)."""
-        self._position, self._quaternion = np.array(position, np.float64), np.array(quaternion, np.float64)
-        self._joints, self._is_held = None, False
-
-    def follow_joints(self, joints: npt.ArrayLike) -> None:
-        """Set target joint angles [rad]."""
-        self._joints, self._is_held = np.array(joints, np.float64), False
-
-    def hold(self) -> None:
-        """Hold the joint angles of the first of several calls, so that a load cannot push the arm further at each."""
-        if not self._is_held:
-            self.follow_joints(self._arm.joint_position)
-            self._is_held = True
+        super().__init__(success_ticks=round(task.period / TICK))
 
     def open_to(self, opening: float) -> None:
         """Set the target opening [m] of the fingers."""
         self._arm.open_to(opening)
 
-    def advance(self) -> None:
-        """Simulate one tick."""
+    @override
+    def _begin(self, seed: int) -> None:
+        self._task.simulation.reset(seed)  # not the environment's, which draws: another thread owns the OpenGL context
+
+    @override
+    def _joint_position(self) -> Array:
+        return self._arm.joint_position
+
+    @override
+    def _is_success(self) -> bool:
+        return bool(self._task.is_success())
+
+    @override
+    def _move(self, joints: Array | None) -> None:
         arm = self._arm
         here = arm.joint_position
-        target = self._followed() if self._joints is None else self._joints
+        target = self._followed() if joints is None else joints
         arm.servo(here + np.clip(target - here, -LEAD, LEAD))
         arm.advance(self._substeps)
-        self._ticks += 1
-        if self._ticks % self._success_ticks == 0:
-            self.succeeded |= bool(self._task.is_success())
 
     def measure(self) -> dict[str, Any]:
         """Return the measured state in the base frame, with the names and units of the fields of robo_real.arm.ArmState."""

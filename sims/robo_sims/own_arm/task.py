@@ -29,7 +29,7 @@ from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, Simu
 
 CONTROL = "end_effector_delta"
 OVERVIEW = "overview"
-"""Camera of films, if the scene has it."""
+"""Name of the scene's camera for films; a scene without it is filmed by a free camera."""
 
 
 class OwnArmTask(SimulationEnvironment):
@@ -40,7 +40,7 @@ class OwnArmTask(SimulationEnvironment):
     """
 
     described: ClassVar[ArmModel]
-    """The arm."""
+    """Description of the task's arm."""
     instruction: ClassVar[str]
     """The task in words."""
     success_rule: ClassVar[str]
@@ -52,9 +52,10 @@ class OwnArmTask(SimulationEnvironment):
     box: ClassVar[tuple[tuple[float, float, float], tuple[float, float, float]]]
     """[m] lowest and highest position of the hand, as `box_low` and `box_high` of the arm's limits"""
     period: ClassVar[float] = 0.05
-    """[s] of one control period"""
+    """Control period: time [s] between two actions."""
     step_size: ClassVar[tuple[float, float]] = (0.015, 0.12)
-    """[m] along each axis, and [rad], that the hand moves at most in one control period; those of `robo_real.arm_spec`"""
+    """Largest displacement [m] along each axis and largest turn [rad] of the hand in one control period, as in
+    `robo_real.arm_spec`."""
 
     def build(self, scene: mujoco.MjSpec) -> None:
         """Add table, objects, lights and cameras to the model; the camera "overview" draws films."""
@@ -64,7 +65,7 @@ class OwnArmTask(SimulationEnvironment):
         """Set the objects' positions at the beginning of an episode; the arm is in its home posture, its fingers are open."""
 
     def observe(self) -> Mapping[str, npt.ArrayLike]:
-        """Return the entries of `objects`."""
+        """Return values of the observation's entries in `objects`, which describe what is around the arm; {} by default."""
         return {}
 
     @abstractmethod

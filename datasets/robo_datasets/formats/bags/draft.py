@@ -22,9 +22,9 @@ UNITS = {
     "geometry_msgs/msg/Point": "m",
 }
 MARKS = ("std_msgs/msg/String", "std_msgs/msg/Bool")
-"""Types that may mark episodes and successes."""
+"""Types of messages that may mark beginnings and ends of episodes, or successes."""
 USUAL = 20.0
-"""[1/s]"""
+"""Rate [1/s] of the steps that a draft of a mapping proposes."""
 MOST_TOPICS = 60
 
 

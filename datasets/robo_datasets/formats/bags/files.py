@@ -36,11 +36,11 @@ class Topic:
 
     name: str
     type: str
-    """such as sensor_msgs/msg/JointState"""
+    """Type of the messages, such as sensor_msgs/msg/JointState."""
     encoding: str = "cdr"
     """of the messages: cdr is ROS 2's"""
     language: str = ""
-    """of the definition: ros2msg or ros2idl"""
+    """Language in which the definition of the message type is written: ros2msg or ros2idl."""
     definition: str = ""
     """of the type and all types in it; empty if the file has none"""
 

@@ -34,7 +34,8 @@ class Entry:
     field: str | None = None
     """path to the numbers in a message, such as pose.position; by default what the type is about, "" for all of it"""
     names: tuple[str, ...] = ()
-    """joints in the order of the entry, for messages that name their joints; labels of the numbers for others"""
+    """Names of the joints to read, in the order of this entry, if the messages name their joints; else labels for the
+    numbers."""
     unit: str = "unknown"
     low: tuple[float, ...] | None = None
     """lowest values of an action, one for each number; by default the lowest that occur"""
@@ -42,12 +43,12 @@ class Entry:
     size: tuple[int, int] | None = None
     """height and width [pixel] to which pictures are scaled"""
     most_gap: float | None = None
-    """[s] in the place of the mapping's; .inf for a topic that is published only when it changes"""
+    """Largest age [s] of this entry's value, instead of that of the mapping; .inf for a topic that sends only changes."""
 
 
 @dataclass(frozen=True)
 class Markers:
-    """Topic and values of the messages at which episodes begin and end."""
+    """Bag topic whose messages mark where episodes begin and end, and the field values that mean begin and end."""
 
     topic: str
     field: str = "data"
@@ -62,25 +63,26 @@ class BagMapping:
     """Content of the user's YAML file: which topics of a bag become which observations and actions, and at which rate."""
 
     rate: float
-    """[1/s] steps of the episodes"""
+    """Rate of the episodes' steps [1/s], to which the messages of all topics are resampled."""
     observations: Mapping[str, Mapping[str, Any]]
-    """name -> Entry"""
+    """Name of an observation -> settings of its Entry."""
     actions: tuple[Mapping[str, Any], ...]
     """Entry of each part, one behind the other"""
     clock: Literal["header", "log"] | None = None
     """time stamps of the headers, or of the recorder; by default headers if every topic has them"""
     most_gap: float = 0.2
-    """[s] largest age of a value"""
+    """Longest time [s] for which a value is used; a longer pause of its topic is a gap."""
     gaps: Literal["refuse", "cut"] = "refuse"
-    """what a larger one does: an error, or the end of the episode"""
+    """What happens at a pause between messages longer than allowed: "refuse" raises an error, "cut" ends the episode there."""
     actions_at: Literal["end", "begin"] = "end"
-    """an action is the last command before its step ends, or the last at or before it begins"""
+    """Which command is the action of a step: "end", the last one before the step ends; "begin", the last one up to its
+    beginning."""
     mode: ActionMode = "unknown"
-    """of the actions, such as joint_position"""
+    """Control mode that the actions stand for, such as joint_position."""
     episodes: Mapping[str, Any] | None = None
-    """Markers; by default each bag is one episode"""
+    """Settings of Markers that tell where episodes begin and end; None if each bag is one episode."""
     reward: Mapping[str, Any] | None = None
-    """Entry"""
+    """Settings of the Entry that is the reward; None if the bag has no reward."""
     success: Mapping[str, Any] | None = None
     """Entry; the last value of an episode, or until the next one begins; 0 is a failure"""
     instruction: str | None = None

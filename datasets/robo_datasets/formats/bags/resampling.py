@@ -21,9 +21,9 @@ class Signal:
 
     topic: str
     times: Times
-    """(N,) [ns], rising"""
+    """Times [ns] of the signal's messages, (N,), ascending."""
     limit: float
-    """[s] largest age of a value"""
+    """Largest age [s] of a value; a longer silence of its topic is a gap."""
     is_action: bool = False
     """True for a command, which counts at the end of a step"""
 
@@ -46,12 +46,15 @@ class Signal:
 
 @dataclass(frozen=True)
 class Steps:
-    """Numbers of the messages that make up an episode of T steps at a fixed rate."""
+    """Indices of the messages that make up an episode of T steps at a fixed rate."""
 
     ticks: Times
     """(T+1,) times of the observations [ns]"""
     indices: Mapping[str, Times]
-    """name of a signal -> (T+1,) of observations, (T,) of actions"""
+    """Index of the message that each step uses.
+
+    Name of a signal -> (T + 1,) for an observation, (T,) for an action; T is the number of steps.
+    """
     remarks: tuple[str, ...] = ()
 
 

@@ -26,7 +26,7 @@ class Feature:
     """One named part of each step of an RLDS dataset: its kind, shape and encoding."""
 
     path: str
-    """such as observation/state"""
+    """Path of the part in a step, such as observation/state."""
     kind: Literal["picture", "numbers", "text"]
     shape: tuple[int, ...] = ()
     dtype: str = ""

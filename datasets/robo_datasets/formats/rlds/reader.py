@@ -41,9 +41,9 @@ class RldsMapping:
     split: str | None = None
     """by default train, if there are several"""
     rate: float | None = None
-    """[1/s] of the steps, which the files do not say"""
+    """Rate of the recorded steps [1/s], which the files do not tell."""
     mode: ActionMode = "unknown"
-    """of the actions"""
+    """Control mode that the actions stand for, such as end_effector_delta."""
     instruction: str | None = None
     """feature of a step that is text; by default the first whose name has the word"""
     last_step: Literal["invalid", "kept"] = "invalid"

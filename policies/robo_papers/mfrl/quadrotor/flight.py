@@ -16,33 +16,34 @@ from robo_papers.mfrl.quadrotor.plan import Trajectory
 
 Array = npt.NDArray[np.float64]
 GRAVITY = 9.81
-"""[m/s^2]"""
+"""[m/s^2] acceleration of gravity"""
 WEIGHT = np.array([0.0, 0.0, GRAVITY])
-"""(3,) [m/s^2] what the thrust of a body of 1 kg must hold."""
+"""(3,) [m/s^2] acceleration that the thrust must balance to hover."""
 MASS = 0.8
-"""[kg]"""
+"""[kg] mass of the quadrotor"""
 INERTIA = np.array([0.005, 0.005, 0.009])
-"""[kg m^2] about x, y, z of the body."""
+"""[kg m^2] moments of inertia about x, y, z of the body."""
 ARM = 0.12
-"""[m] from the middle to a rotor, along x and y."""
+"""[m] distance from the middle to a rotor, along x and along y."""
 YAW_RATIO = 0.016
-"""[m] a rotor's torque about z per thrust."""
+"""[m] ratio of a rotor's torque about z to its thrust."""
 THRUSTS = 0.2, 5.0
-"""[N] lowest and highest of a rotor; hovering takes 2."""
+"""[N] lowest and highest thrust of a rotor; hovering takes 2."""
 LAG = 0.04
-"""[s] time constant of a rotor, in MuJoCo alone."""
+"""[s] time constant of a rotor, only in the MuJoCo simulation."""
 DRAG = 0.12
-"""[N s/m] of the body, in MuJoCo alone."""
+"""[N s/m] drag of the body, only in the MuJoCo simulation."""
 STEP = 0.005
-"""[s] of the physics and of the controller."""
+"""[s] time step of physics and controller."""
 STRAYS = 0.06
-"""[m] distance from the plan from which on a flight has failed."""
+"""[m] distance from the plan from which on a flight counts as failed."""
 SETTLES = 0.5
-"""[s] that a flight goes on after the plan's end."""
+"""[s] time for which a flight goes on after the plan's end."""
 
 _SIGNS = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, -1.0, -1.0], [-1.0, 1.0, 1.0, -1.0], [1.0, -1.0, 1.0, -1.0]])
 MIXER = np.linalg.inv(_SIGNS * np.array([[1.0], [ARM], [ARM], [YAW_RATIO]]))
-"""(4, 4) thrust [N] and torques [N m] to the rotors' thrusts [N]; rotors are at (+x +y), (-x +y), (-x -y), (+x -y)."""
+"""(4, 4) matrix from thrust [N] and torques [N m] to the rotors' thrusts [N]; rotors are at (+x +y), (-x +y), (-x -y), (+x
+-y)."""
 
 _PLACES = (ARM, ARM), (-ARM, ARM), (-ARM, -ARM), (ARM, -ARM)
 XML = f"""<mujoco model="quadrotor">
@@ -81,13 +82,13 @@ XML = f"""<mujoco model="quadrotor">
   </actuator>
 </mujoco>"""
 POSITION_GAIN, VELOCITY_GAIN = 16.0, 6.0
-"""[1/s^2], [1/s]"""
+"""[1/s^2], [1/s] gains of the controller for errors of position and velocity"""
 ATTITUDE_GAIN, RATE_GAIN = 250.0, 25.0
-"""[1/s^2], [1/s]"""
+"""[1/s^2], [1/s] gains of the controller for errors of attitude and turning rate"""
 
 
 def rotor_thrusts(trajectory: Trajectory, step: float = 0.02) -> Array:
-    """Return the thrusts (N, 4) [N] that the exact trajectory needs of ideal rotors, one row every `step` [s]."""
+    """Return the thrusts (N, 4) [N] that a trajectory needs of ideal rotors, one row every `step` [s]."""
     at = np.arange(0.0, trajectory.duration + step, step)
     force = trajectory.sample(at, 2) + WEIGHT
     thrust = np.linalg.norm(force, axis=1)
@@ -101,25 +102,25 @@ def rotor_thrusts(trajectory: Trajectory, step: float = 0.02) -> Array:
 
 
 def is_within_limits(trajectory: Trajectory) -> bool:
-    """Return True if ideal rotors can fly the trajectory: the low fidelity."""
+    """Return True if ideal rotors can fly the trajectory within their limits (the low fidelity)."""
     thrusts = rotor_thrusts(trajectory)
     return bool(thrusts.min() >= THRUSTS[0] and thrusts.max() <= THRUSTS[1])
 
 
 @dataclass(frozen=True)
 class Flown:
-    """A flight in MuJoCo."""
+    """Result of a flight in MuJoCo: path, largest error, success."""
 
     error: float
     """[m] largest distance from the plan at any time."""
     path: Array
-    """(N, 3) [m] positions, one each STEP."""
+    """(N, 3) [m] positions on the flight, one every STEP."""
     is_feasible: bool
-    """True if it never strayed."""
+    """True if the flight never strayed from the plan."""
 
 
 class Quadrotor:
-    """MuJoCo model of the quadrotor with a geometric controller: the high fidelity."""
+    """MuJoCo simulation of the quadrotor with a geometric controller, which flies plans (the high fidelity)."""
 
     def __init__(self) -> None:
         self.model = mujoco.MjModel.from_xml_string(XML)
@@ -128,7 +129,7 @@ class Quadrotor:
         self.restart()
 
     def restart(self) -> None:
-        """Hover at rest."""
+        """Put the quadrotor at rest at the start, hovering."""
         mujoco.mj_resetData(self.model, self.data)
         self.data.act[:] = MASS * GRAVITY / 4
         mujoco.mj_forward(self.model, self.data)

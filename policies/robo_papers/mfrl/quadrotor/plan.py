@@ -17,11 +17,11 @@ from robo_rl.errors import optional
 
 Array = npt.NDArray[np.float64]
 ORDER = 8
-"""Coefficients of a polynomial."""
+"""Number of coefficients of a polynomial."""
 
 
 def basis(time: Array | float, derivative: int) -> Array:
-    """Return the values (..., 8) of a derivative of 1, t, ..., t^7."""
+    """Return the values (..., 8) of the polynomial basis 1, t, ..., t^7, or of its n-th derivative."""
     time = np.asarray(time, np.float64)[..., None]
     powers = np.arange(ORDER)
     factors = np.array([factorial(n) / factorial(n - derivative) if n >= derivative else 0.0 for n in powers])
@@ -48,20 +48,20 @@ _COST = _COEFFICIENTS.T @ _snap_cost() @ _COEFFICIENTS
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A piecewise polynomial through way-points."""
+    """Trajectory through way-points, a polynomial for each segment."""
 
     coefficients: Array
-    """(S, 8, 3) of each segment's own time, 0 to 1."""
+    """(S, 8, 3) coefficients of each segment's polynomials in its own time, 0 to 1, for x, y, z."""
     times: Array
     """(S,) [s] duration of each segment."""
 
     @property
     def duration(self) -> float:
-        """[s] of the whole flight."""
+        """[s] duration of the whole flight."""
         return float(self.times.sum())
 
     def sample(self, at: Array, derivative: int = 0) -> Array:
-        """Return (N, 3): position [m] or a derivative [m/s^n] at times (N,) [s], the ends beyond them."""
+        """Return positions (N, 3) [m] at times (N,) [s], or a derivative [m/s^n]; times beyond the ends count as the ends."""
         ends = np.cumsum(self.times)
         at = np.clip(at, 0.0, ends[-1])
         segment = np.minimum(np.searchsorted(ends, at, side="right"), len(ends) - 1)
@@ -71,14 +71,20 @@ class Trajectory:
         return scaled
 
     def slowed(self, factor: float) -> Trajectory:
-        """Return the same path, flown `factor` times as long."""
+        """Return the same path with all times multiplied by `factor`."""
         return Trajectory(self.coefficients, self.times * factor)
 
 
 def minimum_snap(waypoints: Array, times: Array, weights: Array | None = None) -> Trajectory:
-    """Return the trajectory through way-points (S + 1, 3) [m], at rest at both ends, with the least weighted snap.
+    """Return the trajectory through way-points with the least weighted snap (fourth derivative), at rest at both ends.
 
-    times: (S,) [s]. weights: (S,) of each segment's snap, 1 by default. Raises MissingExtra without quadprog.
+    Args:
+        waypoints: (S + 1, 3) [m].
+        times: (S,) [s] durations of the segments.
+        weights: (S,) weights of each segment's snap; None for 1.
+
+    Raises:
+        MissingExtra: The package quadprog is not installed.
     """
     with optional("A minimum-snap trajectory", "quadprog", "fidelity", of="robo-rl-papers"):
         from quadprog import solve_qp

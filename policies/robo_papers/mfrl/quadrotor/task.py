@@ -24,17 +24,17 @@ from robo_sims.task_family import TaskFamily
 
 Array = npt.NDArray[np.float64]
 FEWEST, MOST = 5, 14
-"""Way-points."""
+"""Smallest and largest number of way-points."""
 SEGMENTS = MOST - 1
 STRETCH, SMOOTHNESS = 0.7, 2.0
-"""Largest logarithm of a segment's time over its least-snap time, and of its weight in the cost."""
+"""Largest logarithms that an action can reach: of a segment's time over its least-snap time, and of its weight in the cost."""
 FAILED = -1.0
 """Reward of a flight that strays."""
 BOUNDS = -1.5, 0.2
-"""Bounds of the reward."""
+"""Lowest and highest reward."""
 GRADIENT_STEPS = 6
 START = np.array([0.0, 0.0, 1.5])
-"""(3,) [m] first way-point."""
+"""(3,) [m] position of the first way-point."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Proposal:
 
     @property
     def features(self) -> Array:
-        """Figures (9,) that tell whether it flies.
+        """Features (9,) of the plan from which its feasibility is estimated.
 
         Of the plan: logarithms of the largest speed, acceleration, jerk and snap, lowest thrust over weight, logarithm of the
         duration. Of ideal rotors: least and largest thrust [N], logarithm of the largest change in 20 ms [N].
@@ -62,16 +62,16 @@ class Proposal:
 
     @property
     def reward(self) -> float:
-        """Reward if it is feasible."""
+        """Reward that the plan gets if it is feasible."""
         return float(np.clip(self.saved, *BOUNDS))
 
     def is_feasible_for_ideal_rotors(self) -> bool:
-        """Return the label of the low fidelity."""
+        """Return True if ideal rotors can fly the plan: the label of the low fidelity."""
         return is_within_limits(self.trajectory)
 
 
 class WaypointSimulation(Simulation):
-    """A quadrotor that flies through way-points as planned."""
+    """Simulation of a quadrotor that flies through way-points as planned; an episode is one flight."""
 
     measures = (
         Measure("duration_ratio", "1", "duration of the flight over that of the least-snap plan, of feasible flights"),
@@ -138,7 +138,7 @@ class WaypointSimulation(Simulation):
         return {name: values.copy() for name, values in self._observation.items()}
 
     def propose(self, observation: Observation, action: npt.NDArray[Any]) -> Proposal:
-        """Return the plan of an action (26,) in [-1, 1], without a flight."""
+        """Plan the flight of an action (26,) in [-1, 1] without flying it."""
         return propose(observation, self.spec.action.to_physical(action))
 
     @override
@@ -151,7 +151,10 @@ class WaypointSimulation(Simulation):
 
 
 def propose(observation: Observation, action: Array) -> Proposal:
-    """Return the plan of an action (26,): logarithms of the segments' times and weights, over those of the least-snap plan."""
+    """Plan a flight from an action (26,).
+
+    The action holds logarithms of the segments' times and weights, over those of the least-snap plan.
+    """
     reference = observation["times"].astype(np.float64)
     count = int((reference > 0.0).sum())
     steps, reference = observation["steps"][:count].astype(np.float64), reference[:count]
@@ -162,13 +165,16 @@ def propose(observation: Observation, action: Array) -> Proposal:
 
 
 def waypoints_of(steps: Array) -> Array:
-    """Return (S + 1, 3) [m], the first 1.5 m above the ground."""
+    """Return the way-points (S + 1, 3) [m] from the steps (S, 3) [m] between them; the first is 1.5 m above the ground."""
     places: Array = np.concatenate([np.zeros((1, 3)), np.cumsum(steps, 0)]) + START
     return places
 
 
 def draw_task(random: np.random.Generator) -> tuple[Array, Array]:
-    """Return steps (S, 3) [m] between way-points, and the times (S,) [s] of the least-snap plan at the low fidelity's limit."""
+    """Draw a task: steps (S, 3) [m] between way-points, and times (S,) [s] of the least-snap plan.
+
+    The plan is as fast as the limits of the low fidelity allow.
+    """
     count = int(random.integers(FEWEST, MOST + 1)) - 1
     directions = random.normal(size=(count, 3)) * [1.0, 1.0, 0.3]
     steps = directions / np.linalg.norm(directions, axis=1)[:, None] * random.uniform(0.5, 1.5, (count, 1))
@@ -182,7 +188,10 @@ def draw_task(random: np.random.Generator) -> tuple[Array, Array]:
 
 
 def least_snap_times(steps: Array) -> Array:
-    """Return times (S,) [s] of sum S with the least snap, by gradient descent (Mellinger and Kumar 2011, section III-C)."""
+    """Return the durations (S,) [s] of the segments, with sum S, that have the least snap, by gradient descent.
+
+    Mellinger and Kumar 2011, section III-C. steps: (S, 3) [m] between way-points.
+    """
     waypoints, count = waypoints_of(steps), len(steps)
 
     def cost(logarithms: Array) -> float:
@@ -216,4 +225,4 @@ def _simulate(task: str, detail: str = "plain") -> Simulation:
 
 
 FAMILY = TaskFamily("quadrotor", _tasks, _simulate)
-"""A quadrotor that flies a plan through way-points; actions allot times."""
+"""Family of the environments "quadrotor/...": a quadrotor flies a plan through way-points; actions allot times."""

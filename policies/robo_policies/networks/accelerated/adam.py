@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 ADAM: Any = {"beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
-"""The paper's values, as in PyTorch."""
+"""Arguments of the fused kernel: the Adam paper's values, as in PyTorch."""
 EPSILON = 1e-8
 """Adam's epsilon, the value of the paper."""
 _fused: Any = getattr(torch, "_fused_adam_", None)
 HAS_KERNEL = _fused is not None
-"""False if this version of PyTorch lacks the private kernel; `plain_adam` then computes the same in public operations."""
+"""True if this version of PyTorch has the private kernel; otherwise `plain_adam` computes the same in public operations."""
 
 
 def plain_adam(

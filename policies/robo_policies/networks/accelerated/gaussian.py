@@ -1,6 +1,6 @@
-"""The squashed Gaussian of soft actor-critic as one node of autograd, in numpy.
+"""The action distribution of soft actor-critic (tanh of a Gaussian) as one node of autograd, computed by NumPy.
 
-A small operation takes a fifth of the time there that it takes in torch.
+A small operation takes a fifth of the time in NumPy that it takes in PyTorch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ Floats = npt.NDArray[np.float32]
 
 
 def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Return actions (B, A) and log densities (B,), like `squashed_gaussian` of networks/actor_critic.py."""
+    """Return actions (B, A) of a tanh-Gaussian and their log densities (B,).
+
+    Arguments and results are those of `squashed_gaussian` in networks/actor_critic.py: `outputs` (B, 2 A) are means and
+    logarithms of standard deviations, `noise` (B, A) is standard normal, `limits` bound the logarithm.
+    """
     if torch.is_grad_enabled() and outputs.requires_grad:
         actions, log_densities = _SquashedGaussian.apply(outputs, noise, limits)  # type: ignore[no-untyped-call]
         return actions, log_densities

@@ -32,12 +32,15 @@ _through_relu = torch.ops.aten.threshold_backward.grad_input
 
 
 class Reference(Protocol):
-    """MLPEnsemble of networks/actor_critic.py: modules `linears` and `norms` with `weight` and `bias` (N, ...)."""
+    """Interface of the network that `AcceleratedMLP` replaces: `MLPEnsemble` of networks/actor_critic.py.
+
+    Its lists of modules `linears` and `norms` have `weight` and `bias` with the members as first axis (N, ...).
+    """
 
     members: int
 
     def state_dict(self) -> dict[str, Any]:
-        """Return name -> parameter (N, ...)."""
+        """Return the parameters by name, each with the members as first axis (N, ...)."""
 
 
 class AcceleratedMLP(nn.Module):
@@ -70,11 +73,17 @@ class AcceleratedMLP(nn.Module):
         return torch.stack([ForwardPass(layers, joined).outputs for layers in picked])
 
     def forward_passes(self, inputs: Tensor) -> list[ForwardPass]:
-        """Return a forward pass of each of the N members for inputs (B, in)."""
+        """Compute the ensemble for inputs (B, in).
+
+        Returns for each of the N members an object that can compute its gradients.
+        """
         return [ForwardPass(layers, inputs) for layers in self._layers]
 
     def gradient(self, of_members: Sequence[dict[str, Tensor]]) -> Tensor:
-        """Return the gradient of `vector`, given for each member the gradients of its arrays by name."""
+        """Join the gradients of the members' arrays into one gradient of the parameter `vector`.
+
+        of_members: for each member, name of an array -> its gradient.
+        """
         return torch.cat([arrays[name].flatten() for name in self._shapes for arrays in of_members])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AcceleratedMLP:
@@ -139,7 +148,10 @@ def _joined(inputs: tuple[Tensor, ...]) -> Tensor:
 
 
 class Layer:
-    """One linear layer of one member, with LayerNorm if the ensemble has it; its arrays are views of the ensemble's vector."""
+    """One linear layer of one member of an ensemble, with LayerNorm if the ensemble has it.
+
+    Its arrays are views of the ensemble's vector of parameters.
+    """
 
     def __init__(self, arrays: dict[str, Tensor], index: int, member: int) -> None:
         self._names = [name for kind in ("linears", "norms") for name in arrays if name.startswith(f"{kind}.{index}.")]
@@ -152,7 +164,10 @@ class Layer:
         self.vector = self.weight[:, 0]
 
     def named(self, *derivatives: Tensor) -> dict[str, Tensor]:
-        """Return array name -> gradient, for gradients of weight, bias and, with LayerNorm, scale and shift, in this order."""
+        """Label gradients with the names of the layer's arrays.
+
+        derivatives: gradients of weight, bias and, with LayerNorm, scale and shift, in this order.
+        """
         return dict(zip(self._names, derivatives, strict=True))
 
     def output(self, before: Tensor) -> Tensor:
@@ -198,10 +213,10 @@ class Layer:
 
 
 class Activation(NamedTuple):
-    """Values of the forward pass of a hidden layer that its derivative needs."""
+    """Values of a hidden layer's forward pass that its derivative needs."""
 
     before: Tensor
-    """Inputs (B, in)."""
+    """Inputs (B, in) of the layer."""
     after: Tensor
     """Outputs (B, out) after the ReLU."""
     normalized: tuple[Tensor, ...] = ()

@@ -1,8 +1,7 @@
-"""Gradient of the loss of PPO for two tanh MLPs, in NumPy, which reads and writes the memory of the modules' parameters.
+"""Gradient of PPO's loss for two MLPs with tanh, computed in NumPy on the memory of the PyTorch parameters.
 
-With 64 rows and 64 units the overhead of an operation of PyTorch takes longer than its arithmetic, and that of autograd
-several times as long.
-B rows, O outputs of the actor.
+With 64 rows and 64 units the overhead of an operation of PyTorch takes longer than its arithmetic, and that of autograd several
+times as long. B rows, O outputs of the actor.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from torch import Tensor
 from robo_policies.networks.policy_value import HALF_LOG_TAU, Floats, PolicyValue
 
 Losses = tuple[Tensor, Tensor, Tensor]
-"""Losses, ratios and value losses, each (B,)."""
+"""PPO's loss, the ratio pi/pi_old and the loss of the value of each row, each (B,)."""
 Slopes = tuple[Tensor, Tensor, Floats, Floats]
-"""Ratios (B,), value losses (B,), gradients of outputs (B, O) and of values (B,)."""
+"""Ratios pi/pi_old (B,), value losses (B,), and the gradients of the loss by the outputs (B, O) and by the values (B,)."""
 Pair = Any
 """An array of the actor and one of the critic: one array (2, ...) if their shapes are equal, else a tuple of two."""
 ACTOR, CRITIC = 0, -1  # first and last of two; of inputs that both share, the only one
@@ -28,9 +27,10 @@ LARGEST = np.float32(20.0)  # logarithm of a ratio, as in the reference
 
 
 class PolicyLoss:
-    """Computes the gradient of PPO's loss, minus the mean of `objective`, for plain MLPs on the CPU.
+    """Computes the gradient of PPO's loss for plain MLPs on the CPU, in NumPy.
 
-    The parameters of `networks` must be views of the tensor `flat`, in their order.
+    The loss is minus the mean of `PPO.objective`. The parameters of `networks` must be views of the tensor `flat`, in their
+    order.
     """
 
     def __init__(self, networks: PolicyValue, flat: Tensor, objective: Callable[..., Losses], config: Any) -> None:
@@ -75,12 +75,12 @@ class PolicyLoss:
         return self._gradient, ratio, value_losses
 
     def heads(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the actor's outputs (B, O) and the values (B,) of inputs (B, F + P), without a gradient."""
+        """Compute the actor's outputs (B, O) and the critic's values (B,) for inputs (B, F + P), without a gradient."""
         outputs, values = self._forward(inputs.detach().numpy())
         return torch.from_numpy(outputs), torch.from_numpy(values)
 
     def act(self, features: Tensor) -> Tensor:
-        """Return the actor's outputs (B, O) of features (B, F), without a gradient."""
+        """Compute the actor's outputs (B, O) for features (B, F), without a gradient."""
         x = features.detach().numpy()
         for weight, bias in zip(self._weights, self._biases, strict=True):
             x = np.tanh(x @ weight[ACTOR] + bias[ACTOR])

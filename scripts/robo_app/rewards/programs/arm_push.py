@@ -1,7 +1,7 @@
 def reward(batch):
-    """Go to the cube, then push it onto the mark: every gain is paid, every loss taken back, so that waiting earns nothing.
+    """Reward of the task `ArmPush`: the gripper goes to the cube, then pushes the cube onto the mark.
 
-    frames: any
+    Every gain of progress is paid and every loss taken back, so that waiting earns nothing.
     """
     to_cube = np.linalg.norm(batch["object_from_gripper"], axis=1)
     to_cube_before = np.linalg.norm(batch["previous_object_from_gripper"], axis=1)

@@ -34,17 +34,17 @@ from robo_sims.arm.tasks.task import ArmTask, Kind, fourfold, unit_spec, vector_
 PEG = np.array([0.010, 0.010, 0.05])
 """[m] half edges of the peg: 2 cm by 2 cm by 10 cm."""
 CLEARANCE = 0.0025
-"""[m] between peg and hole on each side."""
+"""Gap [m] between peg and hole on each side."""
 WALL = 0.02
-"""[m] wall thickness around the hole."""
+"""Thickness [m] of the walls around the hole of the block."""
 HEIGHT = 0.05
 """[m] height of the block with the hole."""
 DEPTH = 0.03
-"""[m] depth of the tip at success."""
+"""Depth [m] of the peg's tip in the hole from which on the task counts as done."""
 REGION = np.array([[0.42, -0.15], [0.62, 0.15]])
 """[m] range of the hole's position, frame base."""
 TURN = 0.5
-"""[rad] either way, yaw of the hole."""
+"""Largest yaw [rad] of the hole in either direction."""
 GRASP = np.array([[-0.003, 0.0, 0.012], [0.003, 0.0, 0.028]])
 """[m] range of the peg's middle in the hand, along the hand's axes."""
 
@@ -163,7 +163,10 @@ class PegInsert(ArmTask):
     @staticmethod
     @override
     def instructions() -> Iterator[Instruction]:
-        """Yield instructions to insert the peg; progress is half nearness of its tip to the rim, half depth."""
+        """Yield instructions to insert the peg.
+
+        Half of their progress is the nearness of the peg's tip to the rim of the hole, half the depth inside.
+        """
 
         def progress(states: States, colour: str) -> Array:
             to_rim = to_hole(states, colour)
@@ -237,13 +240,19 @@ class PegInsert(ArmTask):
 
 
 def to_hole(states: States, colour: str) -> Array:
-    """Return the way (N, 3) [m] from the peg's tip to the middle of a block's rim; z is the depth of a tip inside."""
+    """Return the way (N, 3) [m] from the peg's tip to the middle of the rim of a block's hole.
+
+    z is the depth of the tip inside the hole.
+
+    states: States of N simulations.
+    colour: Colour of the block.
+    """
     tip = states.things["yellow", "peg"] - np.array([0, 0, PEG[2]])
     return np.asarray(states.things[colour, "block"] + _UP - tip)
 
 
 def tip_sentences() -> Iterator[Sentence]:
-    """Yield sentences on the distance of the peg's tip from a block's hole."""
+    """Yield caption sentences on the distance of the peg's tip from a block's hole, each with its truth in a state."""
 
     def gap(states: States, colour: str) -> Array:
         return np.asarray(np.linalg.norm(to_hole(states, colour), axis=-1))

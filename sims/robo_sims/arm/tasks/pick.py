@@ -46,9 +46,9 @@ HEIGHTS: Mapping[str, tuple[float, float]] = {
     "well above the table": (0.07, LIFT),
     "high above the table": (LIFT, np.inf),
 }
-"""[m] that a cube has risen."""
+"""Words for the height of a cube -> lowest and highest rise [m] above the table for which they are true."""
 CUBES_APART = 0.09
-"""[m] least distance of two cubes in a scene."""
+"""Least distance [m] between two cubes of a caption scene."""
 CUBE_KIND = Kind("object", COLOURS, turns=True)
 
 CUBE = f"""
@@ -83,7 +83,7 @@ OBJECT_ARRAYS = (
 
 
 class CubeTask(ArmTask):
-    """A task with a cube, observed as OBJECT_ARRAYS."""
+    """Base class of tasks with a cube, whose pose and velocity are observed as OBJECT_ARRAYS."""
 
     def __init__(self, arm: Arm) -> None:
         super().__init__(arm)
@@ -100,7 +100,7 @@ class CubeTask(ArmTask):
         }
 
     def distance(self) -> Array:
-        """(...) [m] from the point between the finger pads to the cube's middle."""
+        """Return the distance (...) [m] from the point between the finger pads to the cube's middle."""
         return length(self.cube.position - self.arm.gripper_position)
 
 
@@ -153,7 +153,7 @@ class Pick(CubeTask):
 
     @override
     def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
-        """Draw position and yaw of the cube."""
+        """Place the cube on the table at a random position and yaw."""
         physics.place("object", (*random.uniform(*REGION), HALF_SIZE), random.uniform(-np.pi, np.pi))
 
     @override
@@ -166,7 +166,7 @@ class Pick(CubeTask):
 
     @override
     def progress(self) -> Progress:
-        """Return the closeness of the gripper, its grasp, and the height of the cube."""
+        """Return the progress of reaching, grasping and lifting the cube, part -> 0 to 1."""
         grasped = self.arm.is_grasping(self.cube.geom)
         height = (self.cube.position[..., 2] - HALF_SIZE) / LIFT
         return {
@@ -229,7 +229,7 @@ def height(states: States, colour: str) -> Array:
 
 
 def height_sentences() -> Iterator[Sentence]:
-    """Yield sentences on the height of a cube."""
+    """Yield caption sentences on the height of a cube, each with its truth in a state."""
     for colour, (words, limits) in product(COLOURS, HEIGHTS.items()):
         yield Sentence(f"the {colour} cube is {words}", partial(between, partial(height, colour=colour), limits))
 
@@ -251,7 +251,7 @@ def _held_at(cube: SceneObject, random: Random) -> Array:
 
 
 def clear(pose: Pose) -> Pose:
-    """Return the pose with the hand lifted out of any cube."""
+    """Return the pose, with the gripper 9 cm higher if it would be inside a cube."""
     places = [each.position for each in pose.things if each.kind == "cube"]
     inside = any(np.linalg.norm(pose.gripper[:2] - place[:2]) < 0.07 and pose.gripper[2] < 0.09 for place in places)
     return replace(pose, gripper=pose.gripper + np.array([0, 0, 0.09])) if inside else pose

@@ -1,4 +1,4 @@
-"""Push a cube across the table onto a mark."""
+"""Task `ArmPush`: push a cube across the table onto a mark."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ REGION = np.array([[0.40, -0.16], [0.60, 0.16]])
 DISTANCE = np.array([0.10, 0.20])
 """[m] minimum and maximum start distance of cube and mark."""
 MARK_HEIGHT = 0.001
-"""[m] of the mark above the table, to be visible."""
+"""Height [m] at which the mark is drawn above the table, so that the table does not hide it."""
 TOLERANCE = 0.03
-"""[m] from the mark to the cube's middle, along the table."""
+"""Largest horizontal distance [m] of the cube's middle from the mark at success."""
 
 
 class PushExpert(Expert):
@@ -140,7 +140,7 @@ class Push(CubeTask):
 
     @override
     def progress(self) -> Progress:
-        """Return the closeness of gripper and cube, and of cube and mark."""
+        """Return the progress of reaching the cube and pushing it to the mark, part -> 0 to 1."""
         return {"reach": closeness(self.distance(), 0.1), "push": closeness(length(self._to_mark()), 0.1)}
 
     @staticmethod
@@ -216,7 +216,7 @@ def to_mark(states: States, cube: str, mark: str) -> Array:
 
 
 def mark_sentences() -> Iterator[Sentence]:
-    """Yield sentences on the distance of a cube from a mark."""
+    """Yield caption sentences on the distance of a cube from a mark, each with its truth in a state."""
     for cube, mark, (word, limits) in product(COLOURS, COLOURS, DISTANCES.items()):
         length = partial(to_mark, cube=cube, mark=mark)
         yield Sentence(f"the {cube} cube is {word} the {mark} mark", partial(between, length, limits))

@@ -1,4 +1,4 @@
-"""Reach a point in the air."""
+"""Task `ArmReach`: move the gripper to a goal point in the air."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from robo_sims.arm.rewards import Progress, closeness
 from robo_sims.arm.tasks.task import ArmTask, Kind, vector_spec
 
 REGION = np.array([[0.35, -0.25, 0.06], [0.65, 0.25, 0.40]])
-"""[m] range of the goal, frame base."""
+"""Lowest and highest position (2, 3) [m] of the point to reach, frame base."""
 TOLERANCE = 0.02
-"""[m] from the goal to the point between the finger pads."""
+"""Largest distance [m] from the goal to the point between the finger pads at success."""
 
 
 class ReachExpert(Expert):
@@ -112,13 +112,16 @@ class Reach(ArmTask):
     @staticmethod
     @override
     def scene(random: Random) -> tuple[SceneObject, ...]:
-        """Return one or two random points in the air for captions, of different colours and at least 6 cm apart."""
+        """Return one or two random goal points in the air for a caption scene.
+
+        Two points have different colours and are at least 6 cm apart.
+        """
         return several("point", "green", REGION, random, apart=0.06)
 
     @staticmethod
     @override
     def pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
-        """Return a hand anywhere, or near one of the points."""
+        """Return a random pose to caption: with the hand anywhere in the workspace, or near one of the points."""
         aim, kind = one_of(things, random).position, random.random()
         far = in_line(aim, random) if kind < 0.2 else anywhere(random)
         position = far if kind < 0.5 else near(aim, 0.12, random)

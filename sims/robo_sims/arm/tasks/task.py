@@ -34,7 +34,7 @@ class ArmTask(ABC):
     """Bodies, initial states, observations, success rule, expert, captions and random states of one task."""
 
     bodies: ClassVar[str]
-    """MJCF elements for <worldbody>"""
+    """MuJoCo XML of the task's objects: the elements that go into <worldbody>."""
     instruction: ClassVar[str]
     """the task in one sentence, such as "pick up the red cube\""""
     success_rule: ClassVar[str]
@@ -50,7 +50,7 @@ class ArmTask(ABC):
     expert: ClassVar[ExpertFactory]
     """creates the scripted expert of one episode"""
     kinds: ClassVar[Mapping[str, Kind]]
-    """Kind of object in captions -> what shows it"""
+    """Kind of object that captions name, such as "cube" -> body and colours that show it."""
 
     def __init__(self, arm: Arm) -> None:
         self.arm = arm
@@ -81,7 +81,7 @@ class ArmTask(ABC):
     @staticmethod
     @abstractmethod
     def descriptions() -> Iterator[Sentence]:
-        """Yield the sentences on a state of the task."""
+        """Yield caption sentences that describe a state of the task, each with its truth in a state."""
 
     @staticmethod
     @abstractmethod
@@ -128,13 +128,18 @@ def unit_spec(name: str, size: int, role: Role, meaning: str, frame: str = "base
 
 
 def velocity_spec(name: str, body: str) -> ArraySpec:
-    """Return the privileged spec of a body's velocity (6,), as `FreeBody.velocity`."""
+    """Return the spec of the velocity (6,) of a body, an entry of the observation that only critics and rewards read.
+
+    Args:
+        name: Name of the entry.
+        body: Name of the body: its linear velocity [m/s] in the base frame, then its angular velocity [rad/s] in its own.
+    """
     meaning = f"of the {body}: linear x, y, z [m/s] in the frame base, then angular [rad/s] in the {body}'s own frame"
     return ArraySpec(name, (6,), unit="mixed", role="privileged", meaning=meaning)
 
 
 def fourfold(angle: Array) -> Array:
-    """Return (cos 4a, sin 4a), (..., 2), of angles (...) [rad]: equal for each quarter turn."""
+    """Return (cos 4a, sin 4a), (..., 2), of angles a (...) [rad]; it is the same for angles that differ by quarter turns."""
     direction, turn = np.empty((*angle.shape, 2)), 4 * angle
     direction[..., 0], direction[..., 1] = np.cos(turn), np.sin(turn)
     return direction

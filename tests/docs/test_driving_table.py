@@ -52,8 +52,10 @@ def archived() -> dict[str, dict[str, list[Evaluation]]]:
 
 
 LABELS = {
-    "same-rows/expert": "the scripted driver, seen town",
-    "same-rows/blind": "the scripted driver, blind",
+    "same-rows/expert.json": "the script, seen town",
+    "same-rows/expert-grid_test": "the script, four other towns",
+    "same-rows/blind.json": "the script, blind, seen town",
+    "same-rows/blind-grid_test": "the script, blind, four other towns",
     "same-rows/mlp.json": "the same rows, an MLP",
     "same-rows/mlp-in-units": "the same rows, an MLP of metres",
     "same-rows/shuffled-labels": "the same rows, shuffled labels",

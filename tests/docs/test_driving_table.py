@@ -9,44 +9,44 @@ from pathlib import Path
 import pytest
 
 from robo_rl.evaluation.evaluation import Evaluation
+from robo_rl.evaluation.statistics import student_interval, wilson
 
 ROOT = Path(__file__).parents[2]
 PAGE, ARCHIVE = ROOT / "docs" / "driving" / "carla.md", ROOT / "docs" / "benchmarks" / "drive-town.zip"
 KINDS = "collision_vehicle", "collision_walker", "red_light"
 
 
-def line_of(label: str, evaluations: list[Evaluation]) -> str:
-    """Return the row of a table: routes of all evaluations together."""
-    done = sum(sum(map(bool, each.successes)) for each in evaluations)
-    count = sum(map(len, evaluations))
-    low, high = (100 * end for end in wilson(done, count))
-    measured = {name: [value for each in evaluations for value in each.measured[name]] for name in evaluations[0].measured}
-    by_name = {measure.name: measure for measure in evaluations[0].measures}
+def line_of(label: str, by_seed: dict[str, list[Evaluation]]) -> str:
+    """Return the row of a table: finished routes of each training, the mean with its interval, measures over all routes."""
+    done = [sum(sum(map(bool, each.successes)) for each in found) for found in by_seed.values()]
+    counts = [sum(map(len, found)) for found in by_seed.values()]
+    (count,) = {*counts}
+    many = len(done) > 1
+    shown = student_interval([each / count for each in done]) if many else wilson(done[0], count)
+    low, high = (100 * min(max(end, 0.0), 1.0) for end in (shown.low, shown.high))
+    every = [each for found in by_seed.values() for each in found]
+    measured = {name: [value for each in every for value in each.measured[name]] for name in every[0].measured}
+    by_name = {measure.name: measure for measure in every[0].measures}
 
     def cell(name: str) -> str:
         interval = by_name[name].interval(measured)
         return f"{interval.estimate:.2g} [{interval.low:.2g}, {interval.high:.2g}]"
 
     score = by_name["driving_score"].interval(measured)
-    cells = [f"{done} of {count}, {low:.0f} to {high:.0f} %", f"{score.estimate:.0f}", *map(cell, KINDS)]
+    finished = f"{', '.join(map(str, done))} of {count}"
+    cells = [finished, f"{100 * shown.estimate:.0f} [{low:.0f}, {high:.0f}]", f"{score.estimate:.0f}", *map(cell, KINDS)]
     return f"| {label} | {' | '.join(cells)} |"
 
 
-def wilson(done: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """Return the ends of Wilson's 95 % interval, by its formula."""
-    share, middle = done / count, (done + z * z / 2) / (count + z * z)
-    half = z * (share * (1 - share) / count + z * z / (4 * count * count)) ** 0.5 / (1 + z * z / count)
-    return middle - half, middle + half
-
-
-def archived() -> dict[str, list[Evaluation]]:
-    """Return label -> evaluations; those of several towns count as one."""
-    found: dict[str, list[Evaluation]] = {}
+def archived() -> dict[str, dict[str, list[Evaluation]]]:
+    """Return label -> training -> evaluations; those of several towns count as one."""
+    found: dict[str, dict[str, list[Evaluation]]] = {}
     with zipfile.ZipFile(ARCHIVE) as archive:
-        for name in sorted(archive.namelist()):
+        for name in sorted(archive.namelist(), key=lambda name: name.rsplit("drive-town-")[-1]):
             for pattern, label in LABELS.items():
                 if name.endswith(".json") and pattern in name:
-                    found.setdefault(label, []).append(Evaluation.from_json(json.loads(archive.read(name))))
+                    evaluation = Evaluation.from_json(json.loads(archive.read(name)))
+                    found.setdefault(label, {}).setdefault(name.partition("/")[0], []).append(evaluation)
                     break
     return found
 
@@ -61,6 +61,7 @@ LABELS = {
     "same-rows/shuffled-labels": "the same rows, shuffled labels",
     "evaluations/map=grid_test": "`drive-town`, four towns never seen",
     "walkers=4": "`drive-town`, seen town, 4 walkers",
+    "route_length=1000": "`drive-town`, seen town, 1 km",
     "/evaluation.json": "`drive-town`, seen town",
 }
 """Part of a file's name -> row of the table."""

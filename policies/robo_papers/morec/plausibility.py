@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from robo_rl.ensemble import Ensemble
-from robo_rl.errors import NonFiniteUpdate
+from robo_rl.fitting import fit
 from robo_rl.worlds.dynamics import Dynamics, DynamicsConfig, inputs_of, targets_of
 from robo_rl.worlds.steps import Steps
 
@@ -79,9 +79,10 @@ class Plausibility(nn.Module):
             mean, log = means[0, :, :-1], logs[0, :, :-1]
             made = mean + torch.exp(0.5 * log) * torch.randn(mean.shape, generator=generator)
             told, fooled = (_logits(judge, asked, each)[0] for each in (real, made.detach()))
-            _descend(optimizers[0], functional.softplus(-told).mean() + functional.softplus(fooled).mean())
+            _descend(judge, optimizers[0], functional.softplus(-told).mean() + functional.softplus(fooled).mean())
             likelihood = ((mean - real).square() * torch.exp(-log) + log).mean()
-            _descend(optimizers[1], likelihood + config.fooling * functional.softplus(-_logits(judge, asked, made)[0]).mean())
+            fooling = functional.softplus(-_logits(judge, asked, made)[0]).mean()
+            _descend(model, optimizers[1], likelihood + config.fooling * fooling)
             if (update + 1) * config.judges // config.updates > update * config.judges // config.updates:
                 self._keep(judge, update * config.judges // config.updates)
         return self
@@ -107,9 +108,5 @@ def _logits(judges: Ensemble, asked: Tensor, changes: Tensor) -> Tensor:
     return judges.outputs(torch.cat([asked, changes], 1))[..., 0].clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
 
 
-def _descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    if not torch.isfinite(loss):
-        raise NonFiniteUpdate("The loss of the game of model and judge is not finite.", fix="lower worlds.game.lr")
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+def _descend(network: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    fit(network, [loss], lambda whole: whole, optimizer, title="game of model and judge")

@@ -117,7 +117,7 @@ def test_remarks_of_a_model_are_those_of_a_person():
 def test_a_model_criticises_a_dataset(tmp_path, capsys):
     data = str(tmp_path / "data")
     arguments = ["--environment.arguments.encoding", "one-hot", "--policy", "random"]
-    assert dispatch(["record", "minigrid/MiniGrid-DoorKey-5x5-v0", "--episodes", "2", "--out", data, *arguments]) == 0
+    assert dispatch(["record", "minigrid/MiniGrid-DoorKey-5x5-v0", "--episodes", "8", "--out", data, *arguments]) == 0
     assert dispatch(["data", "critique", data, "--name", "guessed", "--llm", "chance", "--llm.settings.seed", "3"]) == 0
     told, dataset = capsys.readouterr().out, Dataset(tmp_path / "data")
     noted = [dataset.catalogue.notes(entry.identity) for entry in dataset.entries()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from robo_app.recipes.recipe import read_recipe
@@ -211,8 +211,8 @@ def small(words: Sequence[str]) -> list[str]:
 
 def _small_recipe(words: Sequence[str]) -> list[str]:
     recipe = read_recipe(words[1])
-    has = {item.name for item in fields(recipe.learner)}
-    options = {f"--learner.{name.replace('_', '-')}": value for name, value in TINY.items() if name in has}
+    has = {name for name in TINY if _has(recipe.learner, name)}
+    options = {f"--learner.{name.replace('_', '-')}": TINY[name] for name in TINY if name in has}
     options["--steps"] = "32" if "num_envs" in has else "5" if words[1].startswith("offline-") else "40"
     if recipe.demonstrations.episodes:
         options["--demonstrations.episodes"] = "1"
@@ -220,6 +220,12 @@ def _small_recipe(words: Sequence[str]) -> list[str]:
         options["--reward.settings.steps"] = "4"
     given = set(words)
     return [*(word for pair in options.items() if pair[0] not in given - {"--steps"} for word in pair), *EVALUATION.split()]
+
+
+def _has(settings: object, name: str) -> bool:
+    """Return True if settings have a field, also one of a group: "replay.capacity"."""
+    first, _, rest = name.partition(".")
+    return hasattr(settings, first) and (not rest or _has(getattr(settings, first), rest))
 
 
 def served(words: Sequence[str]) -> str | None:

@@ -64,7 +64,10 @@ def rows_of(memory: Any, spec: EnvironmentSpec) -> Rows:
 
 
 def memories(training: Training, action: ActionSpec) -> Iterator[Any]:
-    """Search a training for replay memories of executed steps whose actions have this spec, and yield each."""
+    """Search a training for replay memories of executed steps that are not empty, and yield each.
+
+    action: Spec of the actions of the project's own memories; those of Stable-Baselines3 have none and are always yielded.
+    """
     seen, waiting = set[int](), list[tuple[Any, int]]([(training, 0)])
     while waiting:
         thing, depth = waiting.pop()

@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class MORECWorlds(Worlds):
-    """World whose steps are chosen among candidates."""
+    """Settings group `worlds` of MOREC: judges choose each imagined step among several drawn ones."""
 
     share: float = 0.95
     """Share of every batch that is imagined."""

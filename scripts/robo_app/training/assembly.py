@@ -161,7 +161,10 @@ def learner_of(recipe: Recipe[Any], spec: EnvironmentSpec) -> Learner:
 
 
 def labels_of(dataset: Dataset, name: str, entries: Sequence[Entry]) -> tuple[LabelSet, str]:
-    """Return a label set and a remark for the origin of the episodes; raises InvalidSetting if no step has a label."""
+    """Return the label set `name`, and words about it that the caller appends to the description of the episodes' origin.
+
+    Raises InvalidSetting if no step of the entries has a label.
+    """
     labels = LabelSet.existing(dataset, name)
     steps, count = sum(entry.steps for entry in entries), labels.count(entries)
     if not count:

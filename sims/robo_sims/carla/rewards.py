@@ -191,7 +191,7 @@ class MotionFilter:
 
 
 def is_close_to_collision(situation: Situation, looks: tuple[float, ...]) -> bool:
-    """Return True if boxes at constant velocity overlap within a second; False for a standing car."""
+    """Return True if our box meets another at a time of `looks` [s] from now, at constant velocity; False if we stand."""
     ego, others = situation.scene.ego, situation.scene.others
     if ego.speed < 0.1 or not len(others):
         return False

@@ -58,7 +58,10 @@ class OwnArmTask(SimulationEnvironment):
     `robo_real.arm_spec`."""
 
     def build(self, scene: mujoco.MjSpec) -> None:
-        """Add table, objects, lights and cameras to the model; the camera "overview" draws films."""
+        """Override this to add a table, objects, lights and cameras to the model; by default nothing is added.
+
+        Films are drawn with the camera named "overview".
+        """
 
     @abstractmethod
     def place(self, random: np.random.Generator) -> None:

@@ -76,7 +76,10 @@ class ArmTask(ABC):
     @staticmethod
     @abstractmethod
     def instructions() -> Iterator[Instruction]:
-        """Yield the instructions that captions give, the task's own among them."""
+        """Yield the instructions that a caption of this scene may state, each in several wordings with progress and completion.
+
+        The task's own instruction is among them.
+        """
 
     @staticmethod
     @abstractmethod

@@ -81,7 +81,7 @@ class HandMotion:
     spec: ActionSpec
 
     def target(self, action: npt.ArrayLike, state: ArmState) -> ArmTarget:
-        """Return the target of an action (A,) in [-1, 1]: the measured pose plus the action's displacement.
+        """Return the target of an action (A,) in [-1, 1]: the measured pose plus the action's displacement, and its opening.
 
         It is not added to the last target, since an offset would then build up against an obstacle. Raises InvalidAction.
         """

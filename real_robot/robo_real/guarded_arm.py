@@ -137,7 +137,7 @@ class GuardedArm(Robot):
         self.driver.recover()
 
     def read(self) -> ArmState:
-        """Return the newest measurement; raises DriverHangs at once if the driver hangs already."""
+        """Return the newest measurement; raises DriverHangs if the driver takes too long over a set point."""
         if (seconds := self._hanging()) > HANGS:
             raise DriverHangs("a set point", seconds)
         return self.driver.read()

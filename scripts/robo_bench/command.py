@@ -109,7 +109,7 @@ def _print_lines(bench: str, rows: Iterator[tuple[Case, Figures]]) -> None:
 
 
 def print_table(bench: str, rows: Iterator[tuple[Case, Figures]]) -> None:
-    """Print a table of the rows of a bench, each as soon as it is measured."""
+    """Print the rows of a bench as one table when all are measured; until then a status line names the case."""
     console = Console()
     table = Table("bench", "case", "ours", "unit", "peers", "ratio", "limit", box=SIMPLE_HEAD, pad_edge=False)
     with console.status("measuring") as status:

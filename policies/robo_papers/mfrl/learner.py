@@ -233,7 +233,7 @@ class MFRL(Learned):
 
     @torch.no_grad()
     def draw(self, features: Tensor, deviation: float) -> Tensor:
-        """Draw actions (B, 2 S) with standard deviation `deviation`; they may lie beyond [-1, 1]."""
+        """Draw actions (B, 2 S) for plans of S segments with standard deviation `deviation`; they may lie beyond [-1, 1]."""
         return self.actor.sample(features, self.parts.generator, deviation)
 
     def learn(self, features: Tensor, actions: Tensor, rewards: Tensor) -> Metrics:

@@ -99,7 +99,7 @@ class BridgedArm(ArmDriver):
 
     @override
     def recover(self) -> None:
-        """Start the process again if it has ended; only after a person has looked."""
+        """Start the process again if it has ended or is silent; call this only after a person has looked."""
         with self._lock:
             try:
                 self._process.newest(SILENT)

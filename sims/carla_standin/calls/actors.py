@@ -128,7 +128,7 @@ class Actors:
         self.host.world.actor(number)
 
     def add_manager(self, address: list[object]) -> bool:
-        """Register the address of a client's Traffic Manager; return False if the port has another one."""
+        """Register the address of a client's Traffic Manager; return False if its port already has one."""
         return self.host.managers.setdefault(address[1], address) is address
 
     def forget_manager(self, address: list[object]) -> None:

@@ -77,7 +77,7 @@ class Trial:
     training: Training
     log: Log
     steps: int
-    """Number of environment steps that the training may take."""
+    """Number of environment steps that the training may take; 0 for one from recorded episodes alone."""
     updates: int
     """Steps of the training without an environment: updates from recorded episodes."""
     resume: Literal["exact", "warm"]
@@ -93,7 +93,7 @@ class Trial:
 
     def kept(self) -> Iterator[tuple[str, Rows]]:
         """Yield the class of each memory of single steps, and random rows of it."""
-        spec = self.factory.made[0].environment_spec
+        spec = self.factory.environment().environment_spec
         for memory in memories(self.training, spec.action):
             yield type(memory).__name__, rows_of(memory, spec)
 
@@ -132,7 +132,7 @@ def run_trial(
     corrected: bool = False,
 ) -> Trial:
     """Return a training that has run to its end; the arguments are those of `check_training`."""
-    factory, log = Factory(environment), Log(keep_after=updates + steps // 2)
+    factory, log = Factory(environment), Log(keep_after=updates + steps // 2 if steps else -(-updates // 2))
     training = make(factory, steps)
     training.run(log)
     return Trial(make, factory, training, log, steps, updates, resume, copy.deepcopy(training.state_dict()), corrected)
@@ -176,7 +176,7 @@ def divergence_ends_an_episode_and_teaches_nothing(trial: Trial) -> None:
     """Require that a diverged episode is reported with this stop reason, and that its last step is in no memory."""
     require = trial.rule(divergence_ends_an_episode_and_teaches_nothing)
     told, true = (sum(each.diverged for each in some) for some in _both(trial))
-    require(true > 0, "no episode diverged: take more steps", got=trial.steps)
+    require(true > 0 or not trial.steps, "no episode diverged: take more steps", got=trial.steps)
     require(told == true, "diverged episodes are reported with another reason", got=told, allowed=true)
     for memory, kept in trial.kept():
         count = int(kept.diverged.sum())

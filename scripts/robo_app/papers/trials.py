@@ -14,6 +14,7 @@ from robo_rl.conformance.trainings import Trial, run_trial
 from robo_rl.protocols.components import Training
 from robo_rl.protocols.contract import (
     DATA,
+    OFFLINE,
     OFFLINE_THEN_CORRECTED,
     OFFLINE_THEN_ONLINE,
     ONLINE,
@@ -78,4 +79,5 @@ def run_learner(
 
     # rollouts are resumed exactly where environments can be saved; those of the suite cannot
     resume: Any = "warm" if loop is ROLLOUTS else "exact" if loop is ONLINE_IN_MANY else loop.resume
-    return run_trial(make, environment=made, steps=STEPS, updates=updates, resume=resume, corrected=is_corrected)
+    steps = 0 if loop is OFFLINE else STEPS
+    return run_trial(make, environment=made, steps=steps, updates=updates, resume=resume, corrected=is_corrected)

@@ -35,7 +35,7 @@ from robo_rl.system.durable_files import exclusive_lock, sync_folder
 from robo_rl.system.plain_files import content_of as plain_content
 from robo_rl.types import Array, Episode, Labels
 
-SCHEMA = "robo_rl.cache/1"
+SCHEMA = "robo_rl.cache/2"
 MANIFEST = "cache.json"
 KEPT = 3
 """number of caches of one dataset that are kept, for example of its first 50 and of all episodes; the one that was not used for

@@ -13,6 +13,7 @@ from robo_rl.conformance.swerving import LENGTH
 from robo_rl.protocols.components import Training
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.replay.imagined import ImaginedBuffer
+from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.spec.environment import ActionSpec, EnvironmentSpec
 
 _ROWS = 512  # that are drawn from a memory
@@ -74,12 +75,11 @@ def memories(training: Training, action: ActionSpec) -> Iterator[Any]:
         if id(thing) in seen or depth > 6:
             continue
         seen.add(id(thing))
-        if isinstance(thing, ReplayBuffer) or _is_foreign_memory(thing):
-            if (
-                _size(thing)
-                and not isinstance(thing, ImaginedBuffer)
-                and not (isinstance(thing, ReplayBuffer) and thing.spec.action != action)
-            ):
+        if isinstance(thing, ReplayBuffer | RecordedReplay) or _is_foreign_memory(thing):
+            is_of_others = isinstance(thing, ImaginedBuffer) or (
+                isinstance(thing, ReplayBuffer) and thing.spec.action != action
+            )
+            if _size(thing) and not is_of_others:
                 yield thing
             continue
         waiting += [(part, depth + 1) for part in _parts(thing)]
@@ -90,7 +90,7 @@ def _is_foreign_memory(thing: Any) -> bool:
 
 
 def _size(memory: Any) -> int:
-    return len(memory) if isinstance(memory, ReplayBuffer) else int(memory.size())
+    return len(memory) if isinstance(memory, ReplayBuffer | RecordedReplay) else int(memory.size())
 
 
 def _parts(thing: Any) -> Iterable[Any]:

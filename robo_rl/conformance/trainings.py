@@ -23,6 +23,7 @@ from robo_rl.conformance.learners import different_leaves
 from robo_rl.conformance.rules import Rule
 from robo_rl.conformance.swerving import IMAGINED, ZONE, Factory, Outcome, Swerving
 from robo_rl.protocols.components import Training
+from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.types import DIVERGED, ActionSource, Episode, Metrics, StateDict
 
 MakeTraining = Callable[[Factory, int], Training]
@@ -209,6 +210,7 @@ def corrections_arrive(trial: Trial) -> None:
             given = [number for number, action in enumerate(outcome.received, 1) if np.all(action == COMMAND)]
             require({*CORRECTED} <= {*given}, "commands do not reach the environment", got=given, allowed=CORRECTED)
     kept_by = [(memory, kept.numbers, kept.sources) for memory, kept in trial.kept() if kept.sources is not None]
+    kept_by = [each for each in kept_by if each[0] != RecordedReplay.__name__]  # demonstrations have no corrector
     told = [(memory, numbers, sources == ActionSource.HUMAN) for memory, numbers, sources in kept_by]
     found = any(is_human.any() for _, _, is_human in told)
     require(found, "no memory holds a step of the person", got=[memory for memory, _, _ in told])

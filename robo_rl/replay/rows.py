@@ -25,7 +25,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.extras import Extra, RowNumbers, SampledRows
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
-from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Layout, Windows
+from robo_rl.types import DIVERGED, ActionSource, Array, Batch, Episode, Labels, Layout, Windows
 
 
 def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
@@ -114,7 +114,7 @@ def key_of(name: str) -> str:
 def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
     """Convert a recorded episode of T steps into the T + 1 rows that a memory stores; no rows if T is 0.
 
-    Pictures are not copied.
+    The step in which a simulation diverged starts nothing, so that it teaches nothing. Pictures are not copied.
     """
     steps, columns, layout = len(episode), columns_of(spec), layout_of(spec)
     count = steps + 1 if steps else 0
@@ -129,7 +129,7 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
     for name, column in columns.items():
         rows["vectors"][:, column] = observed[name].reshape(count, column.stop - column.start)
     rows["action"][:steps], rows["reward"][:steps] = episode.actions, episode.rewards
-    rows["starts"][:steps] = True
+    rows["starts"][: steps - (episode.stop_reason == DIVERGED)] = True
     if "begins" in rows:
         rows["begins"][:1] = True
     rows["source"][:steps] = episode.sources

@@ -20,7 +20,7 @@ from robo_rl.replay.mixing import SymmetricReplay
 from robo_rl.replay.recorded import RecordedReplay
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.spec.environment import ArraySpec
-from robo_rl.types import ActionSource, Batch, Episode, Transition
+from robo_rl.types import DIVERGED, ActionSource, Batch, Episode, Transition
 
 ACTION = axes("a")
 SPEC = make_spec("replay-test", ArraySpec("x", (1,)), ArraySpec("y", (2,), role="goal"), action=ACTION)
@@ -155,6 +155,15 @@ def test_an_episode_equals_its_steps():
     put(one, *steps)
     other.add_episode(episode_of(steps))
     assert_equal(one.sample(20, 2), other.sample(20, 2))
+
+
+def test_the_step_in_which_a_recorded_episode_diverged_is_never_sampled():
+    steps = [transition(n) for n in range(6)]
+    diverged = replace(episode_of(steps), terminated=False, truncated=True, stop_reason=DIVERGED)
+    replay = RecordedReplay.of(SPEC, [diverged], 0)
+    assert len(replay) == 5
+    rewards = [float(step.reward) for step in steps[:5]]
+    assert {*replay.sample(200, 3, 1.0).rewards.tolist()} == {sum(rewards[first : first + 3]) for first in range(5)}
 
 
 def test_a_recorded_episode_that_was_cut_ends_as_truncated():

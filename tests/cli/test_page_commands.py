@@ -193,7 +193,7 @@ def test_first_blocks_run_in_order(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("page", COMMANDS, ids=lambda page: page.name)
 def test_all_commands_run_in_order(

@@ -380,9 +380,7 @@ def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str
     for path, array in episode_arrays(episode).items():
         group, _, name = path.rpartition("/")
         # If the observation after the last action is missing, report that, not that every array is shorter.
-        least = (
-            len(array) if recording.has_final_observation else min(len(array) - 1, len(recording), len(back.get(path, array)))
-        )
+        least = len(array) if recording.has_final_observation else len(found)
         if group == "observations" and name in changed:
             yield f"observation {name} to the bit: {changed[name]}"
         elif path not in back or rows_alike(array, back.get(path)) < least:

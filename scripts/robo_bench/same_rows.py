@@ -1,14 +1,14 @@
 """Clone the rows of a finished DAgger run once more, and drive with each clone: what the network and the labels are worth.
 
     python -m robo_bench.same_rows RUN --out FOLDER
-    python -m robo_bench.same_rows RUN --out FOLDER --only expert blind --map grid_test_1 --episodes 25
+    python -m robo_bench.same_rows RUN --out FOLDER --only expert blind --elsewhere map grid_test_1 --episodes 25
 
 Each clone takes as many updates as the run did, from the rows in its last checkpoint: the run's own network, an MLP that
 standardises its inputs, an MLP of inputs in their units, and the run's network with shuffled labels. `expert` is the
 environment's scripted one itself; `blind` is that one without others, lights and signs in what it sees
-(`--environment.arguments.blind true` of any command): it keeps to route, bends and limits alone. FOLDER/NAME.json, or
-NAME-MAP.json, holds each evaluation, on the seeds of the run's own, as `robo-rl evaluate RUN --json` writes it; one that is
-there is not repeated.
+(`--environment.arguments.blind true` of any command): it keeps to route, bends and limits alone. FOLDER/NAME.json, or with
+`elsewhere` NAME-KEY=VALUE.json, holds each evaluation, on the seeds of the run's own, as `robo-rl evaluate RUN --json` writes
+it; one that is there is not repeated.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+import yaml
 
 from robo_app.training.assembly import judged_arguments, recipe_of, scripted_expert
 from robo_rl.environments.make import make_environment
@@ -52,17 +53,25 @@ class SameRows:
     """Folder of the results."""
     only: tuple[str, ...] = (*SCRIPTS, *CLONES)
     """Names of clones, expert or blind."""
-    map: str = ""
-    """Another map to drive on."""
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    """Other arguments of the environment, such as `map grid_test_1`, `walkers 4` or `route_length 1000`."""
     episodes: int = 0
     """Episodes of each evaluation; 0 for those of the recipe."""
 
 
-def judged(run: Run, name: str, map: str, episodes: int) -> Evaluation:
-    """Return the evaluation of a clone of a run's rows, or of a scripted driver; map: "" for that of the run's evaluation."""
+def judged(run: Run, name: str, elsewhere: Mapping[str, str], episodes: int) -> Evaluation:
+    """Return the evaluation of a clone of a run's rows, or of a scripted driver.
+
+    Args:
+        run: Run of the learner dagger.
+        name: Name of the clone or driver.
+        elsewhere: Arguments of the environment in place of those of the run's evaluation.
+        episodes: Number of episodes; 0 for that of the run's evaluation.
+    """
     recipe = recipe_of(run)
     seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + (episodes or recipe.evaluation.episodes))
-    arguments = {**judged_arguments(recipe), **SCRIPTS.get(name, {}), **({"map": map} if map else {})}
+    read = {key: yaml.safe_load(value) for key, value in elsewhere.items()}
+    arguments = {**judged_arguments(recipe), **SCRIPTS.get(name, {}), **read}
     with closing(make_environment(recipe.environment.name, **arguments)) as environment:
         is_script = name in SCRIPTS
         policy = scripted_expert(environment, recipe.environment.name)(seed=0) if is_script else clone(run, name)
@@ -91,10 +100,10 @@ def main() -> None:
     settings.out.mkdir(parents=True, exist_ok=True)
     run = Run(Path(settings.run))
     for name in settings.only:
-        file = settings.out / (f"{name}-{settings.map}.json" if settings.map else f"{name}.json")
+        file = settings.out / ("-".join([name, *map("=".join, settings.elsewhere.items())]) + ".json")
         if not file.exists():
             with tensor_threads(1):
-                file.write_text(json.dumps(judged(run, name, settings.map, settings.episodes).to_json()))
+                file.write_text(json.dumps(judged(run, name, settings.elsewhere, settings.episodes).to_json()))
         print(f"{name}\n{Evaluation.read(file)}", flush=True)
 
 

@@ -54,6 +54,8 @@ def archived() -> dict[str, dict[str, list[Evaluation]]]:
 LABELS = {
     "same-rows/expert.json": "the script, seen town",
     "same-rows/expert-grid_test": "the script, four other towns",
+    "same-rows/expert-walkers=4": "the script, seen town, 4 walkers",
+    "same-rows/expert-route_length=1000": "the script, seen town, 1 km",
     "same-rows/blind.json": "the script, blind, seen town",
     "same-rows/blind-grid_test": "the script, blind, four other towns",
     "same-rows/mlp.json": "the same rows, an MLP",

@@ -114,10 +114,9 @@ def travel(folder, cells, name, steps, arrays, **facts):
     assert notes == [f"restored to the bit from the side file: {len(steps)} of {len(steps)} episodes"]
 
     side_path(out).unlink()
-    lost = {
-        index for index, episode in enumerate(episodes) if len(form.reduced(episode, spec)) == 1 and not facts["terminated"]
-    }
-    lost = lost if name in ("lerobot", "zarr") else set()
+    kept_in_form = [form.reduced(episode, spec) for episode in episodes]
+    cut = [len(each) == 1 and not (each.has_final_observation or each.terminated) for each in kept_in_form]
+    lost = {index for index, is_lost in enumerate(cut) if is_lost}
     assert ("whole episodes" in said) == bool(lost)
     if len(lost) == len(steps):
         with pytest.raises(DatasetError, match="No episode is left"):

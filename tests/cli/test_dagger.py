@@ -95,6 +95,6 @@ def test_a_training_without_labels_says_what_is_missing(trained):
 
 def test_drive_town_trains_in_nine_towns_and_is_judged_elsewhere():
     recipe = read_recipe("drive-town")
-    towns = [variant.arguments["map"] for variant in recipe.curriculum.variants]
-    assert towns == [f"grid_train_{number}" for number in range(8)]
+    towns = [variant.arguments.get("map", "grid") for variant in recipe.curriculum.variants]
+    assert towns == [*(f"grid_train_{number}" for number in range(8)), "grid"]
     assert recipe.environment.in_evaluation(recipe.evaluation.arguments, ()).everything["routes"] == "test"

@@ -308,7 +308,7 @@ def test_cloning_repeats_the_mean_action():
 @pytest.mark.parametrize("name", BETTER_THAN_CLONING)
 def test_methods_exceed_recorded_actions_by_their_key_part(name):
     config, without = BETTER_THAN_CLONING[name]
-    config = replace(config, **QUICK)
+    config = updated(config, QUICK)
     assert learnt_action(config) > 0.15
     assert learnt_action(replace(config, **without)) < 0.0
 
@@ -465,7 +465,7 @@ def test_a_time_limit_is_not_an_end(name):
     """The value is -1 / (1 - 0.8) = -5 where the limit bootstraps; with the mask set there, none is below -2.5."""
 
     def values(terminated: bool) -> np.ndarray:
-        learner = replace(LEARNERS[name], **QUICK, discount=0.8).build(STATES, 0)
+        learner = updated(LEARNERS[name], QUICK, discount=0.8).build(STATES, 0)
         replay = RecordedReplay.of(STATES, endless(terminated), 0)
         for _ in range(320):
             learner.update(replay.sample(48, 1, 0.8))

@@ -61,7 +61,6 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "experiment": ("ExperimentOrder", "methods on datasets or tasks, several seeds, resumable, with a table and claims"),
         "published": ("PublishedOrder", "an experiment beside scores that others published: table and curves"),
         "evidence": ("EvidenceOrder", "list methods by evidence, with counts: proven, validated, experimental"),
-        "tables": ("Tables", "write the tables and curves of pages from archives; list those without one"),
         "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
         "bench": (None, "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     },

@@ -49,14 +49,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which perturbations a policy shall be evaluated under: grids, and perhaps a trained adversary."""
+    """Grids of perturbations that a policy shall be evaluated under."""
 
     name: str
     grids: tuple[Grid, ...]
     nominal: Cell
     """Name of each known perturbation -> its value in the training environment."""
-    adversary: Mapping[str, Any] | None = None
-    """Settings of an adversary that is trained against the policy; None for no adversary."""
 
     @property
     def cells(self) -> list[dict[str, float]]:
@@ -73,8 +71,6 @@ class Plan:
 def plan_of(name: str, content: Any, nominal: Cell) -> Plan:
     """Return the plan in `content`: {grids: [{mass: [0.5, 1, 2], friction: [0.5, 1, 2]}, {latency: [0, 1, 2]}]}.
 
-    `content` may also have adversary: {force: 3, ...}, with the settings of the wrapper `adversary`, and `steps`.
-
     Args:
         name: Name of the plan.
         content: Content of its file.
@@ -83,12 +79,11 @@ def plan_of(name: str, content: Any, nominal: Cell) -> Plan:
     Raises:
         InvalidSetting: The content is no plan, or names an unknown perturbation.
     """
-    is_plan = isinstance(content, Mapping) and "grids" in content and set(content) <= {"grids", "adversary"}
-    grids, adversary = (content["grids"], content.get("adversary")) if is_plan else (None, None)
-    if not isinstance(grids, list) or not grids or not isinstance(adversary, Mapping | None):
-        allowed = "grids: [{mass: [0.5, 1, 2]}, ...], and adversary: {force: 3}"
+    grids = content["grids"] if isinstance(content, Mapping) and set(content) == {"grids"} else None
+    if not isinstance(grids, list) or not grids:
+        allowed = "grids: [{mass: [0.5, 1, 2]}, ...]"
         raise InvalidSetting(f"{name} is no plan of perturbations.", got=content, allowed=allowed)
-    return Plan(name, tuple(_grid(name, grid, nominal) for grid in grids), nominal, adversary)
+    return Plan(name, tuple(_grid(name, grid, nominal) for grid in grids), nominal)
 
 
 def _grid(plan: str, grid: Any, nominal: Cell) -> Grid:
@@ -113,9 +108,6 @@ def name_of(cell: Cell) -> str:
 
 class Robustness:
     """Evaluations of one policy under all perturbations of a plan, with the worst of them."""
-
-    adversary: Interval | None = None
-    """Mean return of the policy against a trained adversary; None if the plan has no adversary."""
 
     def __init__(self, plan: Plan, evaluations: Mapping[str, Evaluation]) -> None:
         """Collect the evaluations, which are given by the name of their cell."""
@@ -159,7 +151,6 @@ class Robustness:
             "measure": "success" if self.is_rate else "return",
             "cells": cells,
             "worst": name_of(self.worst),
-            "adversary": None if self.adversary is None else {key: _known(getattr(self.adversary, key)) for key in KEYS},
         }
 
     def __str__(self) -> str:
@@ -179,11 +170,6 @@ class Robustness:
             f"nominal  {self.figure({}):{number}}",
             f"worst    {self.figure(self.worst):{number}}  {name_of(self.worst)}",
         ]
-        if self.adversary is not None:
-            lines += [
-                f"return   {self.nominal.mean_return:.4g}",
-                f"opposed  {self.adversary:.4g}  mean return against a trained adversary",
-            ]
         return "\n".join(lines)
 
 

@@ -36,8 +36,6 @@ def write_robustness(found: Robustness, out: Path, *, policy: str) -> Path:
         maps=[(_title(grid), heat_map(found, grid, (low, high))) for grid in found.plan.grids],
         ends=(f"{low:{number}}", f"{high:{number}}"),
         cells=[(name_of(cell), f"{found.figure(cell):{number}}") for cell in found.plan.cells],
-        adversary=None if found.adversary is None else f"{found.adversary:.4g}",
-        mean_return=f"{found.nominal.mean_return:.4g}",
         written=f"{datetime.now():%d %B %Y, %H:%M}",
     )
     write_text(out, page)

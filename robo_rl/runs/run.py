@@ -228,7 +228,6 @@ class Run:
         arguments: Mapping[str, Any] | None = None,
         videos: int | None = None,
         stochastic: bool = False,
-        mixture: bool = False,
         attempts: int = 1,
         split: str = "",
         step: Step = None,
@@ -248,7 +247,6 @@ class Run:
             videos: Largest number of films; None for 2 in another environment, and 0 in that of the training, which has films
                 already.
             stochastic: True to sample actions; always done if the recipe says so.
-            mixture: True to draw one of all kept policies for each episode.
             attempts: Episodes at each seed, with sampled actions, to estimate the probability that one of several attempts
                 succeeds.
             split: Levels of the training, the validation or the test, instead of `seed` (docs/training/curricula.md).
@@ -264,7 +262,6 @@ class Run:
             arguments=arguments or {},
             videos=videos,
             stochastic=stochastic,
-            mixture=mixture,
             attempts=attempts,
             split=split,
             step=step,

@@ -12,8 +12,6 @@ from robo_rl.protocols.contract import ANY_SPACE, DATA, ONLINE, OWN, STEPS, Feat
 from robo_rl.spec.environment import EnvironmentSpec
 from robo_rl.training.delayed_rewards import unlike_single_steps
 
-MODES = (Feature.LEARNER_PROCESS, Feature.COLLECTORS, Feature.ONLINE_PHASE)
-"""Features of a recipe that decide which training loop is used."""
 OWN_NUMBERS = ("num_envs", "n_envs")
 """Names of the setting for the number of environments, in learners that bring their own loop."""
 

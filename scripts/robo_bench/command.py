@@ -36,7 +36,6 @@ BENCHES = {
     "seeing": ("seeing",),
     "render": ("rendering",),
     "memory": ("replay_memory",),
-    "resume": ("checkpoints",),
     "data": ("dataset_reading",),
     "reward": ("labelling", "reward_programs"),
     "collectors": ("collectors",),

@@ -29,7 +29,6 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "watch": ("Watch", "watch trainings in the browser: state, films, curves, interventions, errors"),
         "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
         "export": ("ExportOrder", "write a run's policy as ONNX, TorchScript or weights that act without robo-rl"),
-        "world": (None, "learn a model of an environment from episodes to train in, and check how far to believe it"),
         "fit-encoder": ("FitEncoder", "fit a frozen encoder of pictures to objects and goals of a simulator"),
         "choose": ("Choose", "choose a method by six questions, with the commands to run"),
         "learners": ("Learners", "list learners, or tell which can be trained with a person, recorded data, pictures"),
@@ -62,7 +61,6 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "experiment": ("ExperimentOrder", "methods on datasets or tasks, several seeds, resumable, with a table and claims"),
         "published": ("PublishedOrder", "an experiment beside scores that others published: table and curves"),
         "evidence": ("EvidenceOrder", "list methods by evidence, with counts: proven, validated, experimental"),
-        "tables": ("Tables", "write the tables and curves of pages from archives; list those without one"),
         "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
         "bench": (None, "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     },
@@ -136,7 +134,7 @@ def dispatch(arguments: list[str]) -> int:
         return 0
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
-        raise UnknownName("command", name, COMMANDS)
+        return _run_of_papers(name, rest)
     module: Any = importlib.import_module(f"robo_cli.{ROOMS[name]}.{name.replace('-', '_')}")
     options, text = COMMANDS[name]
     if options is None:
@@ -146,6 +144,16 @@ def dispatch(arguments: list[str]) -> int:
     order = read_options(getattr(module, options), rest, prog=prog, description=description, config=flags)
     with loud_exit("look at what the environment calls: nothing after it was done"):
         return int(module.run(order))
+
+
+def _run_of_papers(name: str, arguments: list[str]) -> int:
+    """Run a command that papers alone bring, such as `robo-rl world fit`; raises UnknownName if none does."""
+    from robo_cli.actions import actions_of_papers, run_action
+
+    actions = actions_of_papers(name)
+    if not actions:
+        raise UnknownName("command", name, COMMANDS)
+    return run_action(name, {**actions}, "\n".join(action.examples for action in actions.values()), arguments)
 
 
 def _rows(commands: Mapping[str, tuple[str | None, str]]) -> str:

@@ -113,9 +113,7 @@ def test_drive_without_terminal_or_robot_is_one_error(tmp_path):
         dispatch(["robot", "drive", url])
 
 
-@pytest.mark.parametrize(
-    ("name", "modules"), [("spacemouse", ("hid", "hidraw")), ("gamepad", ("evdev",)), ("gamepad-sdl", ("pygame",))]
-)
+@pytest.mark.parametrize(("name", "modules"), [("spacemouse", ("hid", "hidraw")), ("gamepad", ("pygame",))])
 def test_device_names_the_extra_that_it_needs(monkeypatch, name, modules):
     for module in modules:
         monkeypatch.setitem(sys.modules, module, None)

@@ -61,8 +61,7 @@ def test_ppo_resumes_exactly_inside_a_rollout(
 def test_robustness_is_measured_kept_and_shown(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.dispatch(["train", str(recipe), "--out", str(tmp_path)]) == 0
     run, plan = find_run("latest", tmp_path), tmp_path / "mine.yaml"
-    adversary = "adversary: {force: 50, bodies: [pole], axes: x, steps: 600}"
-    plan.write_text("grids: [{mass: [0.5, 1], gravity: [0, 1]}, {latency: [0, 1]}]\n" + adversary)
+    plan.write_text("grids: [{mass: [0.5, 1], gravity: [0, 1]}, {latency: [0, 1]}]")
     words = ["evaluate", str(run.path), "--perturb", str(plan), "--episodes", "2"]
     capsys.readouterr()
     assert "--perturb physics" in run.report.read_text()
@@ -72,12 +71,11 @@ def test_robustness_is_measured_kept_and_shown(recipe: Path, tmp_path: Path, cap
     assert "mass (down), gravity (across)" in said.out and "worst " in said.out and "5 of 5" in said.err
     kept = {path: path.stat().st_mtime_ns for path in (run.path / "robustness").glob("????????/*.json")}
     page = (run.path / "robustness.html").read_text()
-    assert len(kept) == 5 and "gravity=0" in page and "trained to push it" in page and "opposed " in said.out
+    assert len(kept) == 5 and "gravity=0" in page
     assert main.dispatch([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     cells = {name: cell["estimate"] for name, cell in found["cells"].items()}
-    assert found["adversary"]["estimate"] > 0.0  # its own return is below 0
     assert found["measure"] == "return" and cells["gravity=0"] > cells["nominal"]  # an untrained policy falls more slowly
     with pytest.raises(UnknownName, match="physics, timing"):
         main.dispatch(["evaluate", str(run.path), "--perturb", "wind"])

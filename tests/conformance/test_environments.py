@@ -17,7 +17,7 @@ from robo_rl.errors import ConformanceFailure
 from robo_rl.papers import papers
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 
-SERVED = {"carla": "tests/sims/driving", "robot": "tests/real_robot", "world": "tests/worlds"}
+SERVED = {"carla": "tests/sims/driving", "robot": "tests/real_robot", "world": "policies/robo_papers/world_models/tests"}
 """Family at a server or in a folder -> where its environments are checked."""
 OF_PAPERS = [family for paper in papers().values() for family in paper.components.get("environments", {})]
 FAMILIES = sorted({*known("environments")} - {*SERVED})

@@ -12,12 +12,11 @@ from robo_rl.errors import TeleoperatorUnavailable, UnknownName
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "real_robot"))
 
-from input_devices import EvdevHand, KeyboardHand, LeaderHand, SDLHand, SpaceMouseHand
+from input_devices import KeyboardHand, LeaderHand, SDLHand, SpaceMouseHand
 
 ROWS = {
     "keyboard": KeyboardHand,
-    "gamepad": EvdevHand,
-    "gamepad-sdl": SDLHand,
+    "gamepad": SDLHand,
     "spacemouse": SpaceMouseHand,
     "leader-arm": LeaderHand,
 }

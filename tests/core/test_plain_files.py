@@ -10,7 +10,6 @@ from robo_policies.sb3.zoo import read_zoo
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.chat.log import CallLog, read_log
 from robo_rl.rewards.chat.opening import language_model, require_task
-from robo_rl.rewards.writing.rule_writer import read_rule
 from robo_rl.rollout.step_log import StepReader
 from robo_rl.runs.run import Run
 from robo_rl.system.durable_files import exclusive_lock, is_locked
@@ -56,7 +55,6 @@ def test_pipes_in_the_folder_of_a_run(tmp_path: Path) -> None:
 DEEP_FILES = {
     "a language model": lambda path: language_model(str(path)),
     "a pack": lambda path: require_task(f"pack:{path}", "robo/ArmReach-v0"),
-    "a rule": lambda path: read_rule(str(path)),
     "a zoo file": lambda path: read_zoo(path.read_text(), algorithm="sac", environment="Hopper-v5"),
     "a text": lambda path: parse_yaml(path.read_text(), "It"),
 }

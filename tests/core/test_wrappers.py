@@ -137,7 +137,6 @@ ELSEWHERE = {
     **{name: row.elsewhere for name, row in OF_PAPERS.items() if row.elsewhere},
     "encoded": "tests/policies/test_encoders.py",
     "instructed": "tests/policies/test_towers.py",
-    "adversary": "tests/cli/test_ppo_runs.py",
 }
 """Wrappers that need files or a server -> the test that makes one."""
 

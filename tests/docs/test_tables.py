@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import pytest
+from page_tables import MARKED, main, rendered, untraced
 
 from robo_app.experiments.archive import Archive
 from robo_app.experiments.levels import archive_named, seed_values
-from robo_app.experiments.pages import MARKED, rendered, untraced
 from robo_app.experiments.plan import read_plan
-from robo_cli.main import dispatch
 
 ROOT = Path(__file__).parents[2]
 DOCS, ARCHIVES = ROOT / "docs", ROOT / "docs" / "benchmarks"
@@ -23,7 +22,7 @@ NAMES = [str(file.relative_to(ROOT)) for file in PAGES]
 @pytest.mark.parametrize("page", NAMES)
 def test_tables_are_those_of_their_archives(page):
     text = (ROOT / page).read_text()
-    assert rendered(text, ARCHIVES) == text, "robo-rl tables writes it"
+    assert rendered(text, ARCHIVES) == text, "python docs/page_tables.py writes it"
 
 
 @pytest.mark.parametrize("page", NAMES)
@@ -43,12 +42,11 @@ def test_other_tables_are_found_and_changed_ones_are_written(tmp_path, capsys):
     page = tmp_path / "page.md"
     marked = "<!--archive:oni-->\n| old |\n|---|\n| 1 |\n<!--/archive-->\n"
     page.write_text(f"# A\n\n{marked}\n| a | b |\n|---|---|\n| x | 1 [0, 2] |\n\n| a | b |\n|---|---|\n| x | words |\n")
-    order = ["tables", str(page), "--archives", str(ARCHIVES)]
-    assert dispatch([*order, "--check"]) == 1
+    assert main([str(page), "--check"]) == 1
     assert "differs" in (shown := capsys.readouterr().out) and f"UNMARKED {page}:9  | a | b |" in shown
-    assert dispatch(order) == 0 and "| DoorKey-8x8 | retrieval |" in page.read_text()
+    assert main([str(page)]) == 0 and "| DoorKey-8x8 | retrieval |" in page.read_text()
     page.write_text(page.read_text().replace("[0, 2] |\n", "[0, 2] |\n\n*Unarchived.*\n"))
-    assert dispatch([*order, "--check"]) == 0
+    assert main([str(page), "--check"]) == 0
     assert "1 tables of results have no archive; 1 of them say so" in capsys.readouterr().out
 
 

@@ -11,6 +11,7 @@ import pytest
 from factories import axes, make_spec
 from robo_papers.bresa.learner import BresaConfig, BresaTraining
 from robo_papers.sac_prior.environment import PriorEnv
+from robo_papers.spo.mixture import MixturePolicy
 from robo_policies.learners.act import ACTConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.flow_bc import FlowBCConfig
@@ -19,7 +20,6 @@ from robo_policies.networks.settings import Network
 from robo_rl.conformance.learners import check_policy
 from robo_rl.errors import ConformanceFailure
 from robo_rl.rollout.episode import Rollout
-from robo_rl.rollout.mixture import MixturePolicy
 from robo_rl.settings import updated
 from robo_rl.spec.cost import CostSpec
 from robo_rl.spec.environment import ArraySpec

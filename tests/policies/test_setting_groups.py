@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 
 from robo_app.recipes.recipe import parse_recipe, to_yaml
-from robo_bench.structure import heirs, setting_counts
 from robo_papers.explors.learner import ExploRSConfig
 from robo_papers.fisor.learner import FISORConfig
 from robo_policies.learners.act import ACTConfig
@@ -21,21 +20,12 @@ from robo_rl.protocols.sampling import Replay, Sampling
 from robo_rl.settings import plain, settings_as, updated
 from robo_rl.system.plain_files import parse_yaml
 
-MOST = 20
-"""Settings of a learner outside its groups."""
 SHARED = {"network", "replay", "worlds", "normalize", "multiplier", "cloning", "adversary", "noise"}
 OWN = {"group-ppo": {"advantages"}, "cpo": {"trust_region"}, "mfrl": {"model"}}
 
 
 def groups_of(kind):
     return {item.name for item in dataclasses.fields(kind) if dataclasses.is_dataclass(item.default)}
-
-
-@pytest.mark.slow
-def test_a_learner_has_few_settings_of_its_own():
-    counts = setting_counts(in_groups=False)
-    assert {"sac", "ppo", "group-ppo", "sb3-tqc"} <= set(counts) and max(counts.values()) <= MOST, counts
-    assert heirs() == ([], [])
 
 
 @pytest.mark.parametrize("name", known("learners"))

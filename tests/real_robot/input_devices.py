@@ -4,20 +4,17 @@ import ctypes
 import json
 import os
 import pty
-import socket
 import struct
 import tempfile
 import time
-from collections import namedtuple
 from pathlib import Path
 
 import pytest
 from lerobot_bench import servo_arm
 
-from robo_real.teleoperation.evdev_gamepad import EvdevGamepad, EvdevGamepadSettings
+from robo_real.teleoperation.gamepad import Gamepad
 from robo_real.teleoperation.keyboard import Keyboard, KeyboardSettings
 from robo_real.teleoperation.leader_arm import LeaderArm, LeaderArmOptions
-from robo_real.teleoperation.sdl_gamepad import SDLGamepad
 from robo_real.teleoperation.spacemouse import SpaceMouse, SpaceMouseOptions
 
 
@@ -141,110 +138,6 @@ class KeyboardHand:
                 continue
 
 
-EVENT = struct.Struct("llHHi")
-"""struct input_event of the kernel: seconds, microseconds, type, code, value"""
-InputEvent = namedtuple("InputEvent", "sec usec type code value")
-AbsInfo = namedtuple("AbsInfo", "value min max fuzz flat resolution")
-
-
-class EventDevice:
-    """evdev.InputDevice over a socket, through which the kernel's bytes come; `evdev` in the place of the module."""
-
-    name, path, uniq = "Xbox Wireless Controller", "/dev/input/event7", "98:7a"
-
-    def __init__(self):
-        self.keys, self.axes = {0x130, 0x131, 0x137, 0x13B}, dict.fromkeys((0, 1, 3, 4), 0) | {0x10: 0, 0x11: 0}
-        self.down, self.is_plugged, self.others = set(), True, []
-        self.kernel, self.user = socket.socketpair()
-        self.user.setblocking(False)
-
-    def __del__(self):
-        self.kernel.close()
-        self.user.close()
-
-    # the module
-
-    def list_devices(self):
-        return [self.path, *self.others] if self.is_plugged else []
-
-    def InputDevice(self, path):
-        if not self.is_plugged or path not in (self.path, "/dev/input/by-id/pad", *self.others):
-            raise FileNotFoundError(2, "No such file or directory")
-        return self
-
-    # the device
-
-    @property
-    def fd(self):
-        return self.user.fileno()
-
-    def capabilities(self, verbose=False, absinfo=True):
-        assert not absinfo
-        return {0: [0, 1, 3], 1: sorted(self.keys), 3: sorted(self.axes)}
-
-    def absinfo(self, axis_num):
-        low, high = (-1, 1) if axis_num >= 0x10 else (-32768, 32767)
-        return AbsInfo(self.axes[axis_num], low, high, 16, 128, 0)
-
-    def active_keys(self, verbose=False):
-        return sorted(self.down)
-
-    def read(self):
-        if not self.is_plugged:
-            raise OSError(19, "No such device")
-        found = self.user.recv(64 * EVENT.size)
-        return (InputEvent(*values) for values in EVENT.iter_unpack(found))
-
-    def close(self):
-        pass
-
-    # what the hand does
-
-    def send(self, *events):
-        """Sends events (type, code, value), and the end of a report."""
-        for kind, code, value in events:
-            if kind == 3:
-                self.axes[code] = value
-            elif kind == 1:
-                (self.down.add if value else self.down.discard)(code)
-        self.kernel.sendall(b"".join(EVENT.pack(1, 2, *event) for event in [*events, (0, 0, 0)]))
-
-
-def evdev_gamepad(monkeypatch, events=None, **options):
-    """Returns a gamepad through a stand-in of evdev, and the stand-in."""
-    events = events or EventDevice()
-    monkeypatch.setattr("robo_real.teleoperation.evdev_gamepad._evdev", lambda: events)
-    return EvdevGamepad(EvdevGamepadSettings(**options)), events
-
-
-class EvdevHand:
-    """A hand at a gamepad below the stand-in of evdev."""
-
-    def __init__(self, monkeypatch):
-        self.device, self.events = evdev_gamepad(monkeypatch)
-
-    def forward(self):
-        self.events.send((3, 1, -32768))
-
-    def release(self):
-        self.events.send((3, 1, 0))
-
-    def close_gripper(self):
-        self.device.read()
-        self.events.send((1, 0x130, 1))
-
-    def unplug(self):
-        self.events.is_plugged = False
-        self.events.kernel.send(b"?")  # poll() reports a device that is gone as readable
-
-    def plug(self):
-        self.events.__del__()
-        self.events.__init__()
-
-    def end(self):
-        pass
-
-
 class SDLHand:
     """A hand at a virtual gamepad of the real SDL, which pygame-ce brings."""
 
@@ -259,7 +152,7 @@ class SDLHand:
         self.sdl.SDL_JoystickOpen.restype = ctypes.c_void_p
         self.sdl.SDL_JoystickSetVirtualAxis.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int16)
         self.sdl.SDL_JoystickSetVirtualButton.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint8)
-        self.device, self.index = SDLGamepad(), None
+        self.device, self.index = Gamepad(), None
         self.pygame = self.device._pygame
         self.pygame.display.init()
         self.device._controllers.init()  # the bus outlives the device

@@ -15,6 +15,7 @@ from robo_real.arm_spec import MAX_STEP, arm_spec
 from robo_real.console.human import HoldAction
 from robo_real.console.operator_state import HELD_SILENCE, DecisionKind, OperatorState
 from robo_real.console.robot_console import RobotConsole
+from robo_real.teleoperation.gamepad import GamepadSettings
 from robo_real.teleoperation.keyboard import PULSE
 from robo_real.teleoperation.motion import SHARE, MotionCommand
 from robo_real.teleoperation.session import TeleoperatorSession
@@ -25,7 +26,7 @@ from robo_rl.types import ActionSource
 sys.path.insert(0, str(Path(__file__).parent))
 
 from console_operators import Page, start
-from input_devices import EVENT, EventDevice, KeyboardHand, SDLHand, SpaceMouseBus, evdev_gamepad, spacemouse
+from input_devices import KeyboardHand, SDLHand, SpaceMouseBus, spacemouse
 
 SPEC = arm_spec("a robot").action
 
@@ -236,122 +237,56 @@ def test_stand_in_of_hid_has_the_calls_of_the_real_one():
     assert hid.enumerate(0xFFFF, 0xFFFF) == []
 
 
-# the events of a gamepad
-
-A, B, SHOULDER = 0x130, 0x131, 0x137
+# a gamepad
 
 
 @pytest.fixture
 def pad(monkeypatch):
-    found, events = evdev_gamepad(monkeypatch)
-    found.connect()
-    return found, events
+    found = SDLHand(monkeypatch)
+    yield found
+    found.device.close()
+    found.end()
+
+
+def press(hand, name, down=True):
+    mapping = hand.device._controllers.Controller(0).get_mapping()
+    hand.sdl.SDL_JoystickSetVirtualButton(hand.pad, int(mapping[name][1:]), down)
 
 
 def test_gamepad_presses_count_when_buttons_go_down(pad):
-    found, events = pad
-    found.read()
-    events.send((1, A, 1), (1, SHOULDER, 1))
-    reading = found.read()
+    pad.device.connect()
+    pad.device.read()
+    press(pad, "a")
+    press(pad, "rightshoulder")
+    reading = pad.device.read()
     assert reading.presses == ("toggle_gripper",) and reading.is_held
-    events.send((1, A, 2), (1, SHOULDER, 2))  # the kernel's repeat
-    assert found.read().presses == ()
-    events.send((1, SHOULDER, 0), (1, B, 1), (3, 0x11, -1))
-    reading = found.read()
-    assert set(reading.presses) == {"stop", "success"} and not reading.is_held
-    events.send((3, 0x11, 1))
-    assert found.read().presses == ("failure",)
+    assert pad.device.read().presses == ()  # it is still down
+    press(pad, "rightshoulder", down=False)
+    press(pad, "b")
+    press(pad, "dpup")
+    reading = pad.device.read()
+    assert reading.presses == ("stop", "success") and not reading.is_held
 
 
-def test_buttons_that_are_down_at_the_start_were_not_pressed(monkeypatch):
-    events = EventDevice()
-    events.down = {A, B}
-    found, _ = evdev_gamepad(monkeypatch, events)
-    found.connect()
-    assert found.read().presses == ()
+def test_buttons_that_are_down_at_the_start_were_not_pressed(pad):
+    pad.device.connect()
+    press(pad, "a")
+    press(pad, "b")
+    assert pad.device.read().presses == ()
 
 
-def test_gamepad_with_another_range_rests_in_its_middle(pad, monkeypatch):
-    found, events = pad
-    monkeypatch.setattr(events, "absinfo", lambda axis: type("Info", (), {"min": 0, "max": 255, "value": events.axes[axis]}))
-    events.axes |= dict.fromkeys((0, 1, 3, 4), 128)
-    found.connect()
-    assert not any(found.read().axes.values())
-    events.send((3, 3, 255), (3, 4, 0))
-    axes = found.read().axes
-    assert axes["yaw"] == -1.0 and axes["z"] == 1.0
+def test_a_gamepad_that_is_not_there_is_named(pad):
+    with pytest.raises(TeleoperatorUnavailable, match=r"There is no gamepad 1(.|\n)*got: +1 gamepads"):
+        type(pad.device)(GamepadSettings(index=1)).connect()
 
 
-def test_gamepad_reads_its_state_again_after_dropped_events(pad):
-    found, events = pad
-    found.read()
-    events.axes[1], events.down = -32768, {SHOULDER}  # the kernel knows; the events are gone
-    events.send((0, 3, 0))
-    reading = found.read()
-    assert reading.axes["x"] == 1.0 and reading.is_held
-
-
-@pytest.mark.real_time
-def test_gamepad_flood_does_not_keep_the_reader(pad):
-    found, events = pad
-    pack = EVENT.pack(0, 0, 3, 1, 5)
-    events.user.setblocking(False)
-    found._device.read = lambda: [*map(events_of, [pack] * 64)]
-    events.kernel.send(pack)
-    begun = time.monotonic()
-    found.read()
-    assert time.monotonic() - begun < 1.0
-
-
-def events_of(pack):
-    return type("Event", (), dict(zip(("sec", "usec", "type", "code", "value"), EVENT.unpack(pack), strict=True)))
-
-
-def test_gamepads_are_told_apart_by_path_name_and_number(monkeypatch):
-    events = EventDevice()
-    events.others = ["/dev/input/event8"]
-    with pytest.raises(TeleoperatorUnavailable, match="several gamepads"):
-        evdev_gamepad(monkeypatch, events)[0].connect()
-    events.others = []
-    for word in ("/dev/input/event7", "/dev/input/by-id/pad", "Xbox Wireless Controller", "98:7a"):
-        assert evdev_gamepad(monkeypatch, events, device=word)[0].connect() == "Xbox Wireless Controller"
-    with pytest.raises(TeleoperatorUnavailable, match=r"no such gamepad.*\n.*event7"):
-        evdev_gamepad(monkeypatch, events, device="/dev/input/event9")[0].connect()
-
-
-def test_keyboard_or_pad_of_another_layout_is_no_gamepad(monkeypatch):
-    events = EventDevice()
-    events.axes = {0: 0, 1: 0, 2: 0, 5: 0}  # sticks on ABS_Z and ABS_RZ
-    with pytest.raises(TeleoperatorUnavailable, match=r"(?s)no gamepad.*gamepad-sdl"):
-        evdev_gamepad(monkeypatch, events)[0].connect()
-
-
-def test_stand_in_of_evdev_has_the_calls_of_the_real_one():
-    evdev = pytest.importorskip("evdev")
-    for name in ("read", "absinfo", "capabilities", "active_keys", "close"):
-        assert hasattr(evdev.InputDevice, name) and hasattr(EventDevice, name)
-    assert evdev.AbsInfo._fields == ("value", "min", "max", "fuzz", "flat", "resolution")
-    codes = evdev.ecodes
-    assert (codes.BTN_SOUTH, codes.BTN_EAST, codes.BTN_TR, codes.SYN_DROPPED) == (A, B, SHOULDER, 3)
-    events = EventDevice()
-    events.send((3, 1, -32768))
-    found = [(event.type, event.code, event.value) for event in evdev.InputDevice.read(events)]
-    assert found == [(3, 1, -32768), (0, 0, 0)], "the real package reads the stand-in's bytes"
-    assert isinstance(evdev.list_devices(), list)
-
-
-def test_sdl_knows_every_button_by_its_name(monkeypatch):
-    hand = SDLHand(monkeypatch)
-    hand.device.connect()
-    hand.device.read()
-    names = ["a", "b", "start", "rightshoulder", "dpup", "dpdown", "dpleft"]
-    mapping = hand.device._pad.get_mapping()
-    for name in names:
-        hand.sdl.SDL_JoystickSetVirtualButton(hand.pad, int(mapping[name][1:]), 1)
-    reading = hand.device.read()
+def test_sdl_knows_every_button_by_its_name(pad):
+    pad.device.connect()
+    pad.device.read()
+    for name in ("a", "b", "start", "rightshoulder", "dpup", "dpdown", "dpleft"):
+        press(pad, name)
+    reading = pad.device.read()
     assert reading.is_held and set(reading.presses) == {"stop", "toggle_gripper", "start", "success", "failure", "discard"}
-    hand.device.close()
-    hand.end()
 
 
 # a device at the operator's state

@@ -3,10 +3,8 @@
 import ast
 import re
 
-import numpy as np
 import pytest
 
-from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.log import CallLog
 from robo_rl.rewards.chat.packs import read_pack
@@ -25,7 +23,6 @@ from robo_rl.rewards.writing.prompts import (
     nearest,
     repair,
 )
-from robo_rl.rewards.writing.rule_writer import ProgramRule, read_rule, rule_files
 from robo_rl.rewards.writing.writer import Text2RewardConfig, Writer, write
 
 TASK = RewardTask("push the cube onto the mark", "class Batch:\n    near: (N,)", means(), 50)
@@ -156,7 +153,7 @@ def test_each_bad_answer_has_one_status_and_a_reason(answer, status):
     assert found.program is None and found.reason and found.status in (status, "garbage")
 
 
-# packs and rules
+# packs
 
 
 def test_the_pack_of_pushing_is_labelled_and_does_what_it_says():
@@ -168,23 +165,6 @@ def test_the_pack_of_pushing_is_labelled_and_does_what_it_says():
     assert "axis=1" not in programs["write"].source and "axis=1" in programs["repair"].source
     assert programs["feedback"].terms == ("reach", "push", "arrive")
     assert repair(initial_prompt(TASK), "x", "y").purpose == "repair"
-
-
-@pytest.mark.parametrize("name", rule_files())
-def test_shipped_rules_read_their_own_programs(name):
-    rule = read_rule(name)
-    weights = {weight: round(float(np.mean(limits)), 3) for weight, limits in rule.weights.items()}
-    source = rule.filled(weights)
-    assert rule.read(source) == weights and "by rule" in rule.about
-    RewardProgram.parse(source)
-
-
-def test_a_rule_that_does_not_fit_its_program_is_refused():
-    with pytest.raises(InvalidSetting, match="does not fit its program at the weight 'a'"):
-        ProgramRule("", "", "def reward(batch):\n    b = {b}", {"a": (0.0, 1.0)})
-    with pytest.raises(UnknownName, match="Unknown rule 'raech'") as told:
-        read_rule("raech")
-    assert "reach" in str(told.value)
 
 
 def test_form_of_the_answer_shows_names_that_may_be_copied():

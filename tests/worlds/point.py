@@ -5,9 +5,9 @@ from functools import cache
 import numpy as np
 
 from factories import axes, make_episode, make_spec
+from robo_papers.world_models.world import fit_world
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.worlds.dynamics import DynamicsConfig
-from robo_rl.worlds.world import fit_world
 
 SPEC = make_spec(
     "point",

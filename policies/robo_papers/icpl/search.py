@@ -11,9 +11,10 @@ import tyro
 from robo_app.arguments.free_settings import RaterSettings, RecipeKeys
 from robo_app.arguments.options import options
 from robo_app.recipes.recipe import Recipe, require_at_least
-from robo_app.rewards.program_writing import Asking, WritingContext, writing
+from robo_app.rewards.program_writing import WritingContext, writing
 from robo_app.training.program_validation import batch_sizes
 from robo_app.training.train_options import recipe_of
+from robo_papers.icpl.asking import AskingOrRule
 from robo_papers.icpl.candidates import KeptTrainer, best_of
 from robo_papers.icpl.eureka import Eureka, EurekaConfig
 from robo_papers.icpl.icpl import ICPL, ICPLConfig
@@ -52,7 +53,7 @@ class SearchReward:
     """Episodes of each policy that a rater of pictures compares, one by one."""
     confirm: int = 0
     """Trainings of the winner from other seeds, evaluated in other episodes, for the final figure; the paper takes 5."""
-    asking: Annotated[Asking, tyro.conf.arg(name="")] = field(default_factory=Asking)
+    asking: Annotated[AskingOrRule, tyro.conf.arg(name="")] = field(default_factory=AskingOrRule)
     eureka: EurekaConfig = field(default_factory=EurekaConfig)
     """Settings of the method eureka."""
     icpl: ICPLConfig = field(default_factory=ICPLConfig)

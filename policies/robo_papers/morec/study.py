@@ -6,6 +6,7 @@ python -m robo_papers.morec.study --seeds 3
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,8 +20,9 @@ from robo_rl.rollout.episode import RandomPolicy, rollout
 from robo_rl.spec.environment import EnvironmentSpec, Observation, specification
 from robo_rl.types import Episode
 from robo_rl.worlds.dynamics import DynamicsConfig
+from robo_rl.worlds.fitting import DynamicsFit
+from robo_rl.worlds.imagining import Imagination
 from robo_rl.worlds.steps import Steps
-from robo_rl.worlds.world import World, fit_world
 
 EPISODES, HELD_OUT, LENGTH, CANDIDATES, TEMPERATURE = 50, 20, 20, 10, 0.1
 WORLD = DynamicsConfig(hidden=(64, 64), members=5, elites=5, epochs=40)
@@ -41,8 +43,8 @@ class Pumping(RandomPolicy):
         return np.array([1.0 if speed >= 0 else -1.0], np.float32)
 
 
-def fitted(seed: int) -> tuple[World, Plausibility, list[Episode]]:
-    """Return a world and judges of random motion, and episodes of another policy."""
+def fitted(seed: int) -> tuple[Imagination, Plausibility, Floats, list[Episode]]:
+    """Return a world and judges of random motion, the deviations (S,) of its states, and episodes of another policy."""
     environment = make_environment("gym:Pendulum-v1")
     spec = specification(environment)
     recorded, others = RandomPolicy(spec, seed), Pumping(spec)
@@ -50,31 +52,33 @@ def fitted(seed: int) -> tuple[World, Plausibility, list[Episode]]:
     held_out = [rollout(environment, others, seed=1000 * seed + 500 + number) for number in range(HELD_OUT)]
     environment.close()
     steps = Steps.joined([Steps.of_episode(spec, each) for each in episodes])
-    world = fit_world(spec, episodes, DynamicsConfig(**{**vars(WORLD), "seed": seed}))
-    return world, Plausibility(spec.observation.size, spec.action.size, GAME, seed).fit(steps), held_out
+    imagination = Imagination(spec, DynamicsFit(steps, replace(WORLD, seed=seed)).run().eval())
+    some = np.random.default_rng([seed, 1]).permutation(len(steps))[:5000]  # as in the archive
+    judges = Plausibility(spec.observation.size, spec.action.size, GAME, seed).fit(steps)
+    return imagination, judges, steps.states[some].std(0), held_out
 
 
 def measured(seed: int) -> dict[str, dict[str, float]]:
     """Return for each method the error of paths, in deviations of the recorded states, and the area of the judges."""
-    world, judges, held_out = fitted(seed)
-    parts = [Steps.of_episode(world.spec, each) for each in held_out]
+    imagination, judges, scale, held_out = fitted(seed)
+    parts = [Steps.of_episode(imagination.spec, each) for each in held_out]
     windows = [(part, place) for part in parts for place in range(0, len(part) - LENGTH, LENGTH)]
     begins = np.stack([part.states[place] for part, place in windows])
     actions = np.stack([part.actions[place : place + LENGTH] for part, place in windows])
     ends = np.stack([part.following[place + LENGTH - 1] for part, place in windows])
-    scale, found = world.states.std(0), {}
+    found = {}
     for method in METHODS:
         random, states = np.random.default_rng(seed), begins
         for step in range(LENGTH):
             asked = states, actions[:, step]
-            drawn = candidates(world.imagination, *asked, 1 if method == "none" else CANDIDATES, random)
+            drawn = candidates(imagination, *asked, 1 if method == "none" else CANDIDATES, random)
             scores = np.stack([judges.scores(*asked, each.states) for each in drawn])
             if method == "chance":
                 scores = random.permuted(scores, axis=0)
             states = pick(drawn, choice(scores, TEMPERATURE, random)).states
         found[method] = {"error": float(np.sqrt(np.square((states - ends) / scale).mean()))}
     every = Steps.joined(parts)
-    drawn_once = candidates(world.imagination, every.states, every.actions, 1, np.random.default_rng(seed))[0]
+    drawn_once = candidates(imagination, every.states, every.actions, 1, np.random.default_rng(seed))[0]
     real, made = (judges.scores(every.states, every.actions, after) for after in (every.following, drawn_once.states))
     return {method: {**each, "area": float((real[:, None] > made[None, ::10]).mean())} for method, each in found.items()}
 

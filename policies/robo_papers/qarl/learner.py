@@ -18,12 +18,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from robo_papers.qarl.curricula import CurriculumSettings
+from robo_papers.qarl.forces import Forces
 from robo_policies.export.acting import ActingNetwork, WithConstant, acting_network
 from robo_policies.learners.own_loop import OwnLoop
 from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.sac import SAC, Objective, SACSettings
 from robo_policies.networks.encoders import TensorBatch
-from robo_rl.environments.forces import Forces
 from robo_rl.errors import require_allowed
 from robo_rl.extras import Column
 from robo_rl.protocols.components import Policy, Stateful

@@ -15,9 +15,9 @@ import torch
 
 from robo_app.experiments.results import Results, add_archive_option
 from robo_bench.trainings import Silent
+from robo_papers.qarl.forces import Forces, OpposedEnv
 from robo_papers.qarl.learner import AdversarialTraining, QARLConfig
 from robo_policies.learners.sac import SAC, SACConfig
-from robo_rl.environments.forces import Forces, OpposedEnv
 from robo_rl.environments.make import make_environment
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.protocols.components import Policy

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from robo_rl.errors import SpecMismatch
 from robo_rl.rewards.conformance.rule import require_rule
@@ -14,7 +13,6 @@ from robo_rl.rewards.images.image_text import ImageTextModel
 from robo_rl.rewards.images.picture_reward import Pictures
 
 ImageTextCheck = Callable[[ImageTextModel, Pictures, Sequence[str]], None]
-Vectors = npt.NDArray[np.float32]
 CLOSE = 1e-4
 """Largest difference of a number between batches, which add float32 values in different order."""
 

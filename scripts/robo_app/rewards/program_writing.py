@@ -17,16 +17,12 @@ from robo_app.training.program_validation import spec_and_trial
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.chat.client import ModelClient
-from robo_rl.rewards.chat.log import CallLog
 from robo_rl.rewards.chat.opening import language_model, require_task
 from robo_rl.rewards.step_rewards.abstraction import EnvAbstraction
 from robo_rl.rewards.writing.prompts import Example, RewardTask, means, nearest
-from robo_rl.rewards.writing.rule_writer import RuleWriter, read_rule
 from robo_rl.rewards.writing.writer import Writer
-from robo_rl.settings import plain, settings_as
 from robo_rl.spec.environment import specification
 
-RULE = "rule:"
 KNOWN = {"arm_reach": "robo/ArmReach-v0", "arm_push": "robo/ArmPush-v0", "arm_pick": "robo/ArmPick-v0"}
 """Program that comes with the package and may be shown as an example -> its environment."""
 
@@ -36,10 +32,10 @@ class Asking:
     """Language model that writes programs, and its settings."""
 
     llm: str = ""
-    """A server ("endpoint", or a YAML file with judge and settings), "pack:NAME" for replies made by hand, "rule:NAME" for
-    programs made by rule; empty only with `replay`."""
+    """A server ("endpoint", or a YAML file with judge and settings), or "pack:NAME" for replies made by hand; empty only with
+    `replay`."""
     llm_settings: ModelSettings = field(default_factory=dict)
-    """Setting of the model, such as --llm.settings.model qwen3; of a rule, --llm.settings.seed 1"""
+    """Setting of the model, such as --llm.settings.model qwen3"""
     replay: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Log of an earlier run (calls.jsonl) with all answers: no server, no key."""
     sentence: str = ""
@@ -50,7 +46,7 @@ class Asking:
     def require_one(self, environment: str) -> None:
         """Raise InvalidSetting unless exactly one of `llm` and `replay` is set, and for a pack of another environment.
 
-        Raises UnknownName for an unknown rule or pack.
+        Raises UnknownName for an unknown pack.
         """
         if bool(self.llm) == (self.replay is not None):
             raise InvalidSetting(
@@ -60,9 +56,11 @@ class Asking:
                 fix="--llm endpoint --llm.settings.model NAME --llm.settings.base_url URL; --llm pack:NAME; "
                 "or --replay RUN/calls.jsonl",
             )
-        if self.llm.startswith(RULE):
-            read_rule(self.llm.removeprefix(RULE))
         require_task(self.llm, environment)
+
+    def model(self, log: Path) -> ModelClient:
+        """Return the client of the language model; calls are logged in `log`."""
+        return language_model(self.llm, self.llm_settings, log=log, replay=self.replay)
 
     @property
     def order(self) -> dict[str, Any]:
@@ -94,7 +92,7 @@ def writing(
     Raises:
         InvalidSetting: There is no sentence about the task.
     """
-    with _model(asking, log) as model:
+    with asking.model(log) as model:
         model.watch = partial(print, flush=True)
         spec, attempt = spec_and_trial(name, arguments, sizes)
         sentence = asking.sentence or spec.instruction
@@ -108,14 +106,6 @@ def writing(
             )
         finally:
             print(model.report())
-
-
-def _model(asking: Asking, log: Path) -> ModelClient:
-    settings = asking.llm_settings
-    if asking.llm.startswith(RULE):
-        rule = {"rule": plain(read_rule(asking.llm.removeprefix(RULE)))}
-        return ModelClient(settings_as(RuleWriter, {**rule, **settings}, source=f"the rule {asking.llm}"), log=CallLog(log))
-    return language_model(asking.llm, settings, log=log, replay=asking.replay)
 
 
 def _known(name: str) -> list[Example]:

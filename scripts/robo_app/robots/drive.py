@@ -34,7 +34,7 @@ class Drive:
     url: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")] = ""
     """Such as http://127.0.0.1:5000; without one the device's commands are shown, and nothing moves."""
     teleoperator: str = KEYBOARD
-    """Device: keyboard, gamepad, gamepad-sdl, spacemouse, or one of your own (entry points robo_rl.teleoperators). In a
+    """Device: keyboard, gamepad, spacemouse, or one of your own (entry points robo_rl.teleoperators). In a
     terminal the keys start, label and stop beside it."""
     teleoperator_settings: TeleoperatorSettings = field(default_factory=dict)
     """Setting of the device: axes, linear_speed, angular_speed, dead_band, release."""

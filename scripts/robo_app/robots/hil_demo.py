@@ -42,7 +42,7 @@ class Hil:
     human: Literal["console", "simulated"] = "console"
     """Source of corrections: you, on a page in the browser, or a scripted perfect person."""
     teleoperator: str = ""
-    """Device that you drive with beside the page: spacemouse, gamepad, gamepad-sdl."""
+    """Device that you drive with beside the page: spacemouse, gamepad."""
     steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Decisions; by default 4,000 of 0.15 s of the robot's time to pick, 8,000 of 0.1 s for the peg."""
     episodes: int = 5

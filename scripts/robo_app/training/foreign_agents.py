@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from robo_policies.sb3.agents import Agent, AgentPolicy
 
 ZOO = "zoo:"
-OF_RUNS = ("routes", "videos", "step", "mixture", "split", "shadow", "perturb", "carla_host", "carla_port")
+OF_RUNS = ("routes", "videos", "step", "split", "shadow", "perturb", "carla_host", "carla_port")
 """Options of `robo-rl evaluate` that need the folder of a run, and are refused for an agent of others."""
 _VERSION = re.compile(r"-v(\d+)$")
 

@@ -1,6 +1,6 @@
 """Environment wrappers that involve a second policy, either a scripted expert or the policy of a run.
 
-The second policy is corrected by the learner (residual), asked for labels, or works against the learner (adversary).
+The second policy is corrected by the learner (residual), or asked for labels.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from typing_extensions import override
 from robo_app.training.assembly import policy_of, recipe_of, scripted_expert
 from robo_policies.learners.dagger import NOISE, SHARE, LabelledEnv
 from robo_policies.learners.residual import SCALE, ResidualEnv
-from robo_rl.environments.forces import Forces, OpposedEnv
 from robo_rl.environments.wrapping import EnvironmentWrapper
-from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
 from robo_rl.runs.run import find_run
 from robo_rl.spec.environment import specification
@@ -62,28 +60,6 @@ class LabelledWrapper(EnvironmentWrapper):
     def wrap(self, environment: gymnasium.Env[Any, Any]) -> LabelledEnv:
         expert_for = base_for(environment, self.expert, noise=0.0)
         return LabelledEnv(environment, expert_for, share=self.share, noise=self.noise)
-
-
-@dataclass(frozen=True)
-class AdversaryWrapper(EnvironmentWrapper):
-    """Let a run's policy act, and learn the forces that lower its return most."""
-
-    changes = ("action", "success_rule", "costs")
-
-    policy: str = ""
-    """Name or path of the run whose policy acts; it does not learn further."""
-    force: float = 1.0
-    """[N] Largest force along each of `axes` on each of `bodies`."""
-    bodies: tuple[str, ...] = ()
-    axes: str = "xz"
-
-    @override
-    def wrap(self, environment: gymnasium.Env[Any, Any]) -> OpposedEnv:
-        if self.policy in ("", "latest"):  # the latest would be the adversary's own run as soon as it is made
-            raise InvalidSetting(
-                "An adversary needs a named policy.", got=self.policy or "none", allowed="policy: RUN", fix="name a run"
-            )
-        return OpposedEnv(environment, trained(self.policy), Forces(environment, self.bodies, self.axes, self.force))
 
 
 def base_for(environment: gymnasium.Env[Any, Any], base: str, noise: float) -> Callable[[int], Policy]:

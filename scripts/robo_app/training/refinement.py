@@ -56,7 +56,7 @@ class Refine:
     human: str = NO_SUPERVISOR
     """Source of corrections: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
     teleoperator: str = ""
-    """Device that you drive with beside the console's page: spacemouse, gamepad, gamepad-sdl."""
+    """Device that you drive with beside the console's page: spacemouse, gamepad."""
     teleoperator_settings: TeleoperatorSettings = field(default_factory=dict)
     """Setting of the device: axes, linear_speed, angular_speed, dead_band, release."""
     steps: int = 2000

@@ -12,16 +12,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import robo_rl
 from robo_app.recipes.overrides import plain_value
-from robo_app.recipes.recipe import EnvironmentSettings, Recipe
+from robo_app.recipes.recipe import Recipe
 from robo_app.training.assembly import policy_of, recipe_of
 from robo_app.training.finalisation import judge
 from robo_app.training.run_evaluation import elsewhere
 from robo_rl.errors import UnknownName
 from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.evaluation.robustness import Cell, Plan, Robustness, measure, name_of, plan_of
-from robo_rl.evaluation.statistics import Interval
 from robo_rl.protocols.components import Policy
 from robo_rl.report import ROBUSTNESS, write_report
 from robo_rl.report.robustness_page import write_robustness
@@ -29,16 +27,6 @@ from robo_rl.runs.run import Run, write_text
 from robo_rl.system.plain_files import read_yaml
 from robo_rl.system.threads import tensor_threads
 from robo_sims.perturbed import Perturbation
-
-ADVERSARY = {
-    "network": {"hidden": [64, 64]},
-    "batch_size": 64,
-    "lr": 1.0e-3,
-    "tau": 0.02,
-    "discount": 0.98,
-    "replay": {"learning_starts": 500},
-}
-"""Settings of SAC for an adversary, which learns in few steps."""
 
 
 def read_plan(name: str) -> Plan:
@@ -89,8 +77,6 @@ def evaluate_perturbed(
     write_text(folder.with_suffix(".json"), json.dumps(facts, default=str))
     with tensor_threads(recipe.threads):
         found = measure(cells, folder, partial(_judge, run, judged, policy_of(run, recipe), episodes, seed), _said)
-    if cells.adversary is not None:
-        found.adversary = _opposed(run, nominal, cells.adversary, episodes, seed, folder)
     page = write_robustness(found, run.path / ROBUSTNESS, policy=run.path.name)
     if run.report.exists():
         write_report([run.path], run.report)  # which shows the way to the page
@@ -101,24 +87,6 @@ def _judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, seed: i
     nominal = recipe.environment
     there = replace(nominal, wrappers=(*nominal.wrappers, {"name": "perturbed", **cell}))
     return judge(run, replace(recipe, environment=there), policy, range(seed, seed + episodes), f"perturbed-{name_of(cell)}")
-
-
-def _opposed(
-    run: Run, nominal: EnvironmentSettings, settings: Mapping[str, Any], episodes: int, seed: int, folder: Path
-) -> Interval:
-    """Return the mean return of a run's policy against an adversary; the result of an earlier adversary is read again."""
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-    file, forces = folder.parent / f"{folder.name}-adversary-{digest}.json", {**settings}
-    steps = forces.pop("steps", 10_000)
-    if not file.exists():
-        _said(f"an adversary of {steps} steps")
-        adversary = {"name": "adversary", **forces, "policy": str(run.path)}
-        there = replace(nominal, wrappers=(*nominal.wrappers, adversary))
-        recipe = {"environment": asdict(there), "algorithm": "sac", "steps": steps, "threads": 1, "learner": dict(ADVERSARY)}
-        trained = robo_rl.train({**recipe, "evaluation": {"every": 0, "episodes": 1, "videos": 0}}, out=folder.parent)
-        write_text(file, json.dumps(trained.evaluate(episodes, seed=seed).to_json()))
-    opposed = Evaluation.read(file).mean_return
-    return replace(opposed, estimate=-opposed.estimate, low=-opposed.high, high=-opposed.low)
 
 
 def _said(line: str) -> None:

@@ -23,7 +23,6 @@ from robo_rl.evaluation.evaluation import FIRST_SEED, Evaluation
 from robo_rl.evaluation.statistics import difference
 from robo_rl.protocols.components import Policy
 from robo_rl.report import write_report
-from robo_rl.rollout.mixture import MixturePolicy
 from robo_rl.runs.run import Run, Step, write_text
 from robo_rl.system.threads import tensor_threads
 
@@ -43,7 +42,6 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     arguments: Mapping[str, Any],
     videos: int | None = None,
     stochastic: bool = False,
-    mixture: bool = False,
     attempts: int = 1,
     split: str = "",
     step: Step = None,
@@ -61,12 +59,9 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
         name = "-".join(filter(None, (f"levels-{split}", name)))
     if attempts > 1:
         name = "-".join(filter(None, (f"attempts-{attempts}", name)))
-    if mixture and step is not None:
-        allowed = "the policy of one step, or the mixture of all"
-        raise InvalidSetting("A mixture has no step.", got=f"mixture, step {step}", allowed=allowed)
-    step = None if step is None else run.numbered(step)
-    if mixture or step is not None:
-        name = "-".join(filter(None, ("mixture" if mixture else f"step-{step}", name)))
+    if step is not None:
+        step = run.numbered(step)
+        name = "-".join(filter(None, (f"step-{step}", name)))
     how = replace(
         recipe.evaluation,
         arguments={} if place else recipe.evaluation.arguments,
@@ -77,10 +72,7 @@ def evaluate(  # noqa: PLR0913 (keyword settings)
     there = elsewhere(recipe.environment, environment, routes, own)
     with tensor_threads(recipe.threads), gentle_interruption(_interrupt):
         judged = replace(recipe, environment=there, evaluation=how)
-        policy = (
-            MixturePolicy([policy_of(run, recipe, at) for at in run.checkpoints]) if mixture else policy_of(run, recipe, step)
-        )
-        title = name or "evaluation"
+        policy, title = policy_of(run, recipe, step), name or "evaluation"
         evaluation = judge(run, judged, policy, seeds, title, attempts=attempts, on_incomplete=on_incomplete)
     if split == "train" and not place and (file := run.path / "evaluation.json").exists():
         evaluation = replace(evaluation, notes=(*evaluation.notes, *gap(evaluation, Evaluation.read(file))))

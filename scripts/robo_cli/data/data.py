@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robo_cli.actions import Actions, Later, run_action
+from robo_cli.actions import Actions, run_action
 from robo_cli.data.convert import EXAMPLES as CONVERSIONS
 from robo_cli.data.convert import Convert, convert
 from robo_cli.data.derive import Filter, Merge, Split, filter_, merge, split
@@ -20,7 +20,6 @@ robo-rl data repair data/pick
 robo-rl data restore data/pick
 robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into.train 0.9 --into.test 0.1
-robo-rl data mirror data/pick --out data/both-ways
 robo-rl data merge data/pick data/more --out data/all
 robo-rl data view data/pick"""
 
@@ -40,7 +39,6 @@ ACTIONS: Actions = {
     "merge": (Merge, merge),
     "filter": (Filter, filter_),
     "split": (Split, split),
-    "mirror": Later("robo_cli.data.double", "Mirrored", "mirror"),
     "view": (View, view),
     "convert": (Convert, convert),
 }

@@ -45,8 +45,6 @@ class Evaluate:
     """Sample actions instead of taking the most likely one, as with evaluation.stochastic of a recipe."""
     step: Annotated[int | Literal["best"] | None, tyro.conf.arg(metavar="{INT,best}")] = None
     """Step of the policy, if kept (record_episodes, or a checkpoint), or "best" of the training; by default the newest."""
-    mixture: bool = False
-    """Of all policies that the run has kept (record_episodes, or checkpoints), one drawn for each episode: their average."""
     attempts: int = 1
     """Episodes at each seed, with sampled actions; from 2 on with the chance that one of 1, 5, ... succeeds (pass@k)."""
     split: str = ""
@@ -91,7 +89,7 @@ def run(arguments: Evaluate) -> int:
         found, page = evaluate_perturbed(trained, arguments.perturb, arguments.episodes, **how)
         return show(title, found, f"\npage     {page}")
     before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
-    how |= {name: getattr(arguments, name) for name in ("videos", "mixture", "attempts", "split", "step")}
+    how |= {name: getattr(arguments, name) for name in ("videos", "attempts", "split", "step")}
     evaluation = trained.evaluate(arguments.episodes, **how, on_incomplete=partial(show, title))
     is_new = trained.report.exists() and trained.report.stat().st_mtime_ns != before
     show(title, evaluation, f"\nreport   {trained.report}" if is_new else "")

@@ -11,7 +11,6 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.environments.mirror import Mirror
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.types import DIVERGED, METADATA
@@ -19,7 +18,6 @@ from robo_sims.arm.control import CLOSED, CONTROLS
 from robo_sims.arm.costs import ArmCosts
 from robo_sims.arm.expert import ScriptedPolicy
 from robo_sims.arm.inverse_kinematics import solve
-from robo_sims.arm.mirror import arm_mirror
 from robo_sims.arm.observed_state import pose_as_observed
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, Arm, ArmPhysics, Array, load_model
 from robo_sims.arm.pose_sampling import START, START_YAW
@@ -149,11 +147,6 @@ class ArmEnv(gymnasium.Env[Any, Any]):
     def data(self) -> mujoco.MjData:
         """MuJoCo data (state) of the simulation."""
         return self._physics.data
-
-    @property
-    def mirror(self) -> Mirror:
-        """Reflection that turns this environment's observations and actions into those of its left-right mirror image."""
-        return arm_mirror(self.environment_spec)
 
     @property
     def task(self) -> ArmTask:

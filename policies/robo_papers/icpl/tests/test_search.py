@@ -14,6 +14,7 @@ from robo_papers.icpl.preferring import ChanceComparer, KeptComparer, OracleComp
 from robo_papers.icpl.prompts import reflection, trace
 from robo_papers.icpl.record import WINNER, keep_round
 from robo_papers.icpl.rounds import diversity
+from robo_papers.icpl.rule_writer import ProgramRule, RuleWriter
 from robo_rl.errors import OutOfReplies, RunError
 from robo_rl.rewards.chat.client import ModelClient
 from robo_rl.rewards.chat.log import CallLog
@@ -21,7 +22,6 @@ from robo_rl.rewards.chat.question import Answer
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.writing.prompts import RewardTask
 from robo_rl.rewards.writing.record import begin, keep_program
-from robo_rl.rewards.writing.rule_writer import ProgramRule, RuleWriter
 from robo_rl.rewards.writing.writer import Writer
 
 TASK = RewardTask("bring the point to the goal", "class Batch:\n    distance: (N,)  # [m]", "np: abs", 50)

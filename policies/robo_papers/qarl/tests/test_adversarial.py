@@ -13,10 +13,10 @@ from scipy.stats import gamma
 
 from factories import rest_slow
 from robo_papers.qarl.curricula import Gamma, GammaCurriculum, LinearCurriculum, effective_samples, expected_return, moved
+from robo_papers.qarl.forces import Forces, OpposedEnv
 from robo_papers.qarl.learner import TEMPERATURE, QARLConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.conformance.learners import check_policy
-from robo_rl.environments.forces import Forces, OpposedEnv
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.runs.checkpoints import Checkpoint, load_checkpoint, packed, save_checkpoint

@@ -12,6 +12,7 @@ import pytest
 from factories import axes, choices, make_episode, make_spec
 from robo_bench.trainings import Silent
 from robo_cli.main import dispatch
+from robo_papers.spo.mixture import MixturePolicy
 from robo_papers.spo.reward import SelfPlayReward
 from robo_papers.spo.study import CIRCLE, WINNER, fitted_reward, played
 from robo_papers.spo.win_rates import WinRates
@@ -21,7 +22,6 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.evaluation.evaluation import evaluate
 from robo_rl.rewards.preferences.raters import Measure, MeasuresRater, Segment
 from robo_rl.rewards.step_rewards.steps import Steps
-from robo_rl.rollout.mixture import MixturePolicy
 from robo_rl.spec.environment import ArraySpec
 from robo_rl.types import Batch
 
@@ -311,7 +311,7 @@ def test_a_recipe_trains_resumes_and_is_evaluated_as_a_mixture(tmp_path, monkeyp
     assert dispatch(["train", "arm-reach-spo", "--steps", "192", *small, *quiet, *quick]) == 0
     assert dispatch(["resume", "latest", "--steps", "320"]) == 0
     capsys.readouterr()
-    assert dispatch(["evaluate", "latest", "--episodes", "3", "--mixture"]) == 0
+    assert dispatch(["spo", "evaluate", "latest", "--episodes", "3"]) == 0
     assert "3 episodes" in capsys.readouterr().out
     assert any("mixture" in path.name for path in tmp_path.glob("runs/*/evaluations/*.json"))
 

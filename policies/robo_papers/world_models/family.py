@@ -13,7 +13,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols.components import EnvironmentFamily
 
 if TYPE_CHECKING:
-    from robo_sims.imagined.batch import WorldBatch
+    from robo_papers.world_models.batch import WorldBatch
 
 SETTINGS = ("starts", "horizon", "penalty", "device", "render_mode")
 STARTS = ("first", "any")
@@ -43,7 +43,7 @@ class WorldFamily(EnvironmentFamily):
                 limit [steps], by default that of the spec. penalty: deviations of reward that a disagreement of the world's
                 members by one deviation costs, by default 0. device: of the networks, by default cpu.
         """
-        from robo_sims.imagined.environment import ImaginedEnv
+        from robo_papers.world_models.environment import ImaginedEnv
 
         return ImaginedEnv(_batch(address, 1, arguments), render_mode)
 
@@ -51,7 +51,7 @@ class WorldFamily(EnvironmentFamily):
         self, address: str, num_envs: int, *, threads: int | None = None, autoreset_mode: Any = "NextStep", **arguments: Any
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Return `num_envs` environments in one batch; arguments as in `at`. threads: without effect."""
-        from robo_sims.imagined.environment import ImaginedEnvironments
+        from robo_papers.world_models.environment import ImaginedEnvironments
 
         arguments.pop("render_mode", None)
         return ImaginedEnvironments(_batch(address, num_envs, arguments), autoreset_mode=autoreset_mode)
@@ -66,8 +66,8 @@ def _batch(address: str, num_envs: int, arguments: dict[str, Any]) -> WorldBatch
     penalty = arguments.get("penalty", 0.0)
     if not isinstance(penalty, int | float) or isinstance(penalty, bool) or not 0.0 <= penalty < math.inf:
         raise InvalidSetting("penalty is out of range.", got=repr(penalty), allowed="number from 0")
-    from robo_rl.worlds.world import load_world
-    from robo_sims.imagined.batch import WorldBatch
+    from robo_papers.world_models.batch import WorldBatch
+    from robo_papers.world_models.world import load_world
 
     world = load_world(address).on(arguments.get("device", "cpu"))
     _require_recorded(arguments, world.facts.get("arguments", {}))

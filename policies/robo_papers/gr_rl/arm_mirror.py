@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robo_rl.environments.mirror import Mirror, Reflection
+from robo_papers.gr_rl.mirror import Mirror, Reflection
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec.environment import EnvironmentSpec
 

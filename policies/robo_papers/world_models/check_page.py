@@ -7,13 +7,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from robo_papers.world_models.check import Beside, Check
+from robo_papers.world_models.world import World
 from robo_rl.evaluation.figures import Figure, shown
 from robo_rl.report import template
 from robo_rl.report.charts import Across, Series, line_chart
 from robo_rl.report.films import embed_film
 from robo_rl.runs.run import write_text
-from robo_rl.worlds.check import Beside, Check
-from robo_rl.worlds.world import World
 
 ERRORS = (("the world", 0), ("nothing changes", 1))
 ERROR_NOTE = "Deviations of the recorded states; the band is the 95% interval over episodes."

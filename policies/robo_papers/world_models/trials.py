@@ -11,10 +11,10 @@ import gymnasium
 from robo_app.display.display import counted
 from robo_app.recording.actors import Actor, ActorSettings, actor
 from robo_datasets.dataset import Dataset
+from robo_papers.world_models.check import PolicyTrial
 from robo_rl.environments.make import make_environment
 from robo_rl.rollout.episode import rollout
 from robo_rl.types import Episode
-from robo_rl.worlds.check import PolicyTrial
 
 
 class TrialSettings(ActorSettings, Protocol):

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from robo_papers.world_models.environment import Stage
+from robo_papers.world_models.world import World
 from robo_rl.evaluation.video import HOLD, UNTIMED_RATE, Frame, write_mp4
 from robo_rl.types import Array, Episode
 from robo_rl.worlds.steps import arrays_of, coded
-from robo_rl.worlds.world import World
-from robo_sims.imagined.environment import Stage
 
 GAP = 4  # [pixel] between the two pictures
 

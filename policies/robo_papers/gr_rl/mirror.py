@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -101,19 +100,3 @@ def mirrored_words(text: str) -> str:
         return swapped.upper() if word.isupper() and len(word) > 1 else swapped.capitalize() if word[0].isupper() else swapped
 
     return _WORD.sub(other, text)
-
-
-def mirror_of(environment: Any, name: str) -> Mirror:
-    """Return the `Mirror` of a symmetric environment: the object that mirrors its observations and actions.
-
-    Raises InvalidSetting if the environment has no attribute `mirror`.
-    """
-    try:
-        found: Mirror = environment.get_wrapper_attr("mirror")
-    except AttributeError:
-        raise InvalidSetting(
-            f"{name} is not known to be symmetric.",
-            got="no attribute `mirror`",
-            allowed="an environment with one, such as the arm tasks",
-        ) from None
-    return found

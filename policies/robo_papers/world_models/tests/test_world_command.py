@@ -12,8 +12,8 @@ import torch
 
 from robo_app.jobs.exit_status import status_of
 from robo_cli.main import dispatch
+from robo_papers.world_models.world import load_world
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting, SpecMismatch
-from robo_rl.worlds.world import load_world
 
 TINY = ["--settings.hidden", "16", "--settings.members", "2", "--settings.elites", "1", "--settings.epochs", "3"]
 ARM = ["--environment.arguments.action_repeat", "3", "--environment.arguments.max_steps", "12"]

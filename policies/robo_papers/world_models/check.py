@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from robo_papers.world_models.world import World
 from robo_rl.evaluation.figures import Figure, by_episode, episode_correlation, mean_of, pooled, step_correlation
 from robo_rl.evaluation.statistics import wilson
 from robo_rl.evaluation.verdicts import Finding, Grade, Verdict, graded
 from robo_rl.types import Episode
 from robo_rl.worlds.imagining import Draw, distribution
 from robo_rl.worlds.steps import Steps, coded
-from robo_rl.worlds.world import World
 
 HORIZONS = (1, 5, 20)
 """Numbers of imagined steps after which errors are measured."""

@@ -14,11 +14,14 @@ import tyro
 from robo_app.display.display import counted
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
+from robo_papers.world_models.world import UNDER_WAY, fit_world
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs.checkpoints import has_checkpoint
+from robo_rl.system.threads import fitting
 from robo_rl.worlds.dynamics import DynamicsConfig
 from robo_rl.worlds.steps import require_predictable
-from robo_rl.worlds.world import UNDER_WAY, fit_world
+
+EXAMPLES = "robo-rl world fit data/push --out worlds/push"
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class FitWorld:
     settings: DynamicsConfig = field(default_factory=DynamicsConfig)
 
 
-def fit(arguments: FitWorld) -> int:
+@fitting
+def run(arguments: FitWorld) -> int:
     """Fit, save, and print the errors on held-out steps."""
     out, started = arguments.out, time.monotonic()
     if has_checkpoint(out) or (out.exists() and any(path.name != UNDER_WAY for path in out.iterdir())):

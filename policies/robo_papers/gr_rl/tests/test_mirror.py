@@ -12,8 +12,9 @@ from factories import axes, make_spec, random_episode
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
+from robo_papers.gr_rl.mirror import Mirror, Reflection, mirrored_words
+from robo_papers.gr_rl.mirror_command import mirror_of
 from robo_rl.environments.make import make_environment
-from robo_rl.environments.mirror import Mirror, Reflection, mirrored_words
 from robo_rl.errors import InvalidSetting
 from robo_rl.rollout.episode import rollout
 from robo_rl.spec.environment import ArraySpec, specification
@@ -37,7 +38,7 @@ def test_the_image_of_the_image_is_the_episode(task, control):
     environment = make_environment(f"robo/{task}", control=control)
     expert = environment.get_wrapper_attr("scripted_policy")(seed=0, noise=0.1)
     episode = rollout(environment, expert, seed=0)
-    mirror = environment.get_wrapper_attr("mirror")
+    mirror = mirror_of(environment, task)
     once, twice = mirror.episode(episode), mirror.episode(mirror.episode(episode))
     for name, values in episode.observations.items():
         np.testing.assert_allclose(twice.observations[name], values, atol=1e-6, err_msg=name)
@@ -51,7 +52,7 @@ def test_the_image_of_the_image_is_the_episode(task, control):
 @pytest.mark.parametrize("task", TASKS)
 def test_a_mirrored_state_is_observed_mirrored(task):
     here, there = (make_environment(f"robo/{task}").unwrapped for _ in range(2))
-    mirror, random = here.mirror, np.random.default_rng(0)
+    mirror, random = mirror_of(here, task), np.random.default_rng(0)
     worst = 0.0
     here.reset(seed=3)
     there.reset(seed=4)
@@ -126,7 +127,7 @@ def test_what_has_no_mirror_is_refused(tmp_path):
     episode = random_episode(spec)
     environment = make_environment("robo/ArmReach-v0")
     with pytest.raises(InvalidSetting, match="The mirror is of"):
-        environment.get_wrapper_attr("mirror").episode(episode)
+        mirror_of(environment, "reach").episode(episode)
     assert specification(environment).name == "robo/ArmReach-v0"
     data = str(tmp_path / "data")
     assert dispatch(["record", "gymnasium/Reacher-v5", "--policy", "random", "--episodes", "1", "--out", data]) == 0

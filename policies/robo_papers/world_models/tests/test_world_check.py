@@ -10,10 +10,10 @@ from markupsafe import escape
 from worlds.point import SPEC, episode, episodes, learned
 
 from factories import make_spec
+from robo_papers.world_models.check import PolicyTrial, check_world
+from robo_papers.world_models.check_page import write_check
 from robo_rl.errors import SpecMismatch
 from robo_rl.spec.environment import ArraySpec
-from robo_rl.worlds.check import PolicyTrial, check_world
-from robo_rl.worlds.check_page import write_check
 
 HELD_OUT = episodes(30, first=1000)
 

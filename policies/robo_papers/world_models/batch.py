@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+from robo_papers.world_models.world import World
 from robo_rl.types import StateDict
 from robo_rl.worlds.imagining import Draw, Imagination
 from robo_rl.worlds.steps import coded
-from robo_rl.worlds.world import World
 from robo_sims.batched.environment import Array, BatchStep, SimulationBatch
 from robo_sims.batched.generators import Generators
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +115,7 @@ class RuleWriter:
 
 def rule_files() -> dict[str, Path]:
     """Return name -> file of the rules in this package."""
-    folder = Path(str(files("robo_rl.rewards.writing") / "rules"))
+    folder = Path(__file__).parent / "rules"
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 

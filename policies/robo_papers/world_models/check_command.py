@@ -10,15 +10,18 @@ from typing import Annotated
 import tyro
 
 from robo_app.recipes.recipe import require_at_least
-from robo_app.worlds.film import film_beside
-from robo_app.worlds.trials import policy_trials
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
+from robo_papers.world_models.check import check_world
+from robo_papers.world_models.check_page import write_check
+from robo_papers.world_models.film import film_beside
+from robo_papers.world_models.trials import policy_trials
+from robo_papers.world_models.world import load_world
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.runs.run import write_text
-from robo_rl.worlds.check import check_world
-from robo_rl.worlds.check_page import write_check
-from robo_rl.worlds.world import load_world
+from robo_rl.system.threads import fitting
+
+EXAMPLES = "robo-rl world check worlds/push --dataset data/held-out --policies scripted random --out checks/push"
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class CheckWorld:
         require_at_least(self, {"episodes": 1, "noise": 0, "seed": 0})
 
 
-def check(arguments: CheckWorld) -> int:
+@fitting
+def run(arguments: CheckWorld) -> int:
     """Check, write the page, the figures and the film, and print the verdict."""
     world, dataset = load_world(arguments.world), Dataset(arguments.dataset)
     world.require(dataset.spec, f"The world {arguments.world} was fitted to another environment than {dataset.path}")

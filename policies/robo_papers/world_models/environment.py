@@ -11,13 +11,13 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from typing_extensions import override
 
+from robo_papers.world_models.batch import WorldBatch
 from robo_rl.environments.make import make_environment
 from robo_rl.errors import RenderingUnavailable
 from robo_rl.spec.environment import Observation
 from robo_rl.types import ActionSource, info_of
 from robo_sims.batched.environment import Array, Arrays, BatchedEnvironment, BatchStep, Mask
 from robo_sims.batched.infos import add_info
-from robo_sims.imagined.batch import WorldBatch
 
 
 class ImaginedEnvironments(BatchedEnvironment):

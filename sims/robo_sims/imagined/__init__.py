@@ -1,1 +1,0 @@
-"""Environments inside learned worlds, one or many at once: `world:FOLDER`."""

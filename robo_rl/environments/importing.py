@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium
 
-from robo_rl.code_names import is_given, name_of_object, object_named, searching
+from robo_rl.code_names import importing, is_given, name_of_object, object_named, searching
 from robo_rl.entry_points import known
 from robo_rl.errors import EnvironmentFailed, InvalidSetting, RoboRLError, UnknownName, printable
 from robo_rl.system.opengl import prefer_headless
@@ -43,7 +43,8 @@ def made_by_code(name: str, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, 
     prefer_headless()  # the module may import MuJoCo, which reads the choice once
     with nullcontext() if is_given(name) else searching():
         if not is_given(name) and (name.startswith(REGISTRY) or _VERSIONED.fullmatch(name)):
-            made = _made(registered, gymnasium.make, {"id": registered, "disable_env_checker": True, **arguments})
+            with importing(registered):  # Gymnasium imports the module that precedes a colon
+                made = _made(registered, gymnasium.make, {"id": registered, "disable_env_checker": True, **arguments})
         else:
             allowed = "PACKAGE.MODULE:CLASS, of a class or a function that returns an environment"
             made = _made(name, object_named(name, "environment", allowed=allowed), arguments)

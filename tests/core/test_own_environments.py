@@ -259,6 +259,7 @@ WRONG = {
     "strangers_package.envs:nothing": (InvalidSetting, "makes no environment(.|\n)*int"),
     "strangers_package.envs:broken": (EnvironmentFailed, "ZeroDivisionError: mine(.|\n)*envs.py, line 14"),
     "strangers_package.training:Mine": (InvalidSetting, "calls robo_rl.train"),
+    "strangers_package.training:Strangers-v0": (InvalidSetting, "calls robo_rl.train(.|\n)*put the call below: if __name__"),
     "strangers_package.envs:<lambda>": (InvalidSetting, "known in that process alone"),
     "Pendulum": (UnknownName, "did you mean 'Pendulum-v1'"),
     "CartPole-v9": (UnknownName, "CartPole-v1"),

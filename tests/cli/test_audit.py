@@ -73,6 +73,17 @@ def test_labels_are_audited_as_they_lie_there(capsys):
     assert audited("constant")["verdict"]["color"] == "bad"
 
 
+def test_a_distance_is_proposed_where_the_reward_orders_steps_badly(capsys):
+    settings = ["--reward.settings.deviation", "1"]
+    audited("noisy-oracle", *settings)
+    hint = "hint: steps were compared by recorded reward and time to success"
+    said = capsys.readouterr().out
+    assert hint in said and "--progress near:OBSERVATION[,OBSERVATION] of light\n" in said
+    for better in (["noisy-oracle", *settings, "--progress", "near:light"], ["oracle"], ["constant"]):
+        audited(*better)
+        assert hint not in capsys.readouterr().out, better
+
+
 # ---------------------------------------------------------------------------------------------- success classifier
 FIT = ["reward", "fit", "classifier", "--dataset", "data", "--out", "fitted"]
 SMALL = [f"--settings.{item}" for item in ("image-size=4", "hidden=8", "updates=60", "shift=0", "least=5", "lr=0.003")]

@@ -73,7 +73,7 @@ def test_labels_are_audited_as_they_lie_there(capsys):
     assert audited("constant")["verdict"]["color"] == "bad"
 
 
-def test_a_distance_is_proposed_where_the_reward_orders_steps_badly(capsys):
+def test_a_measure_of_progress_is_proposed(capsys):
     settings = ["--reward.settings.deviation", "1"]
     audited("noisy-oracle", *settings)
     hint = "hint: steps were compared by recorded reward and time to success"

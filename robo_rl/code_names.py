@@ -74,12 +74,18 @@ def object_named(name: str, setting: str, *, allowed: str, fix: str = "") -> Any
     if name in _GIVEN:
         return _GIVEN[name]
     module, _, path = name.partition(":")
+    here = sys.modules["__main__"] if module == "__main__" else None
+    for part in path.split("."):
+        here = getattr(here, part, None)
+    if here is not None:  # in a notebook that was started again
+        return here
     if "<" in path or module == "__main__":
         raise InvalidSetting(
             f"The {setting} {name} was defined in a notebook, a script or a function, and is known in that process alone.",
             got=name,
             allowed="PACKAGE.MODULE:CLASS, of a class or a function at the top of a module",
-            fix="move it to a file such as mine.py and train again, or write its new name, mine:NAME, into recipe.yaml",
+            fix="define it again in the notebook, or move it to a file such as mine.py and train again, or write its new name, "
+            "mine:NAME, into recipe.yaml",
         )
     try:
         with searching(), importing(name):

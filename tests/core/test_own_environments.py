@@ -402,6 +402,12 @@ def test_two_functions_without_names_are_two():
     assert len({*names}) == 2
 
 
+def test_a_class_that_a_new_notebook_defines_again_is_found(monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "Again", Spaces, raising=False)
+    with pytest.warns(UnitsUnknown, match="__main__:Again"):
+        assert isinstance(make_environment("__main__:Again").unwrapped, Spaces)
+
+
 def test_a_name_of_another_process_says_what_to_do():
     for name in ("__main__:Mine", "lab:cell.<locals>.Mine"):
         with pytest.raises(InvalidSetting, match=r"known in that process alone(.|\n)*move it to a file such as mine.py"):

@@ -121,13 +121,16 @@ def audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], p
 def progress_hint(found: Audit, progress: str, dataset: Dataset, first: Entry) -> str:
     """Return a line that names measures of progress, "" if one was named, or if the reward orders steps well.
 
+    A recorded reward that is the same at nearly all steps, as one for success alone, does not show that.
+
     Args:
         found: The audit.
         progress: Measure of progress in the options.
         dataset: The dataset.
         first: An episode of it, whose reward terms are named.
     """
-    pairs = [found.agreement[name] for name in ("reward, pairs", "progress, pairs")]
+    by_progress, by_reward = (found.agreement[f"{truth}, pairs"] for truth in ("progress", "reward"))
+    pairs = [by_progress, *([by_reward] if found.agreement["reward, close pairs"].is_measured else [])]
     is_constant = not found.scale["deviation"].interval.estimate > 0
     if progress != UNNAMED or is_constant or any(graded(each, AGREES, USELESS) == "good" for each in pairs):
         return ""

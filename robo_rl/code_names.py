@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
@@ -19,7 +20,7 @@ from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName, printable
 
 _GIVEN: dict[str, Any] = {}
 """Name -> object that was passed in this process."""
-_importing: list[str] = []
+_importing: ContextVar[str] = ContextVar("importing", default="")
 
 
 class NotImportable(UserWarning):
@@ -73,16 +74,21 @@ def object_named(name: str, setting: str, *, allowed: str, fix: str = "") -> Any
     if name in _GIVEN:
         return _GIVEN[name]
     module, _, path = name.partition(":")
+    here = sys.modules["__main__"] if module == "__main__" else None
+    for part in path.split("."):
+        here = getattr(here, part, None)
+    if here is not None:  # in a notebook that was started again
+        return here
     if "<" in path or module == "__main__":
         raise InvalidSetting(
             f"The {setting} {name} was defined in a notebook, a script or a function, and is known in that process alone.",
             got=name,
             allowed="PACKAGE.MODULE:CLASS, of a class or a function at the top of a module",
-            fix="move it to a file such as mine.py and train again, or write its new name, mine:NAME, into recipe.yaml",
+            fix="define it again in the notebook, or move it to a file such as mine.py and train again, or write its new name, "
+            "mine:NAME, into recipe.yaml",
         )
-    _importing.append(name)
     try:
-        with searching():
+        with searching(), importing(name):
             found: Any = import_module(module)
     except RoboRLError:
         raise
@@ -98,8 +104,6 @@ def object_named(name: str, setting: str, *, allowed: str, fix: str = "") -> Any
             allowed=allowed,
             fix=(fix or searched) if missing else f"look at {printable(place.filename)}, line {place.lineno}",
         ) from error
-    finally:
-        _importing.pop()
     for part in path.split("."):
         if not hasattr(found, part):
             known = [key for key, value in vars(found).items() if getattr(value, "__module__", None) == module]
@@ -115,12 +119,22 @@ def refuse_while_importing(what: str) -> None:
 
     Such a module would call `robo_rl.<what>` when it is imported; it lacks `if __name__ == "__main__"`.
     """
-    if _importing:
+    if name := _importing.get():
         raise InvalidSetting(
-            f"Importing the module of {_importing[-1]} calls robo_rl.{what}.",
+            f"Importing the module of {name} calls robo_rl.{what}.",
             allowed="a module that defines classes and functions",
             fix='put the call below: if __name__ == "__main__":',
         )
+
+
+@contextmanager
+def importing(name: str) -> Iterator[None]:
+    """Within this context, `refuse_while_importing` blames the module of `name`; other threads are not affected."""
+    before = _importing.set(name)
+    try:
+        yield
+    finally:
+        _importing.reset(before)
 
 
 @contextmanager

@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from importlib.util import find_spec
 from traceback import extract_tb
 from typing import Any
 
 import gymnasium
 
-from robo_rl.code_names import is_given, name_of_object, object_named, searching
+from robo_rl.code_names import importing, is_given, name_of_object, object_named, searching
 from robo_rl.entry_points import known
 from robo_rl.errors import EnvironmentFailed, InvalidSetting, RoboRLError, UnknownName, printable
 from robo_rl.system.opengl import prefer_headless
@@ -23,12 +25,16 @@ _VERSIONED = re.compile(r"(?:[\w.]+:)?(?:[\w.-]+/)?[\w.-]+-v\d+")
 """Id of Gymnasium with a version, optionally preceded by the module that registers it and a colon."""
 REGISTRY = "gym:"
 """Prefix that marks an id of Gymnasium's registry, such as gym:CartPole-v1; it may be omitted."""
+ATARI = "ale_py"
+"""Module of the package ale-py, which registers Atari games when it is imported."""
+_ATARI = re.compile(r"ALE/.*|\w+NoFrameskip-v[04]")
+"""Ids of Atari games, as people type them."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
 def is_code(name: str) -> bool:
     """Return True if the name is "module:Class" or an id of Gymnasium's registry; nothing is imported to find out."""
-    return is_given(name) or ":" in name or name in gymnasium.registry
+    return is_given(name) or ":" in name or name in gymnasium.registry or bool(_ATARI.fullmatch(name))
 
 
 def made_by_code(name: str, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -40,10 +46,13 @@ def made_by_code(name: str, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, 
         UnknownName: The id is not registered.
     """
     registered = name.removeprefix(REGISTRY)
+    registered = f"{ATARI}:{registered}" if _ATARI.fullmatch(registered) else registered
     prefer_headless()  # the module may import MuJoCo, which reads the choice once
     with nullcontext() if is_given(name) else searching():
-        if not is_given(name) and (name.startswith(REGISTRY) or _VERSIONED.fullmatch(name)):
-            made = _made(registered, gymnasium.make, {"id": registered, "disable_env_checker": True, **arguments})
+        if not is_given(name) and (name.startswith(REGISTRY) or _VERSIONED.fullmatch(registered)):
+            _require_module(registered)
+            with importing(registered):  # Gymnasium imports the module that precedes a colon
+                made = _made(registered, gymnasium.make, {"id": registered, "disable_env_checker": True, **arguments})
         else:
             allowed = "PACKAGE.MODULE:CLASS, of a class or a function that returns an environment"
             made = _made(name, object_named(name, "environment", allowed=allowed), arguments)
@@ -114,6 +123,18 @@ def _name_of_instance(environment: gymnasium.Env[Any, Any]) -> tuple[str, dict[s
 
     copied.__module__ = kind.__module__
     return name_of_object(copied, f"<{kind.__qualname__} instance>"), {}
+
+
+def _require_module(registered: str) -> None:
+    """Raise EnvironmentFailed if the module that precedes the colon of an id is not installed."""
+    module, colon, _ = registered.partition(":")
+    if colon and find_spec(package := module.partition(".")[0]) is None:
+        install = "pip install ale-py" if package == ATARI else "install the package that has it"
+        raise EnvironmentFailed(
+            f"{registered} needs a package that is not installed.",
+            got=f"no module {package} in {os.getcwd()} or among the installed packages",
+            fix=f"{install}, or look at the spelling",
+        )
 
 
 def _made(name: str, factory: Factory, arguments: Mapping[str, Any]) -> Any:

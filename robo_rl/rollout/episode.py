@@ -15,8 +15,8 @@ import numpy as np
 from typing_extensions import override
 
 from robo_rl.environments import stepping
-from robo_rl.environments.stepping import VERDICTS, executed_action, success_so_far
-from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
+from robo_rl.environments.stepping import VERDICTS, executed_action, require_finite, success_so_far
+from robo_rl.errors import InvalidEpisode
 from robo_rl.protocols.components import Policy, Stateful, Supervisor, TrainingSupervisor
 from robo_rl.protocols.planning import replan
 from robo_rl.spec.cost import costs_of, require_costs
@@ -106,6 +106,7 @@ class Rollout:
         self._environment, self._policy, self._supervisor = environment, policy, supervisor
         self._deterministic = deterministic
         observation, info = stepping.reset(environment, self.spec.name, seed=seed)
+        require_finite(self.spec.name, observation, f"at the reset with seed {seed}")
         self._instruction: str | None = info.get("instruction", self.spec.instruction)
         self._metadata: Mapping[str, Any] = info.get(METADATA, {})
         self._stop_reason: str | None = None
@@ -156,13 +157,14 @@ class Rollout:
         Raises:
             InvalidAction: The policy or the supervisor returned an action that the spec does not allow.
             InvalidEpisode: The episode is over, its reward is not finite, or a declared cost is missing.
+            InvalidObservation: The observation holds NaN or infinity.
             EnvironmentFailed: The environment raised an error.
         """
         if self.done:
             raise InvalidEpisode(
                 "The episode is over.", got=f"step {len(self) + 1} after {self.stop_reason!r}", fix="begin another Rollout"
             )
-        proposed = self._propose()
+        proposed = self._validate(self._policy.act(self.observation, deterministic=self._deterministic))
         action, source = proposed, ActionSource.POLICY
         if self._supervisor is not None:
             action, source = self._supervisor.override(self.observation, proposed)
@@ -246,10 +248,11 @@ class Rollout:
                 self._verdicts.setdefault(verdict, {})[str(len(self))] = reasons
         if info.get("guard") and source is not ActionSource.HUMAN:
             source = ActionSource.GUARD
+        require_finite(self.spec.name, observation, where := f"at step {len(self) + 1} of the episode with seed {self.seed}")
         if not np.isfinite(reward):
             raise InvalidEpisode(
                 f"{self.spec.name} returned a reward that is not finite.",
-                got=f"{reward} at step {len(self) + 1} of the episode with seed {self.seed}",
+                got=f"{reward} {where}",
                 allowed="finite numbers",
                 fix="look at the reward of the environment; nothing is replaced silently",
             )
@@ -275,21 +278,6 @@ class Rollout:
         if not self._is_told_times:
             return self._arrived
         return float(info.get(MEASURED_AT, self._timestamps[-1] + self._arrived - before))
-
-    def _propose(self) -> Array:
-        """Return the policy's action; a bad action after an observation with NaN or infinity raises InvalidObservation."""
-        try:
-            return self._validate(self._policy.act(self.observation, deterministic=self._deterministic))
-        except InvalidAction:
-            for name, value in self.observation.items():
-                if value.dtype.kind == "f" and not np.isfinite(value).all():
-                    raise InvalidObservation(
-                        f"{self.spec.name} returned an observation {name!r} that holds NaN or infinity.",
-                        got=f"{value} before step {len(self) + 1} of the episode with seed {self.seed}",
-                        allowed="finite numbers",
-                        fix="look at the environment; nothing is replaced silently",
-                    ) from None
-            raise
 
     def _validate(self, action: Array) -> Array:
         # A copy in the spec's type: a replay executes exactly the same action.

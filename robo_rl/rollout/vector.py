@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 from typing_extensions import override
 
-from robo_rl.environments.stepping import ROUNDING
+from robo_rl.environments.stepping import ROUNDING, require_finite
 from robo_rl.errors import EnvironmentFailed, InvalidEpisode, InvalidSetting
 from robo_rl.protocols.components import Stateful, TrainingSupervisor
 from robo_rl.rollout.episode import end_of
@@ -60,6 +60,11 @@ class RunningEpisodes(Stateful):
         self._lengths = np.zeros(environments, np.int64)
         self._knows_success = np.zeros(environments, np.bool_)
         self._successes = np.zeros(environments, np.bool_)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """(N,) steps of the running episodes."""
+        return self._lengths
 
     def restart(self) -> None:
         """Set all sums to zero. The environments are not touched; `VectorRollout.begin` resets them."""
@@ -130,6 +135,7 @@ class VectorRollout(Stateful):
         spec = getattr(environments, "environment_spec", None)
         self._declared: tuple[CostSpec, ...] = spec.costs if spec else ()
         self._action: ActionSpec | None = spec.action if spec else None
+        self._name = spec.name if spec else "The environment"
         self._cost_names = cost_names(self._declared)
         self.episodes = RunningEpisodes(environments.num_envs, self._cost_names)
         self.observations: Mapping[str, Array] = {}
@@ -149,6 +155,7 @@ class VectorRollout(Stateful):
         """Reset every environment with its seed, and return the first observations, name -> (N, ...)."""
         self.observations, self.infos = self.environments.reset(seed=list(seeds))  # type: ignore[arg-type]  # Gymnasium's own take a list
         self.episodes.restart()
+        self._require_finite(self.observations)
         self.ended = ()
         if self.supervisor is not None:
             self.supervisor.reset()
@@ -161,6 +168,7 @@ class VectorRollout(Stateful):
             InvalidAction: The supervisor returned an action that the spec does not allow, or an action of the policy is
                 invalid.
             InvalidEpisode: A reward or cost is not finite, or a cost is negative.
+            InvalidObservation: An observation holds NaN or infinity.
             EnvironmentFailed: An environment raised an error, or reports an executed action beyond [-1, 1].
         """
         before, proposed = self.observations, actions
@@ -169,18 +177,15 @@ class VectorRollout(Stateful):
             actions, sources[0] = self._overridden(self.supervisor, actions)
         self.observations, rewards, terminated, truncated, infos = self.environments.step(actions)
         self.infos = infos
-        if not np.isfinite(rewards).all():
-            raise InvalidEpisode(
-                "An environment returned a reward that is not finite.",
-                got=f"{rewards.tolist()} of environments 0 to {len(self) - 1}",
-                allowed="finite numbers",
-                fix="look at the reward of the environment; nothing is replaced silently",
-            )
         truncated = truncated & ~terminated
         over = np.flatnonzero(terminated | truncated).tolist()
         finals: Mapping[str, Any] = infos.get("final_info", {})
         self._count(rewards, infos)
+        after = _with_finals(self.observations, infos, over)
+        self._require_finite(after, rewards)
         self.ended = [self.episodes.end(place, bool(terminated[place]), finals) for place in over]
+        if over:
+            self._require_finite(self.observations)
         diverged = np.zeros(len(self), np.bool_)
         diverged[[each.place for each in self.ended if each.stop_reason == DIVERGED]] = True
         if self.supervisor is not None and 0 in over:
@@ -189,7 +194,7 @@ class VectorRollout(Stateful):
             before,
             self._executed(actions, infos),
             rewards,
-            _with_finals(self.observations, infos, over),
+            after,
             self.observations,
             terminated,
             truncated,
@@ -198,6 +203,24 @@ class VectorRollout(Stateful):
             _sources_in(infos, sources),
             infos,
         )
+
+    def _require_finite(self, observations: Mapping[str, Array], rewards: Array | None = None) -> None:
+        """Raise InvalidObservation or InvalidEpisode if an environment returned a number that is not finite."""
+        arrays = [*observations.values(), *([] if rewards is None else [rewards])]
+        if all([each.dtype.kind != "f" or np.count_nonzero(np.isfinite(each)) == each.size for each in arrays]):
+            return
+        for place, length in enumerate(self.episodes.lengths.tolist()):
+            where = (
+                f"at step {length} of the episode in environment {place}" if length else f"at the reset of environment {place}"
+            )
+            require_finite(self._name, {name: values[place] for name, values in observations.items()}, where)
+            if rewards is not None and not np.isfinite(rewards[place]):
+                raise InvalidEpisode(
+                    f"{self._name} returned a reward that is not finite.",
+                    got=f"{rewards[place]} {where}",
+                    allowed="finite numbers",
+                    fix="look at the reward of the environment; nothing is replaced silently",
+                )
 
     def _overridden(self, supervisor: TrainingSupervisor, actions: Array) -> tuple[Array, ActionSource]:
         """Return the actions with the supervisor's choice for environment 0, and the source of that action."""

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def dataset(recorded, tmp_path, monkeypatch) -> Dataset:
 
 
 def audited(*arguments: str) -> dict:
-    assert dispatch(["audit", *arguments, "--dataset", "data", "--out", "audits"]) == 0
+    assert dispatch(["audit", "--dataset", "data", *arguments, "--out", "audits"]) == 0
     assert "no network" in Path("audits/audit.html").read_text()
     return json.loads(Path("audits/audit.json").read_text())
 
@@ -71,6 +72,21 @@ def test_labels_are_audited_as_they_lie_there(capsys):
     assert "label set control of oracle, shuffled with 0" in control["facts"]["reward"]
     assert "Do not train on it." in capsys.readouterr().out
     assert audited("constant")["verdict"]["color"] == "bad"
+
+
+def test_a_measure_of_progress_is_proposed(capsys):
+    settings = ["--reward.settings.deviation", "1"]
+    audited("noisy-oracle", *settings)
+    hint = "hint: steps were compared by recorded reward and time to success"
+    said = capsys.readouterr().out
+    assert hint in said and "--progress near:OBSERVATION[,OBSERVATION] of light\n" in said
+    for better in (["noisy-oracle", *settings, "--progress", "near:light"], ["oracle"], ["constant"]):
+        audited(*better)
+        assert hint not in capsys.readouterr().out, better
+    sparse = (replace(episode(seed), rewards=np.float32([0] * 11 + [seed % 2 == 0])) for seed in range(20))
+    make_dataset(Path("sparse"), SPEC, sparse)
+    audited("oracle", "--dataset", "sparse")  # the recorded reward knows success alone
+    assert hint in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------------------------------------- success classifier

@@ -26,8 +26,9 @@ SPEC = make_spec(
 def make(tmp_path):
     """Returns make(name, seed, successes, ...) -> name of a run folder with that final evaluation."""
 
-    def make_run(name, seed, successes, *, spec=SPEC, first_seed=1_000_000):
-        folder = Run.create(tmp_path, recipe_name=name, seed=seed, recipe=f"name: {name}\nseed: {seed}\n", spec=spec).path
+    def make_run(name, seed, successes, *, spec=SPEC, first_seed=1_000_000, recipe=""):
+        recipe = f"name: {name}\nseed: {seed}\n{recipe}"
+        folder = Run.create(tmp_path, recipe_name=name, seed=seed, recipe=recipe, spec=spec).path
         outcome = Evaluation(
             environment=spec.name,
             spec_fingerprint=spec.fingerprint,
@@ -74,6 +75,26 @@ def test_groups_of_training_seeds_are_chosen_by_a_pattern(make, tmp_path, capsys
     assert rows["A"][0] == "33.3%" and rows["McNemar exact p"] == []  # McNemar pairs single runs only
     mixed = compare(tmp_path, capsys, "*-sac-*", "*-rlpd-0")
     assert "one side has a single training seed" in mixed
+
+
+def test_what_differs_in_the_recipes_is_told(make, tmp_path, capsys):
+    def rate(lr):
+        return f"steps: 10\nlearner: {{lr: {lr}, hidden: [8]}}\nonly: {{key{lr}: 1}}\n"
+
+    for seed, lr in enumerate((0.1, 0.2)):
+        make("task-a", seed, [1, 0], recipe=rate(lr))
+        make("task-b", seed, [1, 1], recipe=rate(0.1))
+        make("task-c", seed, [1, 1], recipe=rate(0.1) + "".join(f"key{key}: {seed + key}\n" for key in range(7)))
+    assert "recipes differ in learner.lr: A 0.1 or 0.2, B 0.1\n" in compare(tmp_path, capsys, "*task-a*", "*task-b*")
+    assert "recipes" not in compare(tmp_path, capsys, "*task-b-0", "*task-b-1")  # the seed alone
+    said = compare(tmp_path, capsys, "*task-c-0", "*task-c-1")
+    assert "differ in key0: A 0, B 1; key1: A 1, B 2;" in said and "; and 2 more, which --json lists\n" in said
+    make("task-d", 0, [1, 1], recipe=rate(0.1) + "environment: {arguments: {mass: 2}}\n")
+    make("task-e", 0, [1, 1], recipe=rate(0.1) + "environment: {arguments: {}}\n")
+    said = compare(tmp_path, capsys, "*task-d-0", "*task-e-0")
+    assert "recipes differ in environment.arguments: A {'mass': 2}, B {}\n" in said
+    found = json.loads(compare(tmp_path, capsys, "*task-a-1", "*task-b-0", json=True))
+    assert found["recipes differ in"] == {"learner.lr": [[0.2], [0.1]]}
 
 
 @pytest.mark.slow

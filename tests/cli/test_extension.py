@@ -11,6 +11,9 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
+from factories import make_spec
+from robo_app.recipes.recipe import read_recipe, to_yaml
+from robo_app.training.extension import extended
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
@@ -92,6 +95,12 @@ def test_steps_that_were_taken_already_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match=r"has taken 20 steps already(.|\n)*got: +--steps 20(.|\n)*21 or more"):
         dispatch(["resume", str(run.path), "--steps", "20"])
     assert (run.path / "recipe.yaml").read_text() == recipe and (run.path / "evaluation.json").exists()
+
+
+def test_an_interrupted_run_may_end_sooner(tmp_path: Path) -> None:
+    recipe = read_recipe("arm-reach-sac")
+    run = Run.create(tmp_path, recipe_name="reach", seed=0, recipe=to_yaml(recipe), spec=make_spec("test/Reach"))
+    assert extended(run, recipe, 500, 200).steps == run.recipe["steps"] == 500 < recipe.steps
 
 
 @pytest.mark.slow

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+import tomllib
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +37,22 @@ def test_an_interruption_that_is_dropped_comes_again(number):
 def test_without_a_signal_nothing_is_raised():
     with insistent_interruption(0.05):
         time.sleep(0.2)
+
+
+INTERRUPTED = """
+import sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tyro":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from {} import {} as command
+command()
+"""
+
+
+def test_ctrl_c_during_the_imports_is_one_line():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    program = INTERRUPTED.format(*project["scripts"]["robo-rl"].split(":"))
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "\ninterrupted\n")

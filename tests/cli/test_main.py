@@ -40,6 +40,10 @@ def test_every_command_shows_an_example(command: str, capsys: pytest.CaptureFixt
     assert f"robo-rl {command}" in capsys.readouterr().out.split("examples:")[1]
 
 
+def test_an_experiment_has_one_command() -> None:
+    assert "experiment" in main.COMMANDS and main.COMMANDS.keys().isdisjoint({"study", "race"})
+
+
 def test_the_start_page_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.dispatch([]) == 0
     page = capsys.readouterr().out

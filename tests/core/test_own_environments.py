@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
+from importlib import invalidate_caches
+from importlib.util import find_spec
 
 import gymnasium
 import numpy as np
@@ -222,8 +224,9 @@ gymnasium.register("Strangers-v0", entry_point="strangers_package.envs:Mine", ma
     (tmp_path / "strangers_helper.py").write_text("")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    gymnasium.registry.pop("Strangers-v0", None)
-    for name in [name for name in sys.modules if name.startswith("strangers_")]:
+    for name in [name for name in gymnasium.registry if "Strangers" in name]:
+        del gymnasium.registry[name]
+    for name in [name for name in sys.modules if name.startswith(("strangers_", "ale_py"))]:
         del sys.modules[name]
 
 
@@ -259,7 +262,12 @@ WRONG = {
     "strangers_package.envs:nothing": (InvalidSetting, "makes no environment(.|\n)*int"),
     "strangers_package.envs:broken": (EnvironmentFailed, "ZeroDivisionError: mine(.|\n)*envs.py, line 14"),
     "strangers_package.training:Mine": (InvalidSetting, "calls robo_rl.train"),
+    "strangers_package.training:Strangers-v0": (InvalidSetting, "calls robo_rl.train(.|\n)*put the call below: if __name__"),
     "strangers_package.envs:<lambda>": (InvalidSetting, "known in that process alone"),
+    "strangers_missing.envs:Mine-v0": (
+        EnvironmentFailed,
+        "no module strangers_missing in .*\n.*install the package that has it",
+    ),
     "Pendulum": (UnknownName, "did you mean 'Pendulum-v1'"),
     "CartPole-v9": (UnknownName, "CartPole-v1"),
 }
@@ -271,6 +279,25 @@ def test_a_name_that_makes_nothing_is_one_error(folder, name):
     with pytest.raises(RoboRLError, match=words) as caught:
         make_environment(name)
     assert type(caught.value) is kind
+
+
+ATARI = ("gym:ALE/Strangers-v5", "ALE/Strangers-v5", "StrangersNoFrameskip-v4", "gym:StrangersNoFrameskip-v4")
+
+
+@pytest.mark.parametrize("name", ATARI)
+def test_atari_games_are_found_as_people_type_them(folder, name):
+    if find_spec("ale_py") is None:
+        with pytest.raises(EnvironmentFailed, match=r"needs a package that is not installed(.|\n)*do: +pip install ale-py"):
+            make_environment(name)
+    registered = name.removeprefix("gym:")
+    text = f"""
+import gymnasium
+gymnasium.register({registered!r}, entry_point="strangers_package.envs:Mine", max_episode_steps=9)
+"""
+    (folder / "ale_py.py").write_text(text)  # in the place of the package, which registers its games when it is imported
+    invalidate_caches()
+    with pytest.warns(UnitsUnknown):
+        assert specification(make_environment(name)).max_steps == 9
 
 
 def test_an_argument_that_it_lacks_is_one_error(folder):
@@ -373,6 +400,12 @@ def test_two_functions_without_names_are_two():
     with pytest.warns(NotImportable):
         names = [name_of(lambda length=length: Spaces(length=length))[0] for length in (2, 3)]
     assert len({*names}) == 2
+
+
+def test_a_class_that_a_new_notebook_defines_again_is_found(monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "Again", Spaces, raising=False)
+    with pytest.warns(UnitsUnknown, match="__main__:Again"):
+        assert isinstance(make_environment("__main__:Again").unwrapped, Spaces)
 
 
 def test_a_name_of_another_process_says_what_to_do():

@@ -9,6 +9,7 @@ from robo_rl.environments.vector import SequentialEnvironments
 from robo_rl.errors import EnvironmentFailed, InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols.components import Policy, Stateful
 from robo_rl.rollout.episode import RandomPolicy, Rollout, rollout
+from robo_rl.rollout.vector import VectorRollout
 from robo_rl.spec.environment import ArraySpec, EnvironmentSpec
 from robo_rl.types import ActionSource
 
@@ -190,13 +191,48 @@ def test_non_finite_action_never_reaches_environment():
     assert environment.count == 0
 
 
-def test_rollout_blames_the_observation_for_an_action_of_nan():
-    class Following(RandomPolicy):
-        def act(self, observation, *, deterministic=False):
-            return observation["position"]
+class Blind(Walk):
+    """Returns an observation with NaN at one step, 0 for the reset, whatever the policy does with it."""
 
-    with pytest.raises(InvalidObservation, match=r"(?s)observation 'position' that holds NaN.*before step 2 of.*seed 3"):
-        rollout(Walk(drift=np.nan), Following(SPEC, 0), seed=3)
+    def __init__(self, at):
+        super().__init__()
+        self.at = at
+
+    def seen(self, found):
+        observation = {"position": np.float32([0.5, np.nan])} if self.count == self.at else found[0]
+        return (observation, *found[1:])
+
+    def reset(self, *, seed=None, options=None):
+        return self.seen(super().reset(seed=seed))
+
+    def step(self, action):
+        return self.seen(super().step(action))
+
+
+@pytest.mark.parametrize(("at", "where"), [(0, "the reset with seed 3"), (2, "step 2 of.*seed 3"), (5, "step 5 of.*seed 3")])
+def test_rollout_refuses_an_observation_of_nan_at_its_step(at, where):
+    message = rf"Walk returned an observation 'position' that holds NaN or infinity\.\n.*nan at index \[1\], at {where}"
+    with pytest.raises(InvalidObservation, match=message):
+        rollout(Blind(at), RandomPolicy(SPEC, 0), seed=3)
+
+
+@pytest.mark.parametrize(("at", "where"), [(0, "the reset of"), (2, "step 2 of the episode in"), (5, "step 5 of the")])
+def test_vector_rollout_refuses_nan_at_its_step(at, where):
+    made = iter([Walk(), Blind(at)])
+    playing = VectorRollout(SequentialEnvironments(lambda: next(made), 2, autoreset_mode="SameStep"))
+    with pytest.raises(InvalidObservation, match=rf"Walk .*'position'.*\n.*nan at index \[1\], at {where}.* environment 1\n"):
+        playing.begin([3, 4])
+        for _ in range(5):
+            playing.step(np.zeros((2, 2), np.float32))
+
+
+def test_vector_rollout_refuses_a_reward_of_nan_at_its_step():
+    made = iter([Walk(), Walk({2: {"reward": np.inf}})])
+    playing = VectorRollout(SequentialEnvironments(lambda: next(made), 2, autoreset_mode="SameStep"))
+    playing.begin([3, 4])
+    playing.step(np.zeros((2, 2), np.float32))
+    with pytest.raises(InvalidEpisode, match=r"Walk returned a reward .*\n.*inf at step 2 of the episode in environment 1\n"):
+        playing.step(np.zeros((2, 2), np.float32))
 
 
 def test_a_random_policy_continues_where_it_was_saved():

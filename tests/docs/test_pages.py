@@ -188,3 +188,17 @@ def test_a_page_names_a_group_that_is_looked_up(page):
     for group in groups:
         with pytest.raises(Exception, match="Unknown"):
             load(group, "not-there")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/first-hour.md", "docs/python.md"])
+def test_the_first_training_keeps_the_recipe(page):
+    """The recipe's own settings are the ones whose result the README tells."""
+    text = (DOCS.parent / page).read_text()
+    first = re.search(r'^.*(?:robo-rl train |robo_rl\.train\(")arm-pick-rlpd.*$', text, re.MULTILINE)
+    assert first and not re.search(r"learner|demonstrations|steps", first[0].partition("#")[0]), first
+
+
+def test_a_real_carla_is_the_first_section_of_its_page():
+    first = (DOCS / "driving/carla.md").read_text().split("\n## ")[1]
+    assert first.startswith("With a real CARLA\n")
+    assert all(words in first for words in ("CarlaUE4.sh -RenderOffScreen", "docker run", "--carla-host", "Town01"))

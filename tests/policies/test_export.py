@@ -172,6 +172,22 @@ def test_runner_refuses_nan(tmp_path):
         player.act({"position": np.full(3, np.nan)})
 
 
+@pytest.mark.parametrize(
+    ("observation", "got"),
+    [
+        ({}, r"no such name in \[\]"),
+        ({"positions": np.zeros(3)}, r"no such name in \['positions'\]"),
+        ({"position": np.zeros(2)}, r"\(2,\)"),
+        (np.zeros(3), r"no such name in \[.*0\.0.*\]"),
+    ],
+)
+def test_runner_names_an_observation_that_is_wrong(observation, got, tmp_path):
+    policy = policy_of(updated(SACConfig(), SMALL))
+    export(policy, "torchscript", tmp_path / "out", random_episodes(policy.environment_spec))
+    with pytest.raises(ValueError, match=rf"^observation 'position': got {got}, wanted \(3,\) of float32 \(policy\.json"):
+        run_exported_policy(tmp_path / "out").act(observation)
+
+
 @pytest.mark.slow
 def test_runner_needs_no_robo_rl(tmp_path):
     """A process in which robo_rl and torch cannot be imported acts by the folder alone."""

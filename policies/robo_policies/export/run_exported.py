@@ -23,6 +23,14 @@ def load(path: Path) -> Any:
     return lambda inputs: [each.numpy() for each in network({name: torch.from_numpy(value) for name, value in inputs.items()})]
 
 
+def read(observation: Any, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+    """Return the entry `name` of an observation; raises ValueError if it is missing or has another shape."""
+    got = np.shape(observation[name]) if name in observation else f"no such name in {list(observation)}"
+    if got != shape:
+        raise ValueError(f"observation {name!r}: got {got}, wanted {shape} of {dtype} (policy.json, inputs)")
+    return np.array(observation[name], dtype)
+
+
 class ExportedPolicy:
     """Policy that acts from a folder that `robo-rl export` wrote.
 
@@ -43,11 +51,14 @@ class ExportedPolicy:
     def act(self, observation: Any) -> Any:
         """Return the next action (A,) in physical units, or the number of a choice. Call it once in each control period.
 
-        observation: array of each entry by name. Raises ValueError if the network returns NaN or infinity.
+        observation: array of each entry by name. Raises ValueError if one is missing or has another shape, and if the network
+        returns NaN or infinity.
         """
         loop = self.spec["loop"]
         if self.left == 0:
-            inputs = {each["name"]: np.array(observation[each["name"]], each["dtype"]) for each in self.spec["inputs"]}
+            inputs = {
+                each["name"]: read(observation, each["name"], (*each["shape"],), each["dtype"]) for each in self.spec["inputs"]
+            }
             noise = {each["name"]: self.random.standard_normal(each["shape"], np.float32) for each in self.spec["noise"]}
             plan, *memory = self.network({**inputs, **noise, **self.memory})
             self.memory, self.left = dict(zip(self.memory, memory, strict=True)), loop["executed"]

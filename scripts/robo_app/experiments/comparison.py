@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from robo_app.arguments.recipe_settings import MAPPINGS
 from robo_app.arguments.run_selection import find_files, find_runs
+from robo_app.jobs.trainings import flat
 from robo_rl.errors import InvalidSetting, RunError, SpecMismatch
 from robo_rl.evaluation.evaluation import Evaluation, compare
 from robo_rl.evaluation.statistics import Comparison
@@ -14,23 +17,25 @@ from robo_rl.runs.run import Run
 from robo_rl.spec.environment import EnvironmentSpec
 
 SUFFIX = ".json"
+NAMES = ("name", "summary", "seed")
+"""Entries of a recipe that tell trainings of one method apart."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Evaluation of a training, and the spec of its environment if known."""
+    """Evaluation of a training, and the spec of its environment and its recipe if known."""
 
     name: str
     evaluation: Evaluation
     spec: EnvironmentSpec | None = None
+    recipe: Mapping[str, Any] | None = None
 
 
 def judged(name: str, runs: Path) -> list[Judged]:
     """Return the final evaluations to compare: of the runs that match a name or pattern, or of evaluation files.
 
     A name that ends in .json, and is no folder, is a file or a pattern of files. Raises InvalidSetting if two of the files come
-    from
-    one training.
+    from one training.
     """
     if not name.endswith(SUFFIX) or Path(name).is_dir():
         return [_of_run(each) for each in find_runs(name, runs)]
@@ -66,12 +71,30 @@ def compare_judged(first: Sequence[Judged], second: Sequence[Judged]) -> tuple[d
     return compare([each.evaluation for each in first], [each.evaluation for each in second])
 
 
+def recipe_differences(first: Sequence[Judged], second: Sequence[Judged]) -> dict[str, tuple[list[Any], list[Any]]]:
+    """Return the settings that are not the same in all recipes: dotted path -> values of the first and of the second side.
+
+    Seeds and names are left out, settings that not all recipes have, and evaluation files, which have no recipe. Free
+    mappings, such as the arguments of an environment, are one value.
+    """
+    sides = [[flat(each.recipe, MAPPINGS) for each in side if each.recipe is not None] for side in (first, second)]
+    recipes = [*sides[0], *sides[1]]
+    shared = [path for path in next(iter(recipes), {}) if path not in NAMES and all(path in each for each in recipes)]
+    unlike = [path for path in shared if any(each[path] != recipes[0][path] for each in recipes)]
+    return {path: (_distinct(path, sides[0]), _distinct(path, sides[1])) for path in unlike}
+
+
+def _distinct(path: str, recipes: Sequence[Mapping[str, Any]]) -> list[Any]:
+    values = [each[path] for each in recipes]
+    return [value for place, value in enumerate(values) if value not in values[:place]]
+
+
 def _of_run(run: Run) -> Judged:
     try:
         found = Evaluation.read(run.path / "evaluation.json")
     except FileNotFoundError:
         raise RunError(f"{run.path.name} has no final evaluation.", fix=f"finish it: robo-rl resume {run.path.name}") from None
-    return Judged(run.path.name, found, run.spec)
+    return Judged(run.path.name, found, run.spec, run.recipe)
 
 
 def _from_file(path: Path) -> Judged:

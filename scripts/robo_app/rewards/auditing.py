@@ -17,6 +17,7 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
+from robo_rl.evaluation.verdicts import graded
 from robo_rl.rewards.audit.evidence import (
     Evidence,
     Progress,
@@ -31,7 +32,10 @@ from robo_rl.rewards.audit.evidence import (
     wrong_instruction,
 )
 from robo_rl.rewards.audit.result import Audit, concluded
+from robo_rl.rewards.audit.verdict import AGREES, USELESS
 
+UNNAMED = "time-to-success"
+"""Measure of progress if none is named."""
 SHAPES: dict[str, Shape] = {"level": level, "gain": gain}
 
 
@@ -49,9 +53,9 @@ class AuditOrder:
     """Setting of the reward model, such as --reward.settings.folder rewards/pick"""
     labels: str = ""
     """Instead of a model: a label set of the dataset; without a model there are no spoilt clips."""
-    progress: str = "time-to-success"
-    """Recorded measure of progress: time-to-success, reward[:TERM], sum[:TERM] (the sum so far), or
-    near:OBSERVATION[,OBSERVATION] (the smaller, the better)."""
+    progress: str = UNNAMED
+    """Recorded measure of progress: time-to-success, which is unknown in episodes that fail, reward[:TERM], sum[:TERM] (the
+    sum so far), or near:OBSERVATION[,OBSERVATION] (the smaller, the better)."""
     shape: Literal["level", "gain"] = "level"
     """Whether a reward measures progress so far, or the progress of the step. Rewards with a `mode` declare it."""
     wrong_text: str = ""
@@ -111,4 +115,29 @@ def audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], p
         reads_words=has_wrong_words or bool(getattr(model, "reads_words", False)),
         was_asked=True,
         tokens=getattr(model, "tokens", None),
+    )
+
+
+def progress_hint(found: Audit, progress: str, dataset: Dataset, first: Entry) -> str:
+    """Return a line that names measures of progress, "" if one was named, or if the reward orders steps well.
+
+    A recorded reward that is the same at nearly all steps, as one for success alone, does not show that.
+
+    Args:
+        found: The audit.
+        progress: Measure of progress in the options.
+        dataset: The dataset.
+        first: An episode of it, whose reward terms are named.
+    """
+    by_progress, by_reward = (found.agreement[f"{truth}, pairs"] for truth in ("progress", "reward"))
+    pairs = [by_progress, *([by_reward] if found.agreement["reward, close pairs"].is_measured else [])]
+    is_constant = not found.scale["deviation"].interval.estimate > 0
+    if progress != UNNAMED or is_constant or any(graded(each, AGREES, USELESS) == "good" for each in pairs):
+        return ""
+    observed = ", ".join(array.name for array in dataset.spec.observation.vectors.values())
+    terms = ", ".join(dataset.read(first).reward_terms)
+    return (
+        "  hint: steps were compared by recorded reward and time to success, which says nothing of episodes that fail. If a "
+        "distance says how near the goal is,\n        name it: --progress near:OBSERVATION[,OBSERVATION] of "
+        f"{observed}{f', or reward:TERM of {terms}' if terms else ''}\n"
     )

@@ -42,8 +42,10 @@ def extended(run: Run, recipe: Recipe[Any], steps: int, step: int) -> Recipe[Any
         (run.path / "evaluations").mkdir(exist_ok=True)
         write_text(run.path / "evaluations" / f"{step:010d}.json", evaluation.read_text())
     _keep_first_recipe(run)
-    online = replace(recipe.online, steps=steps - recipe.steps)
-    longer = replace(recipe, online=online) if recipe.online.steps else replace(recipe, steps=steps)
+    if recipe.online.steps:
+        longer = replace(recipe, online=replace(recipe.online, steps=steps - recipe.steps))
+    else:
+        longer = replace(recipe, steps=steps)
     write_text(run.path / "recipe.yaml", to_yaml(longer))
     evaluation.unlink(missing_ok=True)
     return longer

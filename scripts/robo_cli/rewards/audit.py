@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 
 from robo_app.arguments.free_settings import as_words
-from robo_app.rewards.auditing import AuditOrder, audit_labels, audit_model
+from robo_app.rewards.auditing import AuditOrder, audit_labels, audit_model, progress_hint
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash, figures_of
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.audit.evidence import (
-    progress_of,
-)
+from robo_rl.rewards.audit.evidence import progress_of
 from robo_rl.rewards.audit.page import write_audit
 from robo_rl.runs.run import write_text
 
@@ -47,5 +45,6 @@ def run(arguments: AuditOrder) -> int:
     write_text(arguments.out / "audit.json", json.dumps(found.to_json() | {"facts": facts}, indent=1, allow_nan=False))
     page = write_audit(found, facts, arguments.out / "audit.html")
     print(f"{name}: {found.verdict.headline}")
-    print("".join(f"  - {reason}\n" for reason in found.verdict.reasons) + f"{page}")
+    reasons = "".join(f"  - {reason}\n" for reason in found.verdict.reasons)
+    print(f"{reasons}{progress_hint(found, arguments.progress, dataset, entries[0])}{page}")
     return 0

@@ -43,6 +43,7 @@ NOT_HERE = {
     r"hopper\.hdf5": "a file of D4RL, which is downloaded",
     r"bags/monday": "a recording of a robot; tests/datasets/formats/test_bags.py writes and reads some",
     r"zoo-agents|data get \w": "public sets, which are downloaded; tests/datasets/test_public_sets.py serves some",
+    r"--scores scores": "scores of others, which are downloaded; tests/cli/test_published.py makes some",
     r"s3://|hf://": "stores of others; tests/cli/test_sharing.py has a server that speaks their protocol",
     r"dataset\.zarr\.zip": "a dataset of UMI; tests/datasets/formats/test_zarr.py writes one",
     r"convert bridge": "a public set, which is downloaded; tests/datasets/formats/test_rlds.py reads a small one",
@@ -157,7 +158,7 @@ MORE = {
     "reward fit classifier": "--settings.least 1 --settings.updates 4 --settings.image-size 16",
     "reward fit preference": "--settings.epochs 1 --settings.hidden 8",
     "reward search": "--recipe.steps 40 --eureka.rounds 1 --eureka.programs 1 --icpl.rounds 1 --icpl.programs 2",
-    "reward compare": "--recipe.steps 40 --seeds 0",
+    "reward compare": "--recipe.steps 40 --recipe.learner.replay.learning-starts 20 --seeds 0",
     "reward bench": "--pictures 320 --each 2",
     "audit": "--clips 2",
     "refine": "--steps 40 --episodes 1 --seed 0",
@@ -172,7 +173,7 @@ MORE = {
     "carla-server": "--port 0",
     "robot serve": "--port 0",
     "experiment": "--table",
-    "world fit": "--settings.members 2 --settings.elites 1 --settings.hidden 8 --settings.epochs 1",
+    "world fit": "--settings.members 2 --settings.elites 2 --settings.hidden 8 --settings.epochs 1",
     "world check": "--episodes 1",
 }
 """Beginning of a command -> options that follow those of the page, and count instead of them."""

@@ -149,6 +149,8 @@ class Reader:
             return f"home/{word.lstrip('~/')}"
         if word in ("RUN", "RUN_A", "RUN_B", "BASE") or word.startswith("RUN@"):
             return self._run(word)
+        if word == "ARM_RUN":
+            return self._example()
         if word == "latest":
             self._run(word)  # one that the reader has
         return word
@@ -156,12 +158,15 @@ class Reader:
     def _run(self, word: str) -> str:
         runs = sorted([*Path("runs").glob("*/recipe.yaml"), *Path("runs").glob("*-seeds/runs/*/recipe.yaml")])
         if not runs:
-            dispatch([*shlex.split(EXAMPLE_RUN), "--demonstrations.episodes", "1", "--evaluation.episodes", "1"])
-            return self._run(word)
+            return self._example()
         if "@" in word:
             run = find_run("latest", Path("runs"))
             return f"{run.path}@{checkpoint_steps(run.path / 'checkpoints')[-1]}"
         return str(runs[{"RUN_A": -2, "BASE": 0}.get(word, -1)].parent)
+
+    def _example(self) -> str:
+        dispatch([*shlex.split(EXAMPLE_RUN), "--demonstrations.episodes", "1", "--evaluation.episodes", "1"])
+        return str(find_run("latest", Path("runs")).path)
 
     def _demonstrations(self) -> str:
         if not Path("data/demos").exists():
@@ -194,6 +199,7 @@ def test_first_blocks_run_in_order(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.filterwarnings("ignore::robo_rl.environments.foreign.UnitsUnknown")
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("page", COMMANDS, ids=lambda page: page.name)
 def test_all_commands_run_in_order(

@@ -43,6 +43,7 @@ NOT_HERE = {
     r"hopper\.hdf5": "a file of D4RL, which is downloaded",
     r"bags/monday": "a recording of a robot; tests/datasets/formats/test_bags.py writes and reads some",
     r"zoo-agents|data get \w": "public sets, which are downloaded; tests/datasets/test_public_sets.py serves some",
+    r"highway_env:": "a package of others; tests/cli/test_own_environment.py has one that registers its environment",
     r"--scores scores": "scores of others, which are downloaded; tests/cli/test_published.py makes some",
     r"s3://|hf://": "stores of others; tests/cli/test_sharing.py has a server that speaks their protocol",
     r"dataset\.zarr\.zip": "a dataset of UMI; tests/datasets/formats/test_zarr.py writes one",

@@ -26,6 +26,8 @@ class ChainActor(EpisodeActor):
     It is made around the learner of a diffusion or flow policy, whose networks clone, and are then copied and refined.
     """
 
+    policy: ChunkPolicy
+
     def __init__(self, cloned: DiffusionBC | FlowBC, chain: Chain, settings: Any, seed: int) -> None:
         """Make the actor.
 

@@ -138,7 +138,8 @@ class ChainPolicy(ChunkPolicy):
 
     def __init__(self, parts: LearnerParts, network: ChunkMLP, chain: Chain, executed: int) -> None:
         self.chain, self.plans = chain, list[tuple[int, Array]]()
-        super().__init__(parts, network, executed)
+        acting: Any = network  # `proposed` draws chunks from it by the chain
+        super().__init__(parts, acting, executed)
 
     @override
     def reset(self) -> None:

@@ -60,7 +60,7 @@ class DPPOSettings(ClippedSettings):
     takes_demonstrations = True
     has_critics = True
 
-    network: ResidualNetwork = ResidualNetwork(hidden=(128, 128, 128))
+    network: ResidualNetwork = ResidualNetwork(hidden=(128, 128, 128))  # type: ignore[assignment]
     """Sizes of the networks, and how they are computed."""
     lr: float = 2e-4
     """Learning rate of Adam while refining."""

@@ -38,8 +38,8 @@ class NoiseEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         inner = specification(environment)
         assert inner.max_steps is not None
         size, named = inner.action.size, tuple(f"{name}_noise" for name in inner.action.names)
-        bounds = {"low": (-reach,) * size, "high": (reach,) * size, "units": ("1",) * size}
-        noise = replace(inner.action, names=named, **bounds, mode="unknown", frame="")
+        low, high, units = (-reach,) * size, (reach,) * size, ("1",) * size
+        noise = replace(inner.action, names=named, low=low, high=high, units=units, mode="unknown", frame="")
         steps = -(-inner.max_steps // self._policy.executed)
         self.environment_spec = replace(inner, name=f"noise:{inner.name}", action=noise, max_steps=steps)
         self.action_space = self.environment_spec.action.space

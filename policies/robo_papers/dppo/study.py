@@ -8,7 +8,7 @@ Resumable: what the archive has is not trained again. All methods of a seed begi
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,7 +37,8 @@ from robo_rl.training.off_policy import online_training
 from robo_rl.training.step_sources import episode_seed
 from robo_rl.types import Episode
 
-ENVIRONMENT, ARGUMENTS = "robo/ArmPick-v0", {"action_repeat": 3, "max_steps": 50}
+ENVIRONMENT = "robo/ArmPick-v0"
+ARGUMENTS: dict[str, Any] = {"action_repeat": 3, "max_steps": 50}
 DEMONSTRATIONS, NOISE = 20, 0.1
 EPISODES, ROUNDS = 640, 4
 """Episodes of a training; number of times that a policy is cloned again from its own successes."""
@@ -107,8 +108,8 @@ def cloned(kind: str, seed: int, recorded: Sequence[Episode]) -> ClippedLearner:
 def judged(policy: Policy, environment: Any, trained: Sequence[bool] = ()) -> dict[str, Any]:
     """Evaluate a policy on the study's seeds; return success of each episode, and that of the training's quarters."""
     found = evaluate(policy, environment, seeds=JUDGED)
-    quarters = [float(np.mean(part)) for part in np.array_split(trained, 4)] if trained else []
-    return {"success": [float(bool(each)) for each in found.successes], "quarters": quarters}
+    quarters = {"quarters": [float(np.mean(part)) for part in np.array_split(trained, 4)]} if trained else {}
+    return {"success": [float(bool(each)) for each in found.successes], **quarters}
 
 
 def refined(kind: str, seed: int, recorded: Sequence[Episode], *, permuted: bool = False) -> dict[str, Any]:
@@ -149,7 +150,7 @@ def figures(method: str, kind: str, seed: int) -> dict[str, Any]:
     recorded = demonstrations(seed, DEMONSTRATIONS)
     if method == "clone":
         return judged(cloned(kind, seed, recorded).policy, make())
-    by = {
+    by: dict[str, Callable[..., dict[str, Any]]] = {
         "dppo": refined,
         "rewards permuted": partial(refined, permuted=True),
         "own successes": imitating_itself,

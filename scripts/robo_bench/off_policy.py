@@ -86,7 +86,7 @@ def updates_alone(effort: Effort, _: ExitStack) -> Contestants:
 
 
 def unit(effort: Effort) -> str:
-    """Return the unit of rates."""
+    """Return the unit of rates: steps by the clock, or by processor time."""
     return "steps per processor second" if effort.processor_time else "steps/s"
 
 

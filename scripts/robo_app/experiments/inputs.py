@@ -68,7 +68,7 @@ class Data:
     episodes: int = 0
     """Number of episodes; 0 for the default of `robo-rl record`, such as all episodes of a source."""
     expert: str = ""
-    """As in `robo-rl record --expert`."""
+    """Expert of a family of datasets: "scripted", a run or an agent, as in `robo-rl record --expert`."""
 
     def __post_init__(self) -> None:
         if bool(self.source) == bool(self.environment):

@@ -44,7 +44,7 @@ class CalibrationView:
     name: str
     """name of the picture's file"""
     picture: Picture
-    """(H, W, 3) uint8, BGR"""
+    """picture (H, W, 3) uint8, BGR as OpenCV reads it"""
     hand: Array
     """(4, 4) pose of the hand in the frame of the base"""
 

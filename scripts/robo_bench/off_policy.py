@@ -130,7 +130,7 @@ def updates(threads: int) -> Trial:
 
 
 def loop_over_critics() -> Trial:
-    """Return a trial of the same updates as an ordinary program: a torch module per critic, autograd, torch.optim."""
+    """Return a trial of RLPD's updates as an ordinary program: a torch module per critic, autograd, torch.optim."""
     loop = CriticLoop(MANY_CRITICS)
     batch = random_batch(SPEC, BATCH * UPDATES_PER_STEP, seed=0)
     arrays = (batch.observations["state"], batch.actions, batch.rewards, batch.masks, batch.next_observations["state"])

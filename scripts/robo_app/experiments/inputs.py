@@ -66,7 +66,7 @@ class Data:
     arguments: Settings = field(default_factory=dict)
     """Arguments of that environment."""
     episodes: int = 0
-    """Number of episodes; 0 for the default of `robo-rl record`, such as all episodes of a source."""
+    """Number of episodes; 0 for what `robo-rl record` takes by default: for a source, all of its episodes."""
     expert: str = ""
     """Expert of a family of datasets: "scripted", a run or an agent, as in `robo-rl record --expert`."""
 

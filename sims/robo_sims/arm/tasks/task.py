@@ -94,7 +94,7 @@ class ArmTask(ABC):
     @staticmethod
     @abstractmethod
     def pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
-        """Return a random state in a scene."""
+        """Return a random pose of the hand, and of objects that it holds or has moved, in a scene."""
 
     @classmethod
     def start(cls, things: tuple[SceneObject, ...], random: Random) -> Pose:

@@ -58,7 +58,7 @@ def _empty(folder: Path) -> None:
 
 
 def _place(folder: Path, out: Path) -> None:
-    """Rename all files into place, the main one last."""
+    """Move all finished files from the draft's folder to their final places, `out` itself last."""
     made = sorted(path for path in folder.iterdir() if path.name not in (LOCK, out.name))
     for path in [*made, folder / out.name]:
         path.rename(out.parent / path.name)

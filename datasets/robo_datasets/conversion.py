@@ -213,7 +213,7 @@ def recognized(source: Path) -> DetectedReader:
 
 
 class _Import:
-    """One import under way."""
+    """State of one import: the foreign data, the importer, the side file if there is one, and the remarks so far."""
 
     def __init__(
         self,

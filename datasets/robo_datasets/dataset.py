@@ -207,7 +207,7 @@ class DatasetWriter:
 
     @contextmanager
     def _written(self) -> Iterator[Path]:
-        """Yield the folder of episodes; raises DatasetError if an episode cannot be written there."""
+        """Yield the dataset's folder `episodes`; an OSError in the block becomes a DatasetError with a remedy."""
         folder = self.dataset.path / "episodes"
         try:
             yield folder

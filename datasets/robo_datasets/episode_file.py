@@ -216,7 +216,7 @@ def _checked(text: str, content: bytes) -> tuple[FileName, bytes]:
 
 
 def _encode(episode: Episode, spec: EnvironmentSpec, how: Packing | None) -> memoryview:
-    """Return the file's content; built in memory, because HDF5 does not survive a full disk."""
+    """Return the content of an episode's HDF5 file; built in memory, because HDF5 does not survive a full disk."""
     buffer, cameras = io.BytesIO(), [] if how is None else _cameras(spec)
     with h5py.File(buffer, "w", libver=LAYOUT) as file:
         for path, array in episode_arrays(episode).items():

@@ -120,7 +120,7 @@ class _Sink(io.RawIOBase):
         return self._file.tell()
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing: nothing is buffered."""
 
     def readable(self) -> bool:
         return True

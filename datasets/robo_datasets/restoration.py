@@ -19,7 +19,7 @@ class _Return(NamedTuple):
     path: Path
     target: Path
     entry: Entry | None
-    """None for a journal"""
+    """catalogue entry of an episode; None for a journal, the steps of an episode that was not stored"""
 
 
 def restore(writer: DatasetWriter) -> list[Finding]:

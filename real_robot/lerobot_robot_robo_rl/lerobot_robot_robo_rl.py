@@ -45,7 +45,7 @@ DELTAS = {"delta_x": "dx", "delta_y": "dy", "delta_z": "dz"}
 @RobotConfig.register_subclass("robo_rl")
 @dataclass
 class RoboRLConfig(RobotConfig):
-    """Config of a served robot."""
+    """LeRobot's config of a robot that `robo-rl robot serve` serves."""
 
     url: str = "http://127.0.0.1:5000"
     """address that `robo-rl robot serve` printed"""
@@ -233,7 +233,7 @@ class RoboRL(Robot):
 
 
 class _Server:
-    """Client with one connection. No call is repeated: a motion may have begun."""
+    """HTTP client of the robot's server with one connection. No request is repeated: a motion may have begun."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -243,7 +243,7 @@ class _Server:
         self._connection: http.client.HTTPConnection | None = None
 
     def json(self, method: str, path: str, body: dict[str, Any] | None = None, timeout: float = TIMEOUT) -> dict[str, Any]:
-        """Return an answer; raises ConnectionError with the server's words if it refuses."""
+        """Send a request and return the answer's JSON; raises ConnectionError with the server's words if it refuses."""
         content = self._request(method, path, body, timeout)[1]
         found = json.loads(content)
         if not isinstance(found, dict):

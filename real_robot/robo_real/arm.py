@@ -26,9 +26,9 @@ class ArmState:
     quaternion: Quaternion
     """Orientation (w, x, y, z) of the hand; its z axis points out of the hand."""
     velocity: Array
-    """(6,) linear [m/s], then angular [rad/s]"""
+    """Velocity (6,) of the hand: linear [m/s], then angular [rad/s]."""
     force: Array
-    """(3,) [N] that the surroundings exert on the hand"""
+    """Force (3,) [N] that the surroundings exert on the hand."""
     torque: Array
     """(3,) [N m] that the surroundings exert on the hand"""
     joint_position: Array
@@ -57,7 +57,7 @@ class ArmTarget:
     position: Array
     """Target position (3,) [m] of the hand, frame base."""
     quaternion: Quaternion
-    """(w, x, y, z)"""
+    """Target orientation (w, x, y, z) of the hand."""
     opening: float | None
     """[m] between the fingers; None sends no command to the gripper, which goes on standing, moving or gripping"""
 

@@ -44,7 +44,7 @@ class CalibrationView:
     name: str
     """name of the picture's file"""
     picture: Picture
-    """(H, W, 3) uint8, BGR"""
+    """picture (H, W, 3) uint8, BGR as OpenCV reads it"""
     hand: Array
     """(4, 4) pose of the hand in the frame of the base"""
 
@@ -82,7 +82,7 @@ def _view(folder: Path, number: int, line: str) -> CalibrationView:
 
 
 class ViewCollector:
-    """Takes a view whenever the hand stands still at a new pose and the board is seen; moves nothing."""
+    """Collector that takes a view whenever the hand stands still at a new pose and sees the board; moves nothing."""
 
     def __init__(self, client: RobotClient, camera: str, board: Charuco, folder: Path) -> None:
         """Open the folder; views that it already has count as taken.

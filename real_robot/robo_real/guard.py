@@ -88,7 +88,7 @@ class RateLimit:
         return sped_up(self._velocity, step / duration, self.speed, most) * duration
 
     def moved(self, step: Array, duration: float) -> None:
-        """Record a step (3,) within a duration [s], as returned by `limited` or shorter."""
+        """Record the step (3,) that the target made in `duration` [s]: what `limited` returned, or less."""
         if duration <= 0:
             return
         velocity = step / duration
@@ -208,7 +208,7 @@ class Guard:
             self._latch_as(Mode.FAULT, reason)
 
     def enable(self, now: float) -> None:
-        """Report that the dead-man switch is pressed at a time [s]."""
+        """Note that the dead-man switch was pressed at the time `now` [s]."""
         self._enabled_at = now
 
     def rest(self) -> None:

@@ -21,7 +21,7 @@ _REFUSALS = {409: RobotBusy}
 
 
 class RobotClient:
-    """Client of one server, with a persistent connection."""
+    """HTTP client of one robot's server, with a persistent connection."""
 
     def __init__(self, url: str, timeout: float | None = None, *, token: str | None = None) -> None:
         """Create a client; the first call opens the connection.

@@ -76,7 +76,7 @@ class Limits:
     stiffness: float | None = None
     """[N/m] largest stiffness that a client may set in the robot's impedance controller; None: clients may set none"""
     turn_stiffness: float | None = None
-    """[N m/rad] the same for rotations"""
+    """[N m/rad] largest rotational stiffness that a client may set; None: clients may set none"""
     reference: Quaternion = DOWN
     """(w, x, y, z) orientation of the hand at which tilt and turn are 0; straight down by default"""
 

@@ -171,7 +171,7 @@ class MotionGenerator(SetPoints):
         return self._sent
 
     def _end(self, goal: _Pose | _Joints | None, why: str) -> SetPoint | None:
-        """End a motion; return HOLD if there was one."""
+        """End the motion to a goal; return HOLD, or None if there is no goal."""
         if goal is None:
             return None
         if isinstance(goal, _Joints):

@@ -146,5 +146,5 @@ class OrientationCone:
         return float(np.linalg.norm(between(self.nearest(direction), direction)))
 
     def contains(self, direction: Quaternion) -> bool:
-        """Return whether an orientation is inside."""
+        """Return whether an orientation is inside the cone."""
         return self.excess(direction) <= SLACK

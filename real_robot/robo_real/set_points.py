@@ -170,11 +170,11 @@ class PoseSetPoints:
         return min(1.0, float(np.min(most / np.maximum(np.abs(rates), 1e-12))))
 
     def _share_for_speeds(self, state: ArmState) -> float:
-        """Return the share for an arm without a Jacobian: below 1 if a joint is too fast."""
+        """Return the share of its speed that an arm without a Jacobian may keep: below 1 if a joint is too fast."""
         return min(1.0, float(np.min(self._joint_speed / np.maximum(np.abs(state.joint_velocity), 1e-12))))
 
     def _near(self, direction: Quaternion, here: Quaternion) -> Quaternion:
-        """Return an orientation in the cone and within reach of the measured one."""
+        """Return an orientation in the cone that is as near to `direction` as the reach from the measured one allows."""
         away = shortened(np.array(between(here, direction)), self._limits.reach_turn)
         found = turned(here, away)
         return found if self._cone.contains(found) else self._cone.nearest(found)
@@ -224,7 +224,7 @@ class JointSetPoints:
         return JointTarget(self._start + self._way * line)
 
     def _bounds(self, line: Array, moved: float, turned: float) -> tuple[float, float]:
-        """Return the highest speed [1/s] and acceleration [1/s^2] along the line."""
+        """Return the highest speed [1/s] and acceleration [1/s^2] along the line, in units of its length."""
         limits, joint_speed = self._limits, np.asarray(self._limits.joint_speed)
         of_joints = float(np.min(joint_speed / np.maximum(line, 1e-9)))
         speeds = (of_joints, limits.speed / max(moved, 1e-9), limits.turn_speed / max(turned, 1e-9))

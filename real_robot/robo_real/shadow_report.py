@@ -44,7 +44,7 @@ class ShadowReport:
     """source of the commands: person, scripted or zero"""
     episodes: int
     steps: int
-    """judged actions"""
+    """number of steps of all episodes, each with an action that the guard judged"""
     compared: int
     """number of steps in which the source commanded, and the guard let its command through unchanged"""
     axes: tuple[AxisDifference, ...]

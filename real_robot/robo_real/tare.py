@@ -26,7 +26,7 @@ MOST_DRIFT = 1.0
 MOST_LEFT = 1.0
 """[N] largest mean force along an axis after a tare"""
 GRAVITY = 9.81
-"""[m/s^2]"""
+"""[m/s^2] acceleration of gravity"""
 
 
 @dataclass(frozen=True)

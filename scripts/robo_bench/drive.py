@@ -93,7 +93,7 @@ def cases(effort: Effort) -> list[Case]:
 
 
 def _ticks(drive: Drive, trial: Callable[..., Trial], both: bool, _: Effort, stack: ExitStack) -> Contestants:
-    """trial: `rate` or `microseconds`; both: count the processor time of the client, too."""
+    """Return contestants that tick. trial: `rate` or `microseconds`; both: count the client's processor time, too."""
 
     def ours(**settings: Any) -> Trial:
         driving = _driving(stack, drive, **settings)

@@ -68,7 +68,7 @@ class Expert:
     only: tuple[str, ...] = ()
     """Names of towns or watched maps; all by default."""
     traffic: int = TRAFFIC
-    """Other cars."""
+    """Number of other cars."""
     watch: bool = False
     """Watch the traffic alone, without the expert."""
     minutes: float = 30.0

@@ -27,7 +27,7 @@ TASK = "robo/ArmPick-v0"
 LEARNERS = ("sac", "ppo", "bc", "iql", "hil-serl", "drq", "act", "flow-bc", "diffusion-bc")
 SB3 = ("sb3-ppo", "sb3-sac", "sb3-td3", "sb3-tqc", "sb3-recurrent-ppo")
 SEES = ("drq",)
-"""Learners that read pictures here."""
+"""Learners whose policies see pictures in this table."""
 
 
 def policies() -> dict[str, Callable[[], Policy]]:

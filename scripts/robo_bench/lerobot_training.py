@@ -34,7 +34,7 @@ ENVIRONMENT = (
 )
 CHUNK = 20
 SMALL = {"dim_model": 256, "n_heads": 4, "dim_feedforward": 512, "n_encoder_layers": 2, "n_vae_encoder_layers": 2}
-"""of LeRobot's ACT, so that 50 steps take minutes without a GPU; its own sizes are 512, 8, 3200, 4 and 4"""
+"""sizes of LeRobot's ACT with which 50 steps take minutes without a GPU; its own are 512, 8, 3200, 4 and 4"""
 LOSS = re.compile(r"step:(\d+) .*loss:([\d.]+)")
 
 
@@ -71,7 +71,7 @@ class Order:
         return self.run(command_of(words), name)
 
     def theirs(self, name: str, *words: str) -> str:
-        """Run LeRobot's interpreter."""
+        """Run LeRobot's interpreter with these words, log the output under this name, and return it."""
         return self.run([self.lerobot, *words], name)
 
 

@@ -126,7 +126,7 @@ class Timed(NamedTuple):
 
     units: int
     wall: float
-    """[s]"""
+    """[s] by the clock on the wall"""
     busy: float
     """Processor time [s] that all processes of the contestant used."""
 

@@ -21,7 +21,7 @@ RUN_OFF = 0.02
 OFFSET = np.array([0.0, 0.015, 0.0])
 """[m] by which a measured hand is off from one moment on"""
 SWAPPED = [4, 1, 6, 3, 0, 5, 2]
-"""joints 1 and 5, 3 and 7 in each other's place"""
+"""order of the joints with 1 and 5, and 3 and 7, in each other's place"""
 NOISE = 1e-6
 """Noise [rad] on joint angles that an otherwise frozen measurement shows."""
 

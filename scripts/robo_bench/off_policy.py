@@ -86,7 +86,7 @@ def updates_alone(effort: Effort, _: ExitStack) -> Contestants:
 
 
 def unit(effort: Effort) -> str:
-    """Return the unit of rates."""
+    """Return the unit of rates: steps by the clock, or by processor time."""
     return "steps per processor second" if effort.processor_time else "steps/s"
 
 
@@ -130,7 +130,7 @@ def updates(threads: int) -> Trial:
 
 
 def loop_over_critics() -> Trial:
-    """Return a trial of the same updates as an ordinary program: a torch module per critic, autograd, torch.optim."""
+    """Return a trial of RLPD's updates as an ordinary program: a torch module per critic, autograd, torch.optim."""
     loop = CriticLoop(MANY_CRITICS)
     batch = random_batch(SPEC, BATCH * UPDATES_PER_STEP, seed=0)
     arrays = (batch.observations["state"], batch.actions, batch.rewards, batch.masks, batch.next_observations["state"])

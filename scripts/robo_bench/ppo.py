@@ -103,7 +103,7 @@ def with_pictures(effort: Effort, stack: ExitStack, config: PPOConfig = PICTURES
 
 
 class Pictures(gymnasium.Env[Any, Any]):
-    """Shows one of a few prepared pictures, and numbers; nothing that is done matters."""
+    """Environment that shows one of a few prepared pictures, and numbers; actions have no effect."""
 
     environment_spec = EnvironmentSpec(
         "bench/Pictures",

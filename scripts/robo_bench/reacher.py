@@ -11,7 +11,7 @@ from robo_rl.types import Array
 
 
 class ReacherExpert:
-    """Pulls the fingertip to the target by the transposed Jacobian, with noise of a deviation `noise` on each torque."""
+    """Scripted expert: transposed Jacobian towards the target, with noise of deviation `noise` on each torque."""
 
     def __init__(self, spec: EnvironmentSpec, noise: float, seed: int) -> None:
         self.environment_spec, self._noise, self._random = spec, noise, np.random.default_rng(seed)

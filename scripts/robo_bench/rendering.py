@@ -36,7 +36,7 @@ def cases(effort: Effort) -> list[Case]:
 
 
 def _one_picture(size: int, details: dict[str, Any], _: Effort, stack: ExitStack) -> Contestants:
-    """A cheetah, drawn by Gymnasium as it comes, by Gymnasium without shadows and reflections, and by us."""
+    """Return contestants that draw a cheetah: Gymnasium as it comes, Gymnasium without shadows and reflections, ours."""
     default, light = (_gymnasium(size, stack) for _ in range(2))
     light.model.light_castshadow[:] = light.model.mat_reflectance[:] = 0
     cameras = stack.enter_context(closing(Cameras(height=size, width=size, **details)))
@@ -48,7 +48,7 @@ def _one_picture(size: int, details: dict[str, Any], _: Effort, stack: ExitStack
 
 
 def _batch(_: Effort, stack: ExitStack) -> Contestants:
-    """Many states of one model, drawn with one context or with one for each."""
+    """Return contestants that draw many states of one model: with one context, and with one for each."""
     model = _gymnasium(SIZE, stack).model
     datas = [mujoco.MjData(model) for _ in range(BATCH)]
     for number, data in enumerate(datas):
@@ -68,7 +68,7 @@ def _batch(_: Effort, stack: ExitStack) -> Contestants:
 
 
 def _arm(_: Effort, stack: ExitStack) -> Contestants:
-    """Control steps of the arm with and without an observed picture."""
+    """Return contestants that take control steps of the arm: with and without an observed picture."""
 
     def stepping(cameras: tuple[str, ...]) -> Trial:
         environment = stack.enter_context(closing(make_environment("robo/ArmPick-v0", cameras=cameras)))
@@ -86,7 +86,7 @@ def _arm(_: Effort, stack: ExitStack) -> Contestants:
 
 
 def _arms(_: Effort, stack: ExitStack) -> Contestants:
-    """Pictures observed by a batch of arms and by single environments with cameras, and the steps of a batch without."""
+    """Return contestants with pictures, a batch of arms and single environments, and the batch without pictures."""
     task, front = "robo/ArmPick-v0", ("front",)
 
     def stepping(vector: gymnasium.vector.VectorEnv[Any, Any, Any]) -> Trial:

@@ -157,7 +157,7 @@ def _seeing(cycles: int) -> dict[str, Figures]:
 
 
 def _lateness(cycles: float, overruns: float, usual: float, worst: float) -> dict[str, Figures]:
-    """usual, worst: 99th percentile and largest lateness of a cycle [ms]."""
+    """Return the figures of lateness. usual, worst: 99th percentile and largest lateness of a cycle [ms]."""
     in_time = Figures(cycles - overruns, limit=cycles)
     return {"started within a period": in_time, "late, 99 %": Figures(usual), "late, worst": Figures(worst)}
 

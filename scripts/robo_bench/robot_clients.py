@@ -22,7 +22,7 @@ NICE = 10
 
 
 class Announcing(Silent):
-    """Prints when the learner has learned for a while."""
+    """Observer that prints a line when the learner has learned for a while."""
 
     @override
     def on_step(self, step: int, training: Training) -> None:

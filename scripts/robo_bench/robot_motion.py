@@ -104,7 +104,7 @@ def _played(robot: GuardedArm, arm: MisbehavingArm, watched: float) -> Outcome:
 
 
 def _pose(start: ArmState, time: float, limits: Limits) -> ArmTarget:
-    """To and fro along all axes, and about the vertical, at about half of the speed that is allowed."""
+    """Return the pose at a time [s], to and fro along all axes and about the vertical, at half the speed allowed."""
     size = min(0.3 * limits.speed, 0.06)
     way = size * np.array([np.sin(2 * time), 1 - np.cos(2 * time), 0.5 * np.sin(2 * time)])
     return ArmTarget(start.position + way, pointing_down(0.3 * limits.turn_speed * np.sin(time)), 0.04)

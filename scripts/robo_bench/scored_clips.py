@@ -56,7 +56,8 @@ FIGURES = {
     "text_alone": "mean absolute error from the words alone",
     "missing": "share without an answer",
 }
-"""Of a reward model; scores are measured if all its answers are in [0, 1]. The words alone: the best that follows from them."""
+"""Name of a figure of a reward model -> meaning; scores are measured if all answers are in [0, 1]. "The words alone": the best
+that follows from the sentences without pictures."""
 
 
 def scores_of(data: CaptionedPictures) -> npt.NDArray[np.int64]:

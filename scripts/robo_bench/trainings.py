@@ -28,7 +28,7 @@ class Silent:
 
 
 class Successes(Silent):
-    """Keeps the success of each episode."""
+    """Observer that keeps the success of each episode."""
 
     def __init__(self) -> None:
         self.found = list[bool]()

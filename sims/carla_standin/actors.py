@@ -26,35 +26,35 @@ LOWEST = 0.2
 
 @dataclass(frozen=True)
 class Box:
-    """Half sizes [m] and the centre, in the actor's frame."""
+    """Box around an actor, in its frame: centre and half sizes [m]."""
 
     centre: tuple[float, float, float] = (0.0, 0.0, 0.0)
     extent: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @classmethod
     def standing(cls, length: float, width: float, height: float) -> Box:
-        """Return the box of a body that stands on the ground."""
+        """Return a box of these sizes [m] whose bottom is at the origin of the actor's frame."""
         return cls((0.0, 0.0, height / 2), (length / 2, width / 2, height / 2))
 
     def encoded(self, actor: int) -> list[object]:
-        """Return the box in the client's encoding."""
+        """Return the box in the client's encoding, with the id of its actor."""
         return [list(self.centre), list(self.extent), [0.0, 0.0, 0.0], actor]
 
 
 @dataclass(eq=False)
 class Actor:
-    """Actor of an episode."""
+    """Thing of an episode that clients know by an id: vehicle, walker, prop, sensor, traffic light or sign."""
 
     id: int
     type_id: str
     attributes: dict[str, str]
     description: list[object]
-    """The client's description, returned unchanged."""
+    """Blueprint and attributes in the client's encoding, returned to clients unchanged."""
     box: Box = field(default_factory=Box)
     tag: int = 0
     parent: int = 0
     token: bytes = b""
-    """24 bytes if it has a stream."""
+    """Address of the actor's stream, 24 bytes; empty without a stream."""
     stream: int = 0
     row: int = -1
     place: int = 0
@@ -68,13 +68,13 @@ class Actor:
     has_gravity: bool = True
     collides: bool = True
     is_aloft: bool = False
-    """True if it is far above or below the ground, invisible to others and without collisions."""
+    """True if the actor is far above or below the ground, invisible to others and without collisions."""
     stock: Vehicle | None = None
     """Parameters that a vehicle was spawned with; None for other actors."""
     model: Vehicle | None = None
-    """Parameters of a vehicle, if a client has changed them."""
+    """Parameters of a vehicle after a client has changed them; None before."""
     physics_control: list[object] | None = None
-    """Last physics control of a client."""
+    """Newest physics control that a client has set, in its encoding; None before."""
 
     def encoded(self) -> list[object]:
         """Return the description of the actor as CARLA's client decodes it."""
@@ -98,12 +98,12 @@ class Actor:
 
     @property
     def is_obstacle(self) -> bool:
-        """True if it is solid and in the way of vehicles and walkers."""
+        """True if the actor is solid and in the way of vehicles and walkers."""
         return self.is_solid and not self.is_low
 
     @property
     def standing(self) -> float:
-        """Height [m] of its origin above the ground it stands on."""
+        """Height [m] of the actor's origin above the ground if it stands there."""
         return self.box.extent[2] - self.box.centre[2]
 
 
@@ -116,7 +116,7 @@ class Bodies:
         self.motion: Floats = np.zeros((0, 15))
         self.records = np.zeros(0, ACTOR_RECORD)
         self.lean: Floats = np.zeros(0)
-        """[degree] Pitch in snapshots only; sensors and physics have none."""
+        """Pitch [degree] that is added to each actor's in snapshots only; sensors and physics ignore it."""
 
     def __iter__(self) -> Iterator[Actor]:
         return iter(self.actors)
@@ -152,7 +152,7 @@ class Bodies:
         self.motion[actor.row, 6:] = 0
 
     def snapshot(self) -> bytes:
-        """Return the records of all actors."""
+        """Return the binary records of all actors, one after the other."""
         assert self.records.dtype.itemsize == ACTOR_RECORD.itemsize
         self.records["motion"] = self.motion
         moves = (np.abs(self.motion[:, VX : VY + 1]) > MOVES).any(1)
@@ -161,12 +161,12 @@ class Bodies:
 
 
 def rows_of(actors: list[Actor]) -> npt.NDArray[np.intp]:
-    """Return the rows of actors."""
+    """Return the row of each actor in the arrays of Bodies."""
     return np.array([actor.row for actor in actors], np.intp)
 
 
 def span_of(rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp] | slice:
-    """Return consecutive rows as a slice, which reads without a copy."""
+    """Return rows as a slice if they are consecutive, which reads without a copy; else as they are."""
     if len(rows) and (rows == np.arange(rows[0], rows[0] + len(rows))).all():
         return slice(int(rows[0]), int(rows[-1]) + 1)
     return rows

@@ -12,12 +12,12 @@ from carla_standin.sensors.paint import COLOURS
 
 WALKERS = tuple(f"walker.pedestrian.{number:04}" for number in range(1, 53))
 CHILDREN = (*range(9, 15), 48, 49)
-"""Numbers of walkers, as are the others."""
+"""Numbers of the walkers that are children."""
 WOMEN = (1, 3, 5, 6, 9, 10, 12, 17, 18, 20, 22, 24, 27, 28, 29, 31, 33, 35, 38, 40, 42, 44, 46, 48)
 SECOND = 15
 """Number of the first walker whose blueprint is of CARLA's generation 2."""
 DRIVERS = ("user", "traffic")
-"""Drivers of a vehicle or walker: the client, or this server. No real server has the attribute."""
+"""Values of the attribute `driver` of vehicles and walkers: the client, or this server. No real server has it."""
 DYNAMICS = ("kinematic", "dynamic")
 
 
@@ -34,7 +34,7 @@ class Property:
     """True if only the recommended values of the attribute are allowed."""
 
     def encoded(self) -> list[object]:
-        """Return the property in the client's encoding: as CARLA it recommends the default, if nothing else."""
+        """Return the attribute in the client's encoding; if no values are recommended, its default is, as in CARLA."""
         recommended = self.recommended or ((self.default,) if self.modifiable else ())
         return [self.name, int(self.kind), self.default, list(recommended), self.modifiable, self.strict]
 
@@ -51,7 +51,7 @@ class Blueprint:
         return [number, self.name, self.name.replace(".", ","), [part.encoded() for part in self.properties]]
 
     def values(self, given: list[list[object]]) -> dict[str, str]:
-        """Return attributes by name: defaults updated by the given ones; raises Refused unless all are texts."""
+        """Return name -> value: the defaults, replaced by the given ones; raises Refused unless all are texts."""
         found = {part.name: part.default for part in self.properties}
         for name, _, value in given:
             if not isinstance(name, str) or not isinstance(value, str):
@@ -137,7 +137,7 @@ _LENS = (
     _number("lens_x_size", 0.08),
     _number("lens_y_size", 0.08),
 )
-"""Accepted and ignored: cameras are pinholes."""
+"""Attributes of a camera's lens, accepted and ignored: cameras are pinholes."""
 _RGB = {
     "gamma": 2.2,
     "bloom_intensity": 0.675,
@@ -168,7 +168,7 @@ _RGB = {
     "chromatic_aberration_intensity": 0.0,
     "chromatic_aberration_offset": 0.0,
 }
-"""Attributes of CARLA's colour camera. Accepted and ignored: there is no light."""
+"""Attributes of CARLA's colour camera -> default; accepted and ignored, since there is no light."""
 _EXPOSURE = (
     *(_number(name, value) for name, value in _RGB.items()),
     Property("blade_count", Attribute.INT, "5"),

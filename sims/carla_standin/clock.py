@@ -17,7 +17,7 @@ class Clock:
         self.due = 0.0
 
     def restart(self) -> None:
-        """Start a new episode: frames and simulated time count from the beginning again."""
+        """Start a new episode: the simulated time counts from 0 again; frames count on."""
         self.elapsed = 0.0
 
     def advance(self, dt: float) -> None:

@@ -80,7 +80,7 @@ class Collisions:
         self.reindex(Bodies(), (), Walkers())
 
     def reindex(self, bodies: Bodies, groups: Sequence[Driven], walkers: Walkers) -> None:
-        """Update rows and sizes."""
+        """Find the solid bodies, their rows and sizes again, after actors came or went."""
         self.walkers = walkers
         self.solid = [actor for actor in bodies if actor.is_obstacle and actor.collides]
         self.rows = rows_of(self.solid)
@@ -134,11 +134,11 @@ class Collisions:
         yield Hit(second, first, (-impulse * normal[0], -impulse * normal[1], 0.0))
 
     def _approach(self, bodies: Bodies, first: Actor, second: Actor, normal: tuple[float, float]) -> float:
-        """Return the speed [m/s] at which two approach each other."""
+        """Return the speed [m/s], at least 0, at which two bodies approach each other along the normal."""
         return max(_dot(self._velocity(bodies, second), normal) - _dot(self._velocity(bodies, first), normal), 0.0)
 
     def _part(self, bodies: Bodies, first: Actor, second: Actor, depth: float, normal: tuple[float, float]) -> float:
-        """Separate a vehicle from another body; return the impulse [N s]."""
+        """Push a vehicle and another body apart, end their approach, and return the impulse [N s]."""
         masses = [self._mass(actor) for actor in (first, second)]
         inverse = 1 / masses[0] + 1 / masses[1]
         impulse = self._approach(bodies, first, second, normal) / inverse if inverse else 0.0
@@ -171,7 +171,7 @@ class Collisions:
         return impulse + MASS * (approach - driven)
 
     def _mass(self, actor: Actor) -> float:
-        """Return a mass [kg], infinite for immovable bodies."""
+        """Return the mass [kg] of an actor, infinite if nothing can move it."""
         return model_of(actor).mass if actor in self.group and actor.has_physics else math.inf
 
     def _with_building(self, bodies: Bodies, actor: Actor, building: Floats) -> Iterator[Hit]:
@@ -192,7 +192,7 @@ class Collisions:
         return float(bodies.motion[actor.row, VX]), float(bodies.motion[actor.row, VY])
 
     def _push(self, bodies: Bodies, actor: Actor, normal: tuple[float, float], depth: float, change: float) -> None:
-        """Move an actor along the normal by `depth` and changes its velocity by `change`."""
+        """Move an actor along the normal by `depth` [m], and change its velocity along it by `change` [m/s]."""
         motion = bodies.motion[actor.row]
         motion[X] += normal[0] * depth
         motion[Y] += normal[1] * depth
@@ -201,7 +201,7 @@ class Collisions:
         self.group[actor].struck(actor, motion)
 
     def is_free(self, bodies: Bodies, actor: Actor, pose: list[list[float]]) -> bool:
-        """True if a new actor would touch no other body."""
+        """Return True if a new actor at a pose would touch no other body."""
         if actor.is_low:
             return True
         half_length, half_width, _ = actor.box.extent
@@ -217,7 +217,7 @@ class Collisions:
 
 
 def _share_height(first: Actor, first_z: float, second: Actor, second_z: float) -> bool:
-    """True if two boxes whose origins are at these heights overlap vertically."""
+    """Return True if two boxes whose origins are at these heights [m] overlap vertically."""
     apart = (first_z + first.box.centre[2]) - (second_z + second.box.centre[2])
     return bool(abs(apart) < first.box.extent[2] + second.box.extent[2])
 

@@ -8,7 +8,7 @@ import socket
 
 LOG = logging.getLogger(__name__)
 MOST_PENDING = 256 * 1024 * 1024
-"""[bytes] Buffered for slow readers, in all; beyond it, the connection with the most is closed."""
+"""[bytes] Most data buffered for slow readers, in all; beyond it, the connection with the most is closed."""
 MOST_CONNECTIONS = 400
 """Largest number of connections at each port, because many systems let a process open 1024 files."""
 ROOM = 4 * 1024 * 1024
@@ -30,7 +30,7 @@ class Connection:
         selector.register(sock, selectors.EVENT_READ, handler)
 
     def send(self, *parts: bytes | memoryview, may_drop: bool = False) -> None:
-        """Send a message; drops it if the last one is pending and `may_drop` is set."""
+        """Send a message, or buffer what cannot be sent at once; drop it if data are pending and `may_drop` is set."""
         if not self.is_open or (self.pending and may_drop):
             return
         sent = 0

@@ -18,7 +18,7 @@ class FreeFall:
         self.actors: list[Actor] = []
 
     def settled(self, actor: Actor, pose: Pose) -> Pose:
-        """Return the pose of an actor placed at `pose`: upright on the ground, or `pose` if that is far away."""
+        """Return the pose of an actor that is put at `pose`: upright on the ground, or `pose` if far from it."""
         height = pose[0][2] - actor.standing
         self._note(actor, abs(height) > NEAR)
         if actor.is_aloft or not actor.has_physics:
@@ -31,7 +31,7 @@ class FreeFall:
         self._note(actor, True)
 
     def forget(self, actor: Actor) -> None:
-        """Remove a destroyed actor."""
+        """Take a destroyed actor off the list of those that are off the ground."""
         self._note(actor, False)
 
     def _note(self, actor: Actor, is_aloft: bool) -> None:

@@ -40,7 +40,7 @@ class Host:
         self.catalogue = catalogue or Catalogue()
         population.spawn(world)
         self.sent: dict[str, Town] = {}
-        """Last map from a client as `OWN`, and by the name in its header all maps that had one."""
+        """Name of a map that a client has sent -> map; the last one is there as `OWN`, too."""
         self.managers: dict[object, list[object]] = {}
         """Port -> [address, port] of the clients' Traffic Managers."""
         self.pacing = Pacing(self.managers)

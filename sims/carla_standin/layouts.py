@@ -15,21 +15,21 @@ VERSION = "0.9.16"
 """Version of the client with these layouts."""
 
 TOKEN = struct.Struct("<IHBB16s")
-"""stream id, port, protocol, kind of address, address: none, so the client uses the host of its connection."""
+"""Address of a stream: its id, port, protocol, kind of address, and no address: the client takes the server's."""
 TCP, NO_ADDRESS = 1, 0
 WORLD_STREAM = 1
 """Id of the stream that sends a snapshot of all actors after each step."""
 LENGTH = struct.Struct("<I")
 """Format of the length before each message of a stream; a client's subscription sends the id of the stream in this format."""
 SENSOR_HEADER = struct.Struct("<QQd6f")
-"""type, frame, timestamp [s], x, y, z, pitch, yaw, roll"""
+"""Header of a measurement: type, frame, timestamp [s], x, y, z [m], pitch, yaw, roll [degree]."""
 SNAPSHOT_HEADER = struct.Struct("<Qdf3iI")
-"""episode, platform timestamp [s], step [s], origin of the map, state"""
+"""Header of a snapshot: episode, platform timestamp [s], step [s], origin of the map, state."""
 MAP_CHANGED = 1
 IMAGE_HEADER = struct.Struct("<IIf")
 """Header of a picture in a message: width and height [pixel], field of view [degree]."""
 LIDAR_HEADER = struct.Struct("<fI")
-"""horizontal angle [rad], channels; then the number of points of each channel, uint32"""
+"""Header of a lidar's points: horizontal angle [rad], channels; then the points of each channel, uint32."""
 
 FIELDS: tuple[tuple[str, str, int], ...] = (
     ("id", "<u4", 0),
@@ -61,7 +61,7 @@ FIELDS: tuple[tuple[str, str, int], ...] = (
 _NAMES, _FORMATS, _OFFSETS = (list(column) for column in zip(*FIELDS, strict=True))
 ACTOR_RECORD = np.dtype({"names": _NAMES, "formats": _FORMATS, "offsets": _OFFSETS, "itemsize": 119})
 ACTIVE = 1
-"""State of an actor."""
+"""State of an actor that exists, in its record."""
 
 LIDAR_POINT = np.dtype([("place", "<f4", 3), ("intensity", "<f4")])
 SEMANTIC_POINT = np.dtype([("place", "<f4", 3), ("cosine", "<f4"), ("actor", "<u4"), ("tag", "<u4")])
@@ -70,7 +70,7 @@ label."""
 RADAR_POINT = np.dtype([("velocity", "<f4"), ("azimuth", "<f4"), ("altitude", "<f4"), ("depth", "<f4")])
 """Record of a radar point: velocity [m/s], positive if the distance grows, azimuth and altitude [rad], depth [m]."""
 DVS_EVENT = np.dtype([("x", "<u2"), ("y", "<u2"), ("t", "<i8"), ("pol", "?")])
-"""Column and row [pixel], time [ns], true if it became brighter."""
+"""Record of one event of an event camera: column, row [pixel], time [ns], true if the pixel became brighter."""
 FLOW_PIXEL = np.dtype([("x", "<f4"), ("y", "<f4")])
 
 NAV_SET, NAV_ENTRY = struct.Struct("<4sii5f2i"), struct.Struct("<Ii")
@@ -217,7 +217,7 @@ class Tag(IntEnum):
 
 
 def token(stream: int, port: int) -> bytes:
-    """Return the address of a stream for a client."""
+    """Return the address of a stream by which a client subscribes to it."""
     return TOKEN.pack(stream, port, TCP, NO_ADDRESS, b"")
 
 

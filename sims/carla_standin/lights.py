@@ -26,7 +26,7 @@ SHOWN = np.array([(40, 40, 230), (40, 210, 240), (60, 200, 60), (60, 60, 60), (6
 """Colour of a lamp in pictures (blue, green, red) for each state of a traffic light."""
 GREY = (90, 90, 90)
 Size = tuple[float, float, float, float]
-"""[m] half length, half width, bottom, top"""
+"""Size of a box [m]: half length, half width, bottom, top."""
 REACH = 12.0
 """Length [m] of the area before a stop line in which a light affects a car.
 
@@ -43,7 +43,7 @@ class Place:
 
     signal: Signal
     road: Road
-    """Beside which it stands."""
+    """Road beside which the signal stands."""
     stops: tuple[tuple[Road, int], ...]
     """Roads and lanes at whose end the signal must be obeyed; they need not be where the signal stands."""
 
@@ -68,24 +68,24 @@ class Place:
 
     @property
     def reach(self) -> float:
-        """[m] Greatest length of its areas before the stop line."""
+        """Greatest length [m] of the areas before the stop lines in which the signal counts."""
         return REACH
 
     def areas(self) -> list[Floats]:
-        """Return the outlines (n, 2) of its areas on the lanes."""
+        """Return the outline (n, 2) [m] of the area on each lane in which the signal counts, simulator's frame."""
         return [lane_area(road, lane, *self._stations(road, lane)) for road, lane in self.stops]
 
     def lines(self) -> list[Floats]:
-        """Return the stop lines (2, 2)."""
+        """Return the ends (2, 2) [m] of each lane's stop line, in the simulator's frame."""
         return [stop_line(road, lane, "+" if lane < 0 else "-") for road, lane in self.stops]
 
     def _stations(self, road: Road, lane: int) -> tuple[float, float]:
-        """Return begin and end [m] of its area on a lane."""
+        """Return begin and end [m] along the road of the area on a lane in which the signal counts."""
         reach = min(self.reach, road.length)
         return (road.length - reach, road.length) if lane < 0 else (0.0, reach)
 
     def box(self) -> Box:
-        """Return its area, in the frame of its pose: before it and to the left if it stands at its lanes."""
+        """Return the area as a box in the frame of the pose: before it and to the left if it stands at its lanes."""
         if not self.is_here:
             return self._box_elsewhere()
         edges = [float(edge[0]) for _, lane in self.stops for edge in self.road.edges(lane, np.array([self.signal.s]))]
@@ -103,7 +103,7 @@ class Place:
         return Box((float(middle[0]), float(middle[1]), 1.0), (float(half[0]), float(half[1]), 1.0))
 
     def appear(self, bodies: Bodies, number: int, type_id: str, tag: Tag) -> Actor:
-        """Add its actor, with the id `number`, and return it."""
+        """Add the signal's actor, with the id `number`, and return it."""
         actor = Actor(number, type_id, {}, [0, type_id, [["role_name", 4, ""]]], self.box(), tag)
         bodies.add(actor, self.pose)
         bodies.records["sign"][-1] = str(self.signal.id).encode()
@@ -112,7 +112,7 @@ class Place:
 
 @dataclass
 class Cycle:
-    """The lights of one junction."""
+    """Cycle of the lights of one junction: which are green, and in which order."""
 
     groups: list[list[int]]
     """Numbers of lights that are green together."""
@@ -162,9 +162,9 @@ class Lights:
             self.cycle_of[cycle.lights] = index
             self._show(cycle)
         self._open: tuple[bytes | None, npt.NDArray[np.bool_]] = None, np.zeros(0, bool)
-        """Colours, and the ways that are open with them."""
+        """Colours at the newest call of `open_ways`, and its result."""
         self.elapsed = np.zeros(len(self.cycles))
-        """[s] of each cycle's colour."""
+        """[s] since each cycle's colour last changed."""
         self._note()
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class Lights:
         return first + len(self.places)
 
     def step(self, dt: float) -> None:
-        """Advance all cycles."""
+        """Advance the cycles of all junctions by `dt` [s]."""
         if not self.actors:
             return
         self.elapsed += dt * self.runs
@@ -191,7 +191,7 @@ class Lights:
             self._note()
 
     def write(self, bodies: Bodies) -> None:
-        """Write the records for snapshots."""
+        """Write the lights' times, colours and frozen states into their records for snapshots."""
         if not self.actors:
             return
         first = self.actors[0].row  # they were the first to appear, one after the other
@@ -221,7 +221,7 @@ class Lights:
     # calls of clients
 
     def number(self, actor: Actor) -> int:
-        """Return the number of a light; raises Refused for another actor."""
+        """Return the index of a light's actor among the map's lights; raises Refused for another actor."""
         if actor not in self.actors:
             raise Refused(f"actor {actor.id} ({actor.type_id}) is no traffic light")
         return self.actors.index(actor)
@@ -244,13 +244,13 @@ class Lights:
         self._note()
 
     def freeze(self, frozen: bool, actor: Actor | None = None) -> None:
-        """Stop or starts the cycle of one junction, or of all."""
+        """Stop the lights' cycle at one junction, or at all, or let it run again."""
         lights = slice(None) if actor is None else self._cycle(actor).lights
         self.frozen[lights] = frozen
         self._note()
 
     def reset(self, actor: Actor | None = None) -> None:
-        """Restart the cycle of one junction, or of all."""
+        """Restart the lights' cycle at one junction, or at all, with green."""
         for number, cycle in enumerate(self.cycles):
             if actor is None or self.number(actor) in cycle.lights:
                 cycle.turn, cycle.colour, self.elapsed[number] = 0, TrafficLightState.GREEN, 0.0
@@ -287,7 +287,7 @@ def pole_boxes(places: Sequence[Place], pole: Size, head: Size, tag: Tag, colour
 
 
 def places(town: Town) -> list[Place]:
-    """Return the places of a map's lights."""
+    """Return position and lanes of each traffic light of a map."""
     return [Place(*found) for found in stopping(town, {LIGHT})]
 
 

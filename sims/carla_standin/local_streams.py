@@ -10,7 +10,7 @@ Listener = Callable[[bytes, bytes | memoryview], object]
 
 
 class Outlet(Protocol):
-    """Part of streams that a world needs."""
+    """Where a world sends its measurements: the part of a server's streams that it needs."""
 
     port: int
     """Port at which clients subscribe to streams."""

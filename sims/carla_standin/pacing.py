@@ -23,7 +23,7 @@ AFTER = {"tick": "settings", "settings": "tick", "batch": "tick"}
 
 
 class Pacing:
-    """Delays answers to a client that runs a Traffic Manager, by the times of the last answers of each kind."""
+    """Pauses before answers to a client that runs a Traffic Manager, by the times of the last answers of each kind."""
 
     def __init__(
         self, managers: Sized, sleep: Callable[[float], None] = time.sleep, now: Callable[[], float] = time.monotonic

@@ -23,7 +23,7 @@ GIVE_WAY: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
 class Poller:
-    """Waits for the files of a selector."""
+    """Waiter for the files of a selector: it polls for a while before it sleeps."""
 
     def __init__(self, selector: selectors.BaseSelector, linger: float = LINGER) -> None:
         """linger: [s] of polling before sleeping, if the last two pauses were shorter; 0 sleeps at once."""

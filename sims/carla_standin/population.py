@@ -52,7 +52,7 @@ class Population:
 
 
 def _kerb(world: World, random: np.random.Generator) -> Pose:
-    """Return a pose next to an outer lane, facing the street."""
+    """Return a random pose next to an outer lane, facing the street."""
     lanes = world.town.lanes
     outer = [number for number, way in enumerate(lanes.ways) if way.right < 0 and way.junction == -1 and way.length > 30]
     way = int(random.choice(outer))

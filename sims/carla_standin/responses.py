@@ -30,7 +30,7 @@ def not_done(message: str) -> Answer:
 
 
 class Call:
-    """A function of the server that returns answers, and refusals as answers."""
+    """Remote call: a function whose result or refusal is wrapped as an answer to the client."""
 
     def __init__(
         self, function: Callable[..., object], wrap: Callable[[object], object], refuse: Callable[[str], object]
@@ -38,7 +38,7 @@ class Call:
         self.function, self.wrap, self.refuse = function, wrap, refuse
 
     def __call__(self, *arguments: object) -> object:
-        """Return the wrapped answer."""
+        """Call the function, and return its result, or its refusal, as an answer."""
         try:
             return self.wrap(self.function(*arguments))
         except StandInError as error:
@@ -46,12 +46,12 @@ class Call:
 
 
 def valued(**functions: Callable[..., object]) -> dict[str, Call]:
-    """Return calls that have a result."""
+    """Return name -> call, for functions whose results clients get."""
     return {name: Call(function, value, no_value) for name, function in functions.items()}
 
 
 def void(**functions: Callable[..., object]) -> dict[str, Call]:
-    """Return calls that have none."""
+    """Return name -> call, for functions without a result."""
     return {name: Call(function, done, not_done) for name, function in functions.items()}
 
 

@@ -11,7 +11,7 @@ from carla_standin.maps.ground import Ground
 
 
 class RoadContext:
-    """Limits of clients' vehicles at each step, and limits and lights of all vehicles for snapshots."""
+    """Writer of speed limits and lights: of clients' vehicles at each step, of all vehicles for snapshots."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
@@ -29,7 +29,7 @@ class RoadContext:
         self.light_records = [bodies.records[name] for name in ("has_light", "light", "light_state")]
 
     def note(self, bodies: Bodies) -> None:
-        """Write the limits of clients' vehicles; off the roads, the last limit stays."""
+        """Write the speed limits of clients' vehicles into their records; off the roads, the last limit stays."""
         for row in self.own:  # few, so that a loop is quicker than arrays
             limit = self.ground.limit(*bodies.motion[row, :2].tolist())
             if limit:

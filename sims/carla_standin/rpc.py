@@ -67,7 +67,7 @@ class Caller:
             strict_map_key=False,
         )
         self.fed = self.finished = self.half = 0
-        """[bytes] received, of complete calls, and of incomplete ones"""
+        """[bytes] received in all, of these in complete calls, and in the incomplete call at the end"""
         self.pack = msgpack.Packer(unicode_errors="replace").pack
         self.withheld = b""
         self.last: object = None
@@ -75,7 +75,7 @@ class Caller:
         """Calls to make after the client has disconnected."""
 
     def serve(self, mask: int) -> None:
-        """Answers the received calls."""
+        """Read from the connection and answer the calls that arrived; send pending answers."""
         if mask & selectors.EVENT_WRITE:
             self.connection.flush()
         if not mask & selectors.EVENT_READ:
@@ -102,7 +102,7 @@ class Caller:
         self._keep(self.fed - self.finished)
 
     def close(self) -> None:
-        """Close the connection, drops an incomplete call and make the cleanup calls."""
+        """Close the connection, drop an incomplete call, and make the cleanup calls."""
         self.connection.close()
         for name, arguments in self.cleanups:
             self.calls[name](*arguments)
@@ -111,7 +111,7 @@ class Caller:
         UNFINISHED.discard(self)
 
     def _keep(self, half: int) -> None:
-        """Update the size of the incomplete call; disconnects the client with the largest one above the limit."""
+        """Note the size [bytes] of the incomplete call; if all exceed the limit, disconnect the client of the largest."""
         if not half and not self.half:
             return
         self.half = half

@@ -17,7 +17,7 @@ class Settings:
     """Settings of an episode, fields in the order of CARLA's protocol. Only the first three change what the server does."""
 
     synchronous: bool = False
-    """Whether time passes only at a client's ticks."""
+    """True if time passes only at a client's ticks."""
     no_rendering: bool = False
     """True while cameras send no pictures."""
     fixed_delta: tuple[bool, float] | tuple[bool] = (False,)
@@ -49,7 +49,7 @@ class Settings:
         return [list(value) if isinstance(value, tuple) else value for value in astuple(self)]
 
     def step(self, otherwise: float) -> float:
-        """Return the step [s], or `otherwise` if none is fixed."""
+        """Return the duration [s] of a step, or `otherwise` if the client has fixed none."""
         return self.fixed_delta[1] if len(self.fixed_delta) > 1 and self.fixed_delta[1] > 0 else otherwise
 
 

@@ -24,7 +24,7 @@ class Post(Place):
 
     @property
     def reach(self) -> float:
-        """[m] Greatest length of its areas along the road."""
+        """Greatest length [m] along the road of the areas in which the sign counts."""
         return REACH
 
 

@@ -17,7 +17,7 @@ RENEWAL = 1.0
 
 
 class Subscriber:
-    """A connection to the streaming port."""
+    """Client's connection to the streaming port, for one stream."""
 
     def __init__(self, sock: socket.socket, selector: selectors.BaseSelector) -> None:
         self.connection = Connection(sock, selector, self)
@@ -26,7 +26,7 @@ class Subscriber:
 
 
 class Streams:
-    """Streams and their subscribers."""
+    """The streaming port: sends the messages of each stream to the clients that subscribed to it."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.listener = listener
@@ -56,11 +56,11 @@ class Streams:
         return token
 
     def is_heard(self, stream: int) -> bool:
-        """Return True if a client is subscribed."""
+        """Return True if a client is subscribed to a stream."""
         return bool(self.subscribers.get(stream))
 
     def send(self, stream: int, *parts: bytes | memoryview) -> None:
-        """Send a message to all subscribers."""
+        """Send a message to all subscribers of a stream."""
         subscribers = self.subscribers.get(stream)
         if subscribers:
             length = layouts.length_of(parts)

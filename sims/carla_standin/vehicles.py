@@ -32,9 +32,9 @@ class Driven:
         self.only: One | None = None
         self.rows = rows_of([])
         self.overrides: dict[Actor, Override] = {}
-        """Vehicles with departures from their model."""
+        """Vehicle -> its motion that differs from its model's, such as a slide."""
         self.targets: dict[Actor, Ackermann] = {}
-        """Targets of vehicles under Ackermann control."""
+        """Vehicle under Ackermann control -> its target."""
         self.flushed: list[Actor] = []
         """Vehicles with controls for one step only."""
 
@@ -56,7 +56,7 @@ class Driven:
         """Compute the physical parameters of all vehicles anew, after one of them was changed."""
         self.parameters = Parameters([effective(actor) for actor in self.actors])
         self.only = One(self.parameters) if len(self) == 1 else None
-        """The parameters if there is one vehicle."""
+        """The parameters as plain numbers if there is just one vehicle, else None."""
 
     def override(self, actor: Actor) -> Override:
         """Return the override of a vehicle's motion, which the caller may change; a new one without effect if there is none."""
@@ -103,7 +103,7 @@ class Driven:
             self.overrides[actor].slide = 0.0
 
     def control(self, actor: Actor, bodies: Bodies, wanted: list[float]) -> None:
-        """Set [throttle, steer, brake, hand brake, reverse, manual gear shift, gear]; pedals are clamped."""
+        """Set a vehicle's [throttle, steer, brake, hand brake, reverse, manual gear shift, gear]; pedals are clamped."""
         throttle, steer, brake, hand_brake, reverse, manual, gear = wanted
         number, controls = self.actors.index(actor), self.controls
         self.targets.pop(actor, None)

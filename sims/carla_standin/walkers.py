@@ -71,9 +71,9 @@ class Walkers:
         self.velocity: dict[Actor, tuple[float, float]] = {}
         self.scripts: dict[Actor, Script] = {}
         self.led: dict[Actor, Floats] = {}
-        """Velocity [m/s] of walkers that a client's AI controller has moved since the last step."""
+        """Walker that a client's AI controller has moved since the last step -> its velocity [m/s]."""
         self.thrown: dict[Actor, Floats] = {}
-        """Velocity [m/s] added by a collision."""
+        """Walker that was hit -> velocity [m/s] that the collision has added."""
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
@@ -116,7 +116,7 @@ class Walkers:
         self.led[actor] = way * (min(max(speed, 0.0), FASTEST) / length) if length else np.zeros(2)
 
     def step(self, bodies: Bodies, dt: float) -> None:
-        """Move all walkers and turns them into their direction of motion."""
+        """Move all walkers by a step of `dt` [s], and turn them into their direction of motion."""
         if not self.actors:
             return
         block = bodies.motion[self.rows]

@@ -45,7 +45,7 @@ MOST_GRIP = 10.0
 LONGEST = 0.1
 """Longest step [s] of motion, so that no car passes through another. A longer step is simulated in several parts."""
 CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
-"""Weather of a clear noon."""
+"""Parameters of the weather, in CARLA's order: a clear noon."""
 
 
 class World:
@@ -90,7 +90,7 @@ class World:
         self.falling = FreeFall()
         self.lamps: dict[int, int] = {}
         self.gains: dict[int, list[float]] = {}
-        """Gains of Ackermann controllers, if a client has set them."""
+        """Id of a vehicle -> gains of its Ackermann controller, if a client has set them."""
         self.lights, self.signs = Lights(town), Signs(town)
         if not town.ground.lights.any():
             town.ground.mark_lights([place.areas() for place in self.lights.places])
@@ -191,7 +191,7 @@ class World:
             actor.token = layouts.token(actor.stream, self.streams.port)
 
     def driver_of(self, actor: Actor) -> None:
-        """Add a vehicle to its physical model."""
+        """Add a vehicle to those that follow its physical model."""
         group = self.driven[actor.attributes["dynamics"] or self.physics]
         group.keep([*group.actors, actor])
         group.place(actor, self.bodies)

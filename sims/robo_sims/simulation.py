@@ -343,7 +343,7 @@ def part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
 
 
 class VectorLayout:
-    """Splits a flat observation vector into named parts, in order."""
+    """Layout of a flat observation vector: splits it into named parts, in order."""
 
     def __init__(self, arrays: Iterable[ArraySpec]) -> None:
         self.observation = ObservationSpec(tuple(arrays))

@@ -37,7 +37,7 @@ class ComparisonPage:
         self.server = PageServer("robo_datasets.comparison_page", "Which is better?", routes, port=port)
 
     def put(self, question: Mapping[str, Any]) -> Preference:
-        """Show a question, wait, and return its answer."""
+        """Show a question on the page, wait for the person, and return the answer."""
         with self._changed:
             self._count, self._choice = self._count + 1, None
             self._question = {"number": self._count, "total": self.total, **question}

@@ -12,18 +12,18 @@ from robo_rl.errors import DatasetError
 
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
 MOST_PIXELS = 1 << 26
-"""64 million, more than any camera of a robot has."""
+"""Largest number of pixels of a picture that is decoded: 64 million, more than any camera of a robot has."""
 FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-"""Markers of JPEG whose segment has the size."""
+"""JPEG markers whose segment states height and width."""
 FLAGS = {1: cv2.IMREAD_GRAYSCALE, 3: cv2.IMREAD_COLOR_RGB, 4: cv2.IMREAD_UNCHANGED}
-"""Channels that are wanted -> how OpenCV reads them."""
+"""Number of channels that are wanted -> flag of cv2.imdecode."""
 
 
 def decoded(content: bytes, channels: int = 3) -> Array:
-    """Return a picture (H, W, channels) uint8, RGB or RGBA; 1 channel is grey.
+    """Return the picture in PNG or JPEG bytes as (H, W, channels) uint8, RGB or RGBA; 1 channel is grey.
 
     Raises:
-        DatasetError: It is no PNG or JPEG, damaged, or absurdly large.
+        DatasetError: The bytes are no PNG or JPEG, damaged, or of more than MOST_PIXELS.
     """
     size = _size(content)
     if size is None:

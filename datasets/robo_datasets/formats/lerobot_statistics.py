@@ -39,7 +39,7 @@ class PictureStatistics:
         return _of_counts(counts, len(pictures))
 
     def total(self) -> dict[str, Array]:
-        """Return the statistics of all."""
+        """Return the statistics over all episodes that were added: name -> (3, 1, 1)."""
         return _of_counts(self._counts, self._pictures)
 
 

@@ -40,7 +40,7 @@ class Recording:
     seed: int | None = None
     instruction: str | None = None
     timestamps: Array | None = None
-    """(T,) or (T+1,) [s]"""
+    """times of the steps [s], (T,), or (T+1,) with that of the last observation"""
     costs: Mapping[str, Array] = field(default_factory=dict)
     """name -> (T,) constraint costs"""
     name: str = ""

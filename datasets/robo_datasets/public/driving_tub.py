@@ -29,7 +29,7 @@ class DrivingTub:
     name = "donkeycar"
 
     def read(self, source: Path) -> Foreign:
-        """Open a file; raises DatasetError."""
+        """Read an archive with a tub of Donkeycar; raises DatasetError if it is none, or damaged."""
         try:
             members = _members(source)
             rows = [

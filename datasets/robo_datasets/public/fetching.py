@@ -88,7 +88,7 @@ def _in_folder(folder: Path, file: PublicFile, name: str) -> Path:
 
 
 def _placed(chosen: PublicSet, files: list[Path], out: Path) -> list[str]:
-    """Copy the files to their places below `out`."""
+    """Copy the files unchanged to their places below `out`; there are no remarks to return."""
     with atomic_write(out) as draft:
         for file, path in zip(chosen.members, files, strict=True):
             target = draft / file.path

@@ -11,11 +11,11 @@ from robo_rl.spec.environment import EnvironmentSpec
 VECTOR = (1, -1, 1)
 JOINT_SIGNS = (-1, 1, -1, 1, -1, 1, -1)
 JOINT_OFFSETS = (*(0.0,) * 6, np.pi / 2)
-"""[rad] the hand is mounted at an eighth of a turn: its straight position, pi / 4, is its own image."""
+"""[rad] added to mirrored joint angles: the hand is mounted at an eighth of a turn, so that pi / 4 is its own image."""
 TURN = (1, -1)
 """Reflection of a rotation that is given as the cosine and sine of its angle."""
 VELOCITY = (*VECTOR, -1, 1, -1)
-"""Linear, and angular, which is turned round once more as axial vectors are."""
+"""Signs of a mirrored velocity: linear, then angular, which is turned round once more, as axial vectors are."""
 
 ENTRIES = {
     "joint_position": Reflection(JOINT_SIGNS, JOINT_OFFSETS),
@@ -36,7 +36,7 @@ ENTRIES = {
     "hole_turn": Reflection(TURN),
 }
 ON_TABLE = {"goal_position", "goal_from_object"}
-"""Vectors of two or three numbers, by task."""
+"""Observations that are vectors of two or three numbers, depending on the task."""
 ACTIONS = {
     "end_effector_delta": Reflection((*VECTOR, -1, 1)),
     "end_effector_delta_closed": Reflection((*VECTOR, -1)),

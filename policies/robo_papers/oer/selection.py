@@ -61,7 +61,7 @@ def select(rule: Rule, recorded: Recorded, count: int, random: np.random.Generat
 
 
 def spread_out(states: Floats, count: int, random: np.random.Generator) -> Places:
-    """Choose steps so that each is the farthest from those before it; return their numbers."""
+    """Choose a random step, then each time the one farthest from those chosen before; return their indices."""
     chosen = [int(random.integers(len(states)))]
     nearest = np.square(states - states[chosen[0]]).sum(1)
     while len(chosen) < count:

@@ -29,9 +29,9 @@ class WorldBatch(SimulationBatch):
         """Make the imaginations.
 
         Args:
-            world: The world.
-            num_envs: N.
-            starts: They begin in first states of recorded episodes, or in any recorded ones.
+            world: Learned world.
+            num_envs: Number of imaginations, N.
+            starts: Whether episodes begin in first states of recorded episodes, or in any recorded ones ("any").
             horizon: Time limit [steps], by default the spec's.
             penalty: Deviations of reward that a disagreement of the members by one deviation costs.
         """

@@ -34,13 +34,13 @@ class BridgedArm(ArmDriver):
     def __init__(
         self, name: str, clock: Clock, mapping: ArmMapping, process: DeviceProcess, cameras: Mapping[str, tuple[int, int]]
     ) -> None:
-        """Describe the arm; nothing is connected.
+        """Create the driver; nothing is connected yet.
 
         Args:
-            name: Of the arm.
-            clock: Of the arm.
-            mapping: From its motors to a model.
-            process: Of the arm, not started.
+            name: Name of the arm.
+            clock: Clock of the robot.
+            mapping: Which motors of the device are which joints of a model.
+            process: Process that is to connect the device, not started.
             cameras: Camera of the device -> height and width [pixel] of its pictures.
         """
         self.name, self.clock, self._mapping, self._process = name, clock, mapping, process

@@ -114,7 +114,7 @@ def send_reading(connection: Connection, reading: Reading) -> None:
 
 
 def send(connection: Connection, head: Mapping[str, Any], content: bytes = b"") -> None:
-    """Send one message."""
+    """Send one message: `head` as a line of JSON, then the bytes of `content`."""
     connection.send_bytes(json.dumps(head).encode() + b"\n" + content)
 
 

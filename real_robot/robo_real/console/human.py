@@ -36,7 +36,7 @@ class HoldAction:
         """OPERATOR or LOST if the arm holds in the present control period because of a stop or a loss of contact; else empty"""
 
     def reset(self) -> None:
-        """Start a new episode."""
+        """Forget the gripper command of the last episode."""
         self.grip, self.why = None, ""
 
     def note(self, executed: Array) -> None:

@@ -230,7 +230,7 @@ class OperatorState:
             self._runs, self._lost_at, self._starts = False, None, False  # a double press starts one episode
 
     def decision(self) -> Decision:
-        """Return the decision for the present control period."""
+        """Return who acts in the present control period: policy, person or nobody; or that the episode must stop."""
         with self._changed:
             self._notice_silence()
             if self._stopped or (self._lost_at is not None and self._clock() - self._lost_at > STOP_AFTER):
@@ -266,11 +266,11 @@ class OperatorState:
 
     @property
     def has_operator(self) -> bool:
-        """True if a session is the operator."""
+        """True if any session has the role of the operator."""
         return self._operator is not None
 
     def is_operator(self, session: object) -> bool:
-        """Return whether this session is the operator."""
+        """Return whether this session has the role of the operator."""
         return self._operator is session
 
     @property
@@ -279,7 +279,7 @@ class OperatorState:
         return self._follows
 
     def _is_of_operator(self, session: object) -> bool:
-        """Return whether a session is the operator, or a device beside their page."""
+        """Return whether a session has the role of the operator, or is a device beside the operator's page."""
         return self._operator is not None and session in self._hands
 
     def _silence(self) -> float:

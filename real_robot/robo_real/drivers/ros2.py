@@ -51,7 +51,7 @@ class CommandTopic:
 
     topic: str
     type: Literal["JointTrajectory", "Float64MultiArray"] = "JointTrajectory"
-    """positions by name; or in the order of `joints`, as of ros2_controllers' position controllers"""
+    """message type: JointTrajectory names the joints, Float64MultiArray has their positions in the order of `joints`"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class CameraTopic:
 
     topic: str
     size: tuple[int, int]
-    """height and width [pixel]"""
+    """height and width [pixel] of the camera's pictures"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class ROS2Config(ArmFile):
     setup: tuple[str, ...] | str = ()
     """shell scripts that are sourced first, relative to the file"""
     ahead: float = 0.04
-    """[s] from a point of a trajectory to its time; two set points"""
+    """[s] in which the arm is to reach a trajectory's point after it was sent; by default that of two set points"""
 
 
 class ROS2Arm(BridgedArm):
@@ -104,7 +104,7 @@ class ROS2Arm(BridgedArm):
     options = ROS2Options
 
     def __init__(self, options: ROS2Options | None = None, clock: Clock | None = None) -> None:
-        """Raise InvalidSetting or UnknownName if the config is missing or contradicts itself."""
+        """Create the driver; raises InvalidSetting or UnknownName if its config is missing or contradicts itself."""
         options = options or ROS2Options()
         if options.config is None:
             raise InvalidSetting(

@@ -38,8 +38,8 @@ PARAMETERS: Mapping[str, tuple[float, float]] = {
     "joint1_nullspace_stiffness": (0.0, 100.0),
     **{f"{kind}_Ki": (0.0, 0.0) for kind in KINDS},
 }
-"""Name -> (lowest, highest) of the impedance controller. The robot's limits bound the parameters that set the contact force,
-see `allowed_parameters`; an integral gain would raise that force during a contact."""
+"""Parameter of the impedance controller -> (lowest, highest). The robot's limits bound those that set the contact force, see
+`allowed_parameters`; an integral gain would raise that force during a contact."""
 MOST_CLIP = 0.1
 """Largest clip of the impedance controller's error: 0.1 m for translation, 0.1 rad for rotation."""
 

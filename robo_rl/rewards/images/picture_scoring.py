@@ -153,7 +153,7 @@ class PictureScoring(StepReward):
         return Labels.joined([*found])
 
     def _scores(self, steps: Steps, asks: npt.NDArray[np.bool_], place: Place) -> tuple[Labels, Labels]:
-        """Return the scores after and before each step; each picture is scored once, and the newest score is kept."""
+        """Return the scores after and before each step; only steps in `asks` are scored, others keep the score before."""
         is_first = steps.begins & self._asks_firsts
         wanted = []
         for row, shown in enumerate(_shown(steps, self.model, place.memory, "firsts")):

@@ -20,7 +20,7 @@ LAST = "evaluation.json"
 
 
 class ChangingFolder:
-    """Finds the changes of a folder since the last look."""
+    """Folder whose changes since the last look can be asked for."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -66,9 +66,9 @@ class Data:
     arguments: Settings = field(default_factory=dict)
     """Arguments of that environment."""
     episodes: int = 0
-    """Number of episodes; 0 for the default of `robo-rl record`, such as all episodes of a source."""
+    """Number of episodes; 0 for what `robo-rl record` takes by default: for a source, all of its episodes."""
     expert: str = ""
-    """As in `robo-rl record --expert`."""
+    """Expert of a family of datasets: "scripted", a run or an agent, as in `robo-rl record --expert`."""
 
     def __post_init__(self) -> None:
         if bool(self.source) == bool(self.environment):

@@ -28,7 +28,7 @@ WIDTH, HEIGHT = 3.2, 2.4
 
 @dataclass(frozen=True)
 class Compared:
-    """Curves of an experiment and of others, and where they are compared."""
+    """Learning curves of an experiment, those that others published, and the step at which they are compared."""
 
     race: Race
     published: Published

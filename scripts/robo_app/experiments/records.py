@@ -82,7 +82,7 @@ class Record:
 
     @property
     def cell(self) -> Cell:
-        """Place in the table."""
+        """The training's place in the table: method, dataset or task, and seed."""
         return self.method, self.on, self.seed
 
     @property

@@ -104,7 +104,7 @@ def _cell(values: Sequence[float | Sequence[float] | None]) -> str:
 
 
 def _short(value: float) -> str:
-    """Return three significant digits; all digits before the point."""
+    """Return a number as text: three significant digits, and all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -117,7 +117,7 @@ def _here() -> Circumstances:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number, or a list of numbers, as JSON holds it."""
+    """Return a number, or a list of numbers, as plain Python values that JSON can hold."""
     if value is None or isinstance(value, bool | int | float):
         return value
     return [float(each) for each in np.asarray(value).ravel()] if np.ndim(value) else float(value)

@@ -44,7 +44,7 @@ class UnderWay(Protocol):
         """Request the end of the job; a second request ends it at once."""
 
     def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the job has ended."""
 
 
 Begin = Callable[[Job, Path, Callable[[str], None]], UnderWay]
@@ -81,7 +81,7 @@ class Running:
         self._process.terminate()
 
     def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the job has ended."""
         self._process.wait()
         self._process.stop()
 

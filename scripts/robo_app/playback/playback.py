@@ -75,7 +75,7 @@ def _pictures(environment: gymnasium.Env[Any, Any]) -> list[Frame]:
 
 
 class Player:
-    """Plays episodes on a screen, in the thread that calls `run`; other threads may send commands."""
+    """Player of episodes on a screen, in the thread that calls `run`; other threads may send commands."""
 
     def __init__(
         self, environment: gymnasium.Env[Any, Any], policy: Policy, *, deterministic: bool = True, speed: float = 1.0

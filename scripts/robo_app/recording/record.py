@@ -186,7 +186,7 @@ def _played(
 def _played_there(
     arguments: Record, seeds: Sequence[int], writer: DatasetWriter, policy: str, settings: dict[str, Any]
 ) -> Generator[Entry, None, None]:
-    """Yield the same from a cluster."""
+    """Yield the catalogue entry of each episode, played on a Ray cluster."""
     facts = {"environment": arguments.environment, "arguments": settings, "policy": policy, "noise": arguments.noise}
     facts |= {"stochastic": arguments.stochastic, "runs": str(arguments.runs), "pictures": _pictures(writer)}
     return recorded_at(arguments.ray, writer, seeds, facts, arguments.jobs)

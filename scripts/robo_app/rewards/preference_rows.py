@@ -19,7 +19,7 @@ MOST = 200_000  # steps that set the scale
 
 
 class Rows:
-    """Reads observations and actions (D numbers a step) of a dataset from its training cache."""
+    """Reader of the observations and actions (D numbers a step) of a dataset, from its training cache."""
 
     def __init__(self, dataset: Dataset, entries: Sequence[Entry]) -> None:
         """Open the training cache for some episodes; raises InvalidSetting if the environment has no vectors."""

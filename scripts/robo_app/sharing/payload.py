@@ -32,7 +32,7 @@ SECRETS = re.compile(
     rb"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bAKIA[0-9A-Z]{16}\b"
     rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----|\b[Bb]earer\s+[A-Za-z0-9._-]{20,}"
 )
-"""Tokens of Hugging Face, OpenAI, GitHub and AWS, private keys, headers with a token."""
+"""Pattern of secrets: tokens of Hugging Face, OpenAI, GitHub and AWS, private keys, headers with a token."""
 
 
 @dataclass(frozen=True)

@@ -52,12 +52,12 @@ class Range:
 
     @property
     def ends(self) -> Sequence[Value]:
-        """Values to try whether the recipe takes them."""
+        """Lowest and highest value, with which the recipe is tried before the sweep."""
         return (self.low, self.high)
 
     @property
     def is_whole(self) -> bool:
-        """True if its values are whole numbers."""
+        """True if the range has whole numbers only."""
         return all(isinstance(value, int) for value in (self.low, self.high, self.step or 0))
 
 

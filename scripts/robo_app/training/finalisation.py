@@ -131,7 +131,7 @@ def keep_incomplete(
 ) -> None:
     """Write an evaluation that ended early to a new file RUN/evaluations/NAME-incomplete-N.json, and print its path on stderr.
 
-    name: that the whole evaluation would have had. on_incomplete: called with the evaluation once it is written.
+    name: Name that the whole evaluation would have had. on_incomplete: Called with the evaluation once it is written.
     """
     folder = run.path / "evaluations"
     folder.mkdir(exist_ok=True)

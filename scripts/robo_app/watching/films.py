@@ -18,7 +18,7 @@ from robo_rl.runs.newest_episode import KINDS, Kind, NewestEpisode, newest_file
 MOST_FINAL = 2
 """Largest number of films of a final evaluation that are shown."""
 MANY_RUNS = 4
-"""With more runs than this the page shows a single film of each."""
+"""Number of runs above which the page shows a single film of each."""
 TIMEOUT = 120.0
 """Time limit for drawing a film [s]."""
 REST = 4.0

@@ -139,7 +139,7 @@ class Seen:
 
 
 class WatchedRun:
-    """Reads a run folder repeatedly while another process writes to it."""
+    """Run folder that is read repeatedly while another process writes to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

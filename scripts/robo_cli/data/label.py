@@ -66,7 +66,7 @@ class Label:
 
 
 def run(arguments: Label) -> int:
-    """Labels, showing progress."""
+    """Label the dataset, showing progress."""
     dataset, answered = Dataset(arguments.dataset), list[Answered]()
     if arguments.shuffled:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)

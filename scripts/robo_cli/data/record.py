@@ -15,7 +15,7 @@ robo-rl record gymnasium/HalfCheetah-v5 --family mixed-30 --run RUN --episodes 2
 
 
 def run(arguments: Record) -> int:
-    """Records, showing progress."""
+    """Record episodes, showing progress."""
     dataset = record(arguments)
     print(f"{len(dataset)} episodes in {dataset.path}; `robo-rl data info {dataset.path}` describes them")
     return 0

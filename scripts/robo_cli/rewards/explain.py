@@ -31,7 +31,7 @@ class Explain:
     settings: RewardModelSettings = field(default_factory=dict)
     """Setting of a pipeline."""
     out: Path = Path("explanation.html")
-    """The page."""
+    """The HTML page to write."""
 
 
 def explain(arguments: Explain) -> int:

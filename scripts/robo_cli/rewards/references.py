@@ -35,7 +35,7 @@ class References:
 
 
 def write_references(arguments: References) -> int:
-    """Labels the episodes and writes the sums."""
+    """Label the episodes and write the sums of their rewards."""
     if arguments.out.exists():
         raise InvalidSetting(f"{arguments.out} is there already.", fix="name a new file: references are drawn once")
     dataset, model = Dataset(arguments.dataset), read_labeller(arguments.reward, arguments.settings)

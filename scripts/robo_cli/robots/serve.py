@@ -55,7 +55,7 @@ class Serve:
 
 
 def serve(arguments: Serve) -> int:
-    """Serve until it is interrupted, then leaves the arm still."""
+    """Serve the robot until it is interrupted, then leave the arm still."""
     settings = ServerSettings(
         driver=arguments.driver,
         options=arguments.options,

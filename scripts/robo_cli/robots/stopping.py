@@ -42,7 +42,7 @@ def stop(arguments: Stop) -> int:
 
 
 def rearm(arguments: Rearm) -> int:
-    """Re-arms the robot; a stop that comes meanwhile stays."""
+    """Re-arm the robot; a stop that comes meanwhile stays."""
     link = RobotClient(arguments.url)
     stops = link.json("/robo/health", method="GET").get("stops")
     return _mode_of(link, link.json("/robo/rearm", {"by": arguments.by, "stops": stops}))

@@ -17,7 +17,7 @@ robo-rl refine RUN --robot http://127.0.0.1:5000 --dataset data/pick --dry-run >
 
 
 def run(arguments: Refine) -> int:
-    """Train on the robot and compares success before and after."""
+    """Train on the robot, and compare success before and after."""
     trained = find_run(arguments.run, arguments.runs)
     recipe = refinement(trained, arguments)
     if arguments.shadow:

@@ -44,7 +44,7 @@ class Resume:
 
 
 def run(arguments: Resume) -> int:
-    """Train to the end; says whether the continuation is exact or warm."""
+    """Train to the end, and say whether the continuation is exact or warm."""
     trained = robo_rl.resume(
         arguments.run,
         steps=arguments.steps or None,

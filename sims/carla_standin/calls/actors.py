@@ -50,7 +50,7 @@ class Actors:
         self.host = host
 
     def spawn(self, description: list[object], place: object, parent: int = 0, *_: object) -> list[object]:
-        """Return a new actor; the kind of attachment makes no difference."""
+        """Spawn an actor and return its description; the kind of attachment makes no difference."""
         return self.host.world.spawn(description, pose(place), parent).encoded()
 
     def spectator(self) -> list[object]:
@@ -88,7 +88,7 @@ class Actors:
         world.group_of(actor).control(actor, world.bodies, numbers(wanted, 7, "A vehicle's control"))
 
     def walk(self, number: int, wanted: object) -> None:
-        """Set a walker's [direction, speed, jump]."""
+        """Set a walker's control: [direction, speed, jump]."""
         world = self.host.world
         if not isinstance(wanted, list) or len(wanted) < 2:
             raise Refused("A walker's control is no list of direction and speed.", got=wanted)

@@ -60,7 +60,7 @@ class Episodes:
         self.host = host
 
     def settings(self) -> list[object]:
-        """Return the settings."""
+        """Return the episode's settings in the client's encoding."""
         self._space("settings")
         return self.host.world.settings.encoded()
 
@@ -105,14 +105,14 @@ class Episodes:
         self.host.world.weather = numbers(values, 14, "The weather")
 
     def tick(self) -> int:
-        """Wait for announced subscriptions, does one step and return its frame."""
+        """Wait for announced subscriptions, do one step, and return the number of its frame."""
         self.host.streams.wait()
         frame = self.host.world.tick()
         self._space("tick")
         return frame
 
     def batch_is_done(self) -> None:
-        """Wait until a batch may be answered."""
+        """Wait until the answer to a batch of commands cannot race with another thread of the client."""
         self._space("batch")
 
     def tick_of_batch(self) -> int:

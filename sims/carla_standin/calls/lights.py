@@ -61,7 +61,7 @@ class LightCalls:
         return set_time
 
     def freeze(self, number: int, frozen: bool) -> None:
-        """Stop or starts a junction."""
+        """Stop the cycle of lights at a light's junction, or let it run again."""
         self.host.world.lights.freeze(bool(frozen), self._actor(number))
 
     def reset_all(self) -> None:

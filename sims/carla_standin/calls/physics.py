@@ -26,7 +26,7 @@ MOST = 100
 """Largest number of points of a curve, of gears, and of wheels that a client may send."""
 _CURVE, _WHEEL = [[0.0, 0.0]], [*[0.0] * 9, [0.0] * 3]
 SHAPE = [_CURVE, *[0.0] * 5, True, *[0.0] * 3, [[0.0] * 3], 0.0, 0.0, [0.0] * 3, _CURVE, [_WHEEL], True]
-"""Shape of a physics control."""
+"""Pattern of a physics control: its nesting and types, whatever the values."""
 FRONT = (0, 1)
 """Indices of the front wheels, which steer, in the order front left, front right, back left, back right."""
 
@@ -38,7 +38,7 @@ class Physics:
         self.host = host
 
     def control(self, number: int) -> list[object]:
-        """Return the last physics control, or the default one of the vehicle's kind."""
+        """Return the physics control that a client set last, or the default one of the vehicle's kind."""
         actor = self._vehicle(number)
         return actor.physics_control or physics_control(model_of(actor))
 
@@ -124,7 +124,7 @@ def _require_shape(given: Any, pattern: Any) -> None:
 
 
 def _changed(vehicle: Vehicle, wanted: Any) -> Vehicle:
-    """Return a vehicle with the parameters of a physics control; raise Refused if it is invalid."""
+    """Return a copy of a vehicle with the parameters of a physics control; raise Refused if that is invalid."""
     _require_shape(wanted, SHAPE)
     mass, drag = wanted[MASS_AT], wanted[DRAG_AT]
     wheels = wanted[WHEELS_AT]
@@ -143,7 +143,7 @@ def _changed(vehicle: Vehicle, wanted: Any) -> Vehicle:
 
 
 def _others(control: Any) -> list[object]:
-    """Return the fields without effect, rounded like the client's floats."""
+    """Return the fields of a physics control that have no effect here, rounded like the client's floats."""
     used = FRICTION_AT, STEER_AT, BRAKE_AT
     wheels = [[value for at, value in enumerate(wheel[:9]) if at not in used] for wheel in control[WHEELS_AT]]
     return [_rounded(part) for part in (*control[:MASS_AT], *control[DRAG_AT + 1 : WHEELS_AT], control[16], wheels)]
@@ -156,5 +156,5 @@ def _rounded(value: Any) -> Any:
 
 
 def _radius(control: Any) -> float:
-    """Return the radius [m] of the first wheel."""
+    """Return the radius [m] of the first wheel of a physics control."""
     return max(float(control[WHEELS_AT][0][3]), 1.0) / 100

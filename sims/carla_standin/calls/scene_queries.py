@@ -16,7 +16,7 @@ from carla_standin.responses import valued
 from carla_standin.sensors.scene import Boxes
 
 ANY = 255
-"""Label that selects all objects."""
+"""Label in a request that selects the objects of all labels."""
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
@@ -46,7 +46,7 @@ class Places:
         return [[place, label] for place, label in ray_casting.cast(self.host.world, first, last)]
 
     def project_point(self, start: object, direction: object, distance: object) -> list[object]:
-        """Return whether a ray hits a body within a distance [m], and the nearest labelled point."""
+        """Return whether a ray hits anything within a distance [m], and place and label of the nearest hit."""
         first = np.array(numbers(start, 3, "A location"))
         way = np.array(numbers(direction, 3, "A direction"))
         (far,) = numbers([distance], 1, "A distance")
@@ -61,7 +61,7 @@ class Places:
 
     @property
     def _still(self) -> Boxes:
-        """Boxes of the map's objects."""
+        """Boxes of the map's objects, which do not move."""
         return self.host.world.scene.still
 
     def _wanted(self, tag: int) -> list[int]:

@@ -56,7 +56,7 @@ class Cubic:
 
     @cached_property
     def _table(self) -> tuple[Floats, Floats]:
-        """Parameters, and the distance along the curve at each."""
+        """Parameters p from 0 to `last`, and the distance [m] along the curve at each."""
         p = np.linspace(0.0, self.last, FINE + 1)
         du, dv = self._slopes(p)
         speed = np.hypot(du, dv)

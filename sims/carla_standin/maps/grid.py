@@ -31,7 +31,7 @@ Waiting cars stop before it.
 HEADINGS = (0.0, math.pi / 2)
 Node = tuple[int, int]
 Edge = tuple[Node, int]
-"""A node and the direction from it: 0 east, 1 north."""
+"""A street, by the node at one end and its direction from there: 0 east, 1 north."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Grid:
     """Settings of a town whose streets form a grid."""
 
     columns: tuple[float, ...] = (0.0, 90.0, 200.0, 300.0)
-    """[m] x of the streets from south to north."""
+    """West-east positions [m] of the streets that run from south to north."""
     rows: tuple[float, ...] = (0.0, 100.0, 190.0)
     """North-south positions [m] of the streets that run from west to east."""
     lanes: int = 1
@@ -47,7 +47,7 @@ class Grid:
     removed: tuple[Edge, ...] = (((1, 1), 0),)
     """Streets that are missing, each given by its node and its direction from there: 0 east, 1 north."""
     lit: float = 0.5
-    """Share of the junctions of three or four streets that have lights; of four, all have from this share up to 1 on."""
+    """Chance of lights at a junction of three streets; at one of four it is 0.5 more."""
     speeds: tuple[float, ...] = (30 / 3.6, 50 / 3.6)
     """Speed limits [m/s] of streets that run to the east, and of streets that run to the north."""
     seed: int = 0
@@ -57,7 +57,7 @@ class Grid:
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Grid:
-        """Return a random shape."""
+        """Return the settings of a random town."""
         columns, rows = (_streets(random, int(random.integers(3, 5))) for _ in range(2))
         shape = cls(columns, rows, int(random.integers(1, 3)), (), float(random.uniform(0.3, 1.0)))
         speeds = tuple(float(speed) / 3.6 for speed in random.choice([30, 40, 50, 60], 2))
@@ -161,7 +161,7 @@ class Grid:
         )
 
     def _buildings(self, number: int, length: float, random: np.random.Generator) -> list[Building]:
-        """Return houses on both sides, with gaps."""
+        """Return houses on both sides of the road `number`, of `length` [m], with gaps between them."""
         found: list[Building] = []
         setback = 3.5 * self.lanes + 2.0 + 3.0
         for side in (1, -1):
@@ -186,7 +186,7 @@ class SignedGrid(Grid):
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> SignedGrid:
-        """Return a random shape."""
+        """Return the settings of a random town."""
         shape = Grid.drawn(random)
         return cls(**{one.name: getattr(shape, one.name) for one in fields(shape)} | {"lit": 0.0, "sign": STOP})
 
@@ -209,7 +209,7 @@ def _cross(roads: dict[int, Road], crossing: Crossing) -> None:
 
 
 def _signalled(roads: dict[int, Road], crossing: Crossing, junction: Junction, lit: bool, sign: str) -> list[Controller]:
-    """Put lights, or signs to give way to the streets to the east, on the arms; return the lights' controllers."""
+    """Put lights on all arms, or signs on those that give way, and return the lights' controllers."""
     groups: dict[int, list[int]] = {0: [], 1: []}
     if len(crossing.arms) < 3:
         return []

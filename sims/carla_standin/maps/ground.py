@@ -43,9 +43,9 @@ class Ground:
         self.last = np.array(self.shape[::-1]) - 1
         self.labels = np.full(self.shape, Tag.TERRAIN, np.uint8)
         self.limits = np.zeros(self.shape, np.uint8)
-        """[km/h]"""
+        """Speed limit [km/h] at each pixel; 0 off the roads."""
         self.lights = np.zeros(self.shape, np.uint8)
-        """1 + the number of a traffic light in its area; 0 elsewhere."""
+        """1 + index of the traffic light that counts at each pixel; 0 where none does."""
         for kind in LABELS:
             for road in road_map.roads:
                 self._lanes(road, kind)
@@ -140,7 +140,7 @@ class Ground:
 
 
 def lane_area(road: Road, lane: int, begin: float, end: float) -> Floats:
-    """Return the outline of a part of a lane."""
+    """Return the outline (n, 2) [m] of a lane from `begin` to `end` [m] along its road, simulator's frame."""
     s = np.linspace(begin, end, 8)
     inner, outer = road.edges(lane, s)
     (x, y, _), (far_x, far_y, _) = road.beside(s, inner), road.beside(s, outer)
@@ -162,7 +162,7 @@ def _stations(road: Road) -> Floats:
 
 
 def _outer(road: Road) -> tuple[Floats, Floats]:
-    """Return t of the road's left and right edge."""
+    """Return the distances [m] of the road's left and right edge from its reference line, at each station."""
     s = _stations(road)
     ids = [0, *(lane.id for lane in road.lanes)]
     left, right = (road.middle(s) if number == 0 else road.edges(number, s)[1] for number in (max(ids), min(ids)))
@@ -170,7 +170,7 @@ def _outer(road: Road) -> tuple[Floats, Floats]:
 
 
 def _band(road: Road, inner: Floats, outer: Floats) -> Floats:
-    """Return the outline (n, 2) between two edges, in the simulator's frame."""
+    """Return the outline (n, 2) [m] between two edges of a road, in the simulator's frame."""
     s = _stations(road)
     (x, y, _), (far_x, far_y, _) = road.beside(s, inner), road.beside(s, outer)
     there, back = np.stack([x, -y], axis=1), np.stack([far_x, -far_y], axis=1)

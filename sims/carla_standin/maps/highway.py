@@ -18,14 +18,14 @@ RAMP_RADIUS = 80.0
 SHUT = 1e-9
 """Extra width [m] with which a lane closes, so that rounding does not make its width negative."""
 EXIT, ENTRY = 1000, 1001
-"""Ids of the two junctions."""
+"""Ids of the junction with the exit, and of that with the entry."""
 Pose2D = tuple[float, float, float]
 Width = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
 class Highway:
-    """Shape of a highway."""
+    """Settings of a map of a highway."""
 
     lanes: int = 2
     radius: float = 120.0
@@ -33,7 +33,7 @@ class Highway:
     taper: float = 60.0
     """Length [m] along which a lane opens to its full width or closes."""
     aside: float = 120.0
-    """[m] length of the exit lane and of the merging lane."""
+    """[m] length of the exit lane, and of the merging lane."""
     between: float = 160.0
     """[m] length of the slow road."""
     offset: float = 18.0
@@ -44,7 +44,7 @@ class Highway:
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Highway:
-        """Return a random shape."""
+        """Return the settings of a random highway."""
         low, high = [90.0, 40.0, 80.0, 80.0, 14.0], [180.0, 80.0, 180.0, 240.0, 26.0]
         radius, taper, aside, between, offset = (float(value) for value in random.uniform(low, high))
         speeds = float(random.choice([90, 100, 110, 120])) / 3.6, float(random.choice([50, 60, 70])) / 3.6

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from carla_standin.maps.roads import Connection, Junction, Lane, Link, Piece, Road
 
 TURNS = {0: 0.0, 1: math.pi / 2, 3: -math.pi / 2}
-"""Quarter turns to the left -> angle [rad]."""
+"""Number of quarter turns to the left -> angle [rad] of that turn."""
 TURNING = 25 / 3.6
 """Speed limit [m/s] on lanes that turn at a junction."""
 
@@ -22,7 +22,7 @@ class Arm:
     """Direction of the road: 0 east, 1 north, 2 west, 3 south."""
     road: int
     contact: str
-    """The end of the road that is here."""
+    """Which end of the road is at the junction: "start" or "end"."""
     speed: float
 
 
@@ -55,9 +55,9 @@ class Crossing:
         return tuple(roads), Junction(self.id, tuple(connections))
 
     def _moves(self) -> Iterator[tuple[Arm, Arm, int, int]]:
-        """Return from, to, the first lane and how many.
+        """Yield each permitted move: the arms it leads from and to, its first lane, and its number of lanes.
 
-        Straight on with all lanes, to the left from the inner, to the right from the outer; with all if there is no choice.
+        Straight on leads from all lanes, left from the inner, right from the outer one; the only way from all of them.
         """
         for start in self.arms:
             ends = [(end, self._turn(start, end)) for end in self.arms if self._turn(start, end) in TURNS]
@@ -109,7 +109,7 @@ class Crossing:
 
 
 def renumbered(crossings: Sequence[Crossing], first: int) -> tuple[tuple[Road, ...], tuple[Junction, ...]]:
-    """Return all connecting roads and junctions."""
+    """Build all crossings; return their roads, with ids from `first` on, and their junctions."""
     roads: list[Road] = []
     junctions = []
     for crossing in crossings:

@@ -21,12 +21,12 @@ Ints = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Way:
-    """One driving lane, in the direction of travel."""
+    """One driving lane of a road, in the direction of travel."""
 
     road: int
     lane: int
     points: Floats
-    """(n, 3): x, y [m], heading [rad], at equal distances; at least two."""
+    """Points (n, 3) of its middle: x, y [m], heading [rad], at equal distances; at least two."""
     length: float
     speed: float
     junction: int
@@ -35,9 +35,9 @@ class Way:
     """Index of the lane to the left with the same direction of travel, -1 if there is none."""
     right: int = -1
     closes: bool = False
-    """Whether it narrows and ends."""
+    """Whether the lane narrows and ends."""
     opens: bool = False
-    """Whether it starts without a width."""
+    """Whether the lane starts without a width."""
 
 
 class Lanes:
@@ -60,10 +60,10 @@ class Lanes:
         """Whether a way lies in a junction."""
         headings = self.points[:, 2]
         self.aims = np.column_stack([self.points[:, :2], np.cos(headings), np.sin(headings)])
-        """Aims of points: x, y and the cosine and sine of the heading."""
+        """x, y [m], cosine and sine of the heading of each point."""
         self.ends = np.array([way.closes or not way.successors for way in self.ways])
         self._around: dict[tuple[int, int], Ints] = {}
-        """Cell -> points in it and beside it."""
+        """Cell of a grid over the map -> indices of the points in it and in the cells beside it."""
         self._crossing_around: dict[tuple[int, int], Ints] = {}
 
     def _way(self, road_map: RoadMap, road: Road, lane: Lane) -> Way:
@@ -123,7 +123,7 @@ class Lanes:
         return np.asarray(before + part * (self.points[first + 1] - before))
 
     def pose(self, way: int, s: float) -> tuple[float, float, float]:
-        """Return x, y, heading at a distance along a way, as `poses`."""
+        """Return x, y [m] and heading [rad] at a distance `s` [m] along one way; `poses` for many."""
         place = s / float(self.step[way])
         index = min(max(int(place), 0), int(self.last[way]))
         first = int(self.start[way]) + index
@@ -132,7 +132,7 @@ class Lanes:
         return x, y, heading
 
     def nearest(self, x: float, y: float, heading: float | None = None) -> tuple[int, float, float]:
-        """Return the nearest way with about this heading [rad], the distance along it and the distance from it."""
+        """Return the nearest way with about this heading [rad], the distance along it and the one from it [m]."""
         around = self.around(x, y)
         point, square = self._nearest_point(around, x, y, heading) if len(around) else (0, math.inf)
         if square > CELL * CELL:  # a nearer one may lie farther out
@@ -159,7 +159,7 @@ class Lanes:
         return found
 
     def crossing_around(self, x: float, y: float) -> Ints:
-        """Return those of `around` that lie in junctions."""
+        """Return the indices of those points of `around` that lie in junctions."""
         cell = math.floor(x / CELL), math.floor(y / CELL)
         found = self._crossing_around.get(cell)
         if found is None:
@@ -168,7 +168,7 @@ class Lanes:
         return found
 
     def _nearest_point(self, among: Ints, x: float, y: float, heading: float | None) -> tuple[int, float]:
-        """Return the nearest of some points with about this heading [rad], and the square of its distance."""
+        """Return the index of the nearest of some points with about this heading [rad], and its squared distance."""
         points = self.points[among]
         squares = (points[:, 0] - x) ** 2 + (points[:, 1] - y) ** 2
         if heading is not None:

@@ -17,7 +17,7 @@ CELL = 0.01
 MARGIN, HEIGHT = 1.0, 5.0
 """Distance [m] by which the navigation mesh's bounds exceed its polygons, sideways, and above and below."""
 MOST = 0x3FFF
-"""Polygons of a tile: their corners and neighbours are counted in 16 bits, of which one is for edges of tiles."""
+"""Largest number of polygons of a tile: corners and neighbours have 16 bits, one of them for edges of tiles."""
 WALKER = (1.8, 0.3, 0.5)
 """Size of the walkers for which the navigation mesh is made [m]: height, radius, and highest step."""
 FAN, TRIANGLES = bytes([0, 1, 2, 0b000101, 0, 2, 3, 0b010100]), 2
@@ -50,7 +50,7 @@ def distance(polygons: Sequence[Polygon], x: float, y: float) -> float:
 
 
 def mesh(polygons: Sequence[Polygon]) -> bytes:
-    """Return the file for polygons; b"" if there are none, or more than a tile can have."""
+    """Return a navigation mesh file of polygons; b"" if there are none, or more than a tile can have."""
     if not 0 < len(polygons) <= MOST:
         return b""
     corners, faces = _welded(polygons)

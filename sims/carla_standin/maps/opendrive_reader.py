@@ -156,13 +156,13 @@ def _road(element: Element, signals: set[int]) -> list[Road]:
 
 
 def _rounding(length: float) -> float:
-    """Return how far [m] a place along a road of a length may be rounded."""
+    """Return the largest error [m] by which editors round places along a road of this length [m]."""
     least, share = ROUNDED
     return max(least, share * length)
 
 
 def _along(element: Element, road: Road, default: float | None = None) -> float:
-    """Return a place [m] along a road, moved onto the road if it is beyond its ends by rounding alone."""
+    """Return the place `s` [m] of an element along a road; a rounding error beyond the road's ends is removed."""
     s = number(element, "s", default)
     snapped = min(max(s, 0.0), road.whole)
     return snapped if abs(s - snapped) <= _rounding(road.whole) else s
@@ -223,13 +223,13 @@ def _furnished(element: Element, sections: list[Road], known: set[int]) -> list[
 
 
 def _with_width(lane: Lane, length: float) -> Lane:
-    """Return a lane, of no kind that is driven on if it has no width anywhere on its section of a length [m]."""
+    """Return a lane, of the kind "none" if it is one for driving but has no width on its section of `length` [m]."""
     widest = float(lane.width_at(np.linspace(0.0, length, 33)).max())
     return replace(lane, kind="none") if lane.kind == "driving" and widest < NARROWEST else lane
 
 
 def _counting(signal: Signal, road: Road) -> Signal:
-    """Return a signal with lanes; by default, all lanes of its orientation."""
+    """Return a signal with the lanes for which it counts; by default, all lanes of its orientation."""
     if signal.lanes != (0, 0):
         return signal
     ids = [lane.id for lane in road.lanes]
@@ -263,7 +263,7 @@ def _require_level(roads: list[Element]) -> None:
 
 
 def _heights(element: Element) -> tuple[float, float]:
-    """Return the lowest and the highest place [m] of a road."""
+    """Return the lowest and the highest elevation [m] of a road."""
     profile = sorted(_polynomial(part, "s") for part in element.findall("elevationProfile/elevation"))
     length = number(element, "length")
     heights = piecewise(tuple(profile), np.linspace(0.0, length, max(int(length), 1) + 1))

@@ -28,7 +28,7 @@ SHORTEST = 12.0
 PARTS = 8
 """Number of polygons that approximate the curve of a corner."""
 ROUND = 0.39
-"""Length of a corner's tangents over its chord; at a right angle, the curve is nearly a quarter of a circle."""
+"""Length of the tangents of a corner's curve, as a share of its chord; a right angle is nearly a quarter circle."""
 BLURRED = 0.3
 """Share of a polygon, from its edges inwards, that may overlap the road in the raster, whose pixels are coarse."""
 FLAT = 1e-4
@@ -91,7 +91,7 @@ def _is_crossed(road: Road) -> bool:
 
 
 def _stations(road: Road) -> Floats:
-    """Return distances along a road, including those of its crossing."""
+    """Return the distances [m] along a road that divide its pavements into polygons, ends of its crossing included."""
     is_straight = all(piece.bends == (0.0, 0.0) for piece in road.pieces) and not road.offsets
     ends = [0.0, road.length]
     if _is_crossed(road):
@@ -105,7 +105,7 @@ def _stations(road: Road) -> Floats:
 
 
 def _walked(road: Road, number: int, s: Floats) -> tuple[Floats, Floats]:
-    """Return t of the left and right limits for a walker's centre on a pavement."""
+    """Return the left and right limit for a walker's centre on a pavement, in m from the reference line."""
     inner, outer = road.edges(number, s)
     return np.maximum(inner, outer) - CLEAR, np.minimum(inner, outer) + CLEAR
 
@@ -120,14 +120,14 @@ def _places(road: Road, s: Floats, t: Floats) -> Floats:
 
 
 def _between(right: Floats, left: Floats, area: Area, is_wide: Iterable[bool]) -> Iterator[Polygon]:
-    """Return quadrilaterals between two lines (n, 2) of the same direction."""
+    """Yield the quadrilaterals between two lines (n, 2) of the same direction, where both ends are wide enough."""
     for (a, b), (d, c), wide in zip(pairwise(right.tolist()), pairwise(left.tolist()), pairwise(is_wide), strict=True):
         if all(wide):
             yield Polygon((tuple(a), tuple(b), tuple(c), tuple(d)), area)
 
 
 def _corners(road_map: RoadMap, junction: Junction) -> Iterator[Polygon]:
-    """Return the ways around a junction, each from the right of an arm to the left of the next one, anticlockwise."""
+    """Yield the polygons around a junction: from the right of each arm to the left of the next, anticlockwise."""
     arms = [arm for road in road_map.roads if road.junction == -1 for arm in _arms(road, junction.id)]
     if len(arms) < 2:
         return
@@ -139,7 +139,7 @@ def _corners(road_map: RoadMap, junction: Junction) -> Iterator[Polygon]:
 
 
 def _arms(road: Road, junction: int) -> Iterator[tuple[Floats, End | None, End | None]]:
-    """Return the position of each arm and its left and right pavements, as seen when entering the junction."""
+    """Yield each arm's position, and the ends of its left and right pavements as seen when entering the junction."""
     for link, s, sign in ((road.predecessor, 0.0, -1), (road.successor, road.length, 1)):
         if link is None or link.kind != "junction" or link.id != junction:
             continue
@@ -148,7 +148,7 @@ def _arms(road: Road, junction: int) -> Iterator[tuple[Floats, End | None, End |
 
 
 def _end(road: Road, s: float, sign: int, side: int) -> End | None:
-    """Return the end of the outermost pavement of a side: 1 is left of the reference line."""
+    """Return the end of the outermost pavement of a side (1: left of the reference line, -1: right), if any."""
     numbers = [lane.id for lane in road.lanes if lane.kind == "sidewalk" and lane.id * side > 0]
     if not numbers:
         return None
@@ -162,7 +162,7 @@ def _end(road: Road, s: float, sign: int, side: int) -> End | None:
 
 
 def _corner(first: End, second: End) -> list[Polygon]:
-    """Return the polygons from one pavement's end to the next pavement's end."""
+    """Return the polygons from one pavement's end to the next pavement's end; none if they are too far apart."""
     if float(np.hypot(*(second.middle - first.middle))) > LONGEST:
         return []
     right, left = (
@@ -189,7 +189,7 @@ def _are_convex(corners: Floats) -> npt.NDArray[np.bool_]:
 
 
 def _samples(corners: Floats) -> Floats:
-    """Return (n, 9, 2): the corners, the middles of the edges and the middle, in the simulator's frame."""
+    """Return nine points of each polygon (n, 9, 2): corners, middles of edges, middle; in the simulator's frame."""
     halves = (corners + np.roll(corners, -1, axis=1)) / 2
     return np.concatenate([corners, halves, corners.mean(1, keepdims=True)], axis=1) * [1.0, -1.0]
 

@@ -12,7 +12,7 @@ from carla_standin.maps.roads import Lane, Link, Piece, Road, RoadMap
 
 @dataclass(frozen=True)
 class Ring:
-    """Shape of a ring."""
+    """Settings of a map in the shape of a ring."""
 
     straight: float = 120.0
     """[m] length of either straight."""

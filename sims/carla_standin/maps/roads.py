@@ -38,7 +38,7 @@ def piecewise(parts: tuple[Polynomial, ...], s: Floats, end: float | None = None
 
 @dataclass(frozen=True)
 class Piece:
-    """A line or an arc of a reference line, or a curve of another shape."""
+    """Piece of a road's reference line: a line, an arc, or a curve of another shape."""
 
     x: float
     y: float
@@ -103,7 +103,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Link:
-    """Neighbour at an end of a road: a road's "start" or "end", or a junction."""
+    """What a road's end is linked to: an end of another road, or a junction."""
 
     kind: str
     id: int
@@ -177,7 +177,7 @@ class Crosswalk:
 
 @dataclass(frozen=True)
 class Road:
-    """A road of one lane section."""
+    """Road with one lane section: its reference line, lanes and links, and what stands beside it."""
 
     id: int
     pieces: tuple[Piece, ...]
@@ -207,7 +207,7 @@ class Road:
 
     @cached_property
     def length(self) -> float:
-        """[m] along the reference line."""
+        """Length [m] of the reference line."""
         return self.whole - self.begin if self.extent is None else self.extent
 
     @cached_property
@@ -226,7 +226,7 @@ class Road:
         return str(self.number) if self.begin == 0 else f"{self.number} (from {self.begin:g} m)"
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return x, y and heading of the reference line."""
+        """Return x, y [m] and heading [rad] of the reference line at distances `s` [m] along it."""
         s = s + self.begin
         starts = np.concatenate([[0.0], np.cumsum([piece.length for piece in self.pieces])])[:-1]
         index = np.clip(np.searchsorted(starts, s, side="right") - 1, 0, len(self.pieces) - 1)
@@ -265,7 +265,7 @@ class Road:
         return x - t * np.sin(heading), y + t * np.cos(heading), heading
 
     def outline(self, crosswalk: Crosswalk) -> Floats:
-        """Return x and y (n, 2) of the corners of a crosswalk of this road."""
+        """Return the corners (n, 2) [m] of a crosswalk of this road."""
         s = np.array([crosswalk.s])
         x, y, heading = self.beside(s, self.middle(s) + crosswalk.t)
         u, v, _ = np.array(crosswalk.corners).T

@@ -36,7 +36,7 @@ def without_slivers(sections: list[Road]) -> list[Road]:
 
 
 def _through(section: Road, number: int | None, end: str) -> int | None:
-    """Return the lane that follows lane `number` of a section at one of its ends."""
+    """Return the lane to which lane `number` is linked at an end of a section; None if there is none."""
     lane = None if number is None else section.lane(number)
     return None if lane is None else getattr(lane, end)
 
@@ -63,7 +63,7 @@ def driven_links(road_map: RoadMap) -> RoadMap:
 
 
 def _is_kept(road_map: RoadMap, road: Road, lane: Lane, end: str) -> bool:
-    """Return whether the link of a lane is sound, or for the validator to judge."""
+    """Return whether a lane's link at an end may stay: it is sound, or one that the validator judges."""
     link, target = (road.predecessor, lane.predecessor) if end == "start" else (road.successor, lane.successor)
     if target is None:
         return True
@@ -90,7 +90,7 @@ def _kept_links(road_map: RoadMap, way: Connection) -> Iterator[tuple[int, int]]
 
 
 def _are_driven(road: Road, lane: int, other: Road, target: int) -> bool:
-    """Return whether both lanes are driven on; one that is not there might be."""
+    """Return whether both lanes are for driving; a lane that does not exist counts as one."""
     ends = road.lane(lane), other.lane(target)
     return all(found is None or found.kind == "driving" for found in ends)
 

@@ -17,7 +17,7 @@ class SignalWays:
     def __init__(self, road_map: RoadMap, lanes: Lanes) -> None:
         self.lanes = lanes
         self.referred: dict[int, list[int]] = {}
-        """Id of a signal -> the ways of the places that refer to it, if any does."""
+        """Id of a signal that other places refer to -> the ways that end there."""
         for road in road_map.roads:
             for one in road.references:
                 found = self.referred.setdefault(one.signal, [])
@@ -32,7 +32,7 @@ class SignalWays:
         return self.referred.get(signal) or self.own[signal]
 
     def _before(self, ways: Iterable[int]) -> list[int]:
-        """Return the ways before the junction that ways lie in; ways outside junctions stay."""
+        """Return the ways, each that lies in a junction replaced by those that lead to the junction."""
         found = []
         for way in ways:
             front, seen = [way], {way}
@@ -48,7 +48,7 @@ class SignalWays:
 
 
 def _on(road: Road, lanes: Lanes, valid: tuple[int, int], orientation: str) -> list[int]:
-    """Return the ways of a road between two lanes; 0 and 0 are all lanes of an orientation."""
+    """Return the ways of a road's lanes in a range of lane numbers; (0, 0): all lanes of an orientation."""
     low, high = sorted(valid)
     if valid == (0, 0):
         ids = [lane.id for lane in road.lanes]

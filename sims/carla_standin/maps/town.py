@@ -79,7 +79,7 @@ class Town:
 
     @cached_property
     def buildings(self) -> Floats:
-        """(n, 6): x, y of the centre, yaw [degree], half length, half width, height."""
+        """Buildings (n, 6): x, y of the centre, yaw [degree], half length, half width, height [m]."""
         rows = [_building(road, box) for road in self.road_map.roads for box in road.buildings]
         return np.array(rows, float).reshape(-1, 6)
 

@@ -95,7 +95,7 @@ def _of_road(road: Road) -> Iterator[str]:
 
 
 def _folds(road: Road, lane: int) -> bool:
-    """Return whether the middle of a lane lies beyond the centre of a bend."""
+    """Return whether a lane folds over in a bend: its middle lies beyond the bend's centre."""
     begin = -road.begin
     for piece in road.pieces:
         first, begin = begin, begin + piece.length
@@ -128,7 +128,7 @@ def _of_links(road_map: RoadMap, road: Road) -> Iterator[str]:
 
 
 def _of_loose_end(road: Road, end: str) -> Iterator[str]:
-    """Yield links of lanes at an end without a following road."""
+    """Yield the faults at an end of a road that no road follows: links of its lanes."""
     for lane in road.lanes:
         target = lane.predecessor if end == "start" else lane.successor
         if target is not None:
@@ -178,7 +178,7 @@ def _is_converted(road: Road) -> bool:
 
 
 def _end_of(road: Road, lane: int, end: str) -> tuple[float, float, float]:
-    """Return x, y of a lane's centre and the heading of the reference line."""
+    """Return x, y [m] of a lane's centre at an end of its road, and the heading [rad] of the reference line."""
     s = np.array([0.0 if end == "start" else road.length])
     inner, outer = road.edges(lane, s)
     x, y, heading = road.beside(s, (inner + outer) / 2)

@@ -32,7 +32,7 @@ class Ackermann:
     angle: float = 0.0
     """Present steering angle [rad] of the front wheels; it moves towards `steer`."""
     wanted: float = 0.0
-    """[m/s2] Present command of the pedals."""
+    """[m/s2] Acceleration that the pedals are to give now."""
 
     def apply(self, state: Any, controls: Any, parameters: Any, dt: float) -> None:
         """Set the pedals and the wheel of the next step; all are of the class One."""
@@ -60,5 +60,5 @@ def pedals(acceleration: float, speed: float, controls: Any, parameters: Any) ->
 
 
 def _near(value: float, aim: float, most: float) -> float:
-    """Return the value moved towards its aim by at most `most`; 0: without a limit."""
+    """Return the value moved towards its aim by at most `most`; a `most` of 0 sets no limit."""
     return min(max(aim, value - most), value + most) if most else aim

@@ -31,6 +31,6 @@ def step(state: Any, controls: Any, parameters: Any, dt: float) -> None:
 
 
 def turned(state: Any, dt: float) -> None:
-    """Turn all vehicles; a yaw of 180 stays 180 without a turn."""
+    """Turn all vehicles by their turn rate for `dt` [s]; a yaw of 180 degrees stays 180 without a turn."""
     yaw = state.yaw + state.turning * dt / DEGREE
     state.yaw = state.functions.where(abs(yaw) > 180.0, (yaw + 180.0) % 360.0 - 180.0, yaw)

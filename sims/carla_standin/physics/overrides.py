@@ -10,7 +10,7 @@ from carla_standin.actors import Actor
 from carla_standin.physics.kinematic import DEGREE, turned
 
 LEAST = 1e-3
-"""[m/s], [rad/s] Threshold of slides and spins."""
+"""Speed of a slide [m/s], and of a spin [rad/s], up to which they count as none."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Override:
     """Additional yaw rate [rad/s] to the right, which the grip of the tyres reduces with time."""
 
     def is_needed(self, actor: Actor) -> bool:
-        """True if the vehicle's next step differs from that of its model."""
+        """Return True if the vehicle's next step differs from that of its model."""
         return (
             not actor.has_physics or actor.is_aloft or self.constant is not None or max(abs(self.slide), abs(self.spin)) > LEAST
         )

@@ -48,7 +48,7 @@ class Vehicle:
     steering_rate: float = 300.0
     """Speed at which the front wheels turn to a new steering angle [degree/s]."""
     grip: float = 0.9
-    """Coefficient of friction; the dynamic model's tyres and both models' largest lateral acceleration."""
+    """Coefficient of friction of the dynamic model's tyres; it bounds the lateral acceleration of both models."""
     cornering: float = 14.0
     """[1/rad] cornering stiffness of an axle over its load, of the dynamic model."""
     front_share: float = 0.5
@@ -112,7 +112,7 @@ yamaha.yzf motorcycle 2.2 0.8 1.5 1.4 270 80 1
 bh.crossbike bicycle 1.5 0.6 1.6 1.0 90 0.4 1
 gazelle.omafiets bicycle 1.8 0.6 1.6 1.1 95 0.4 1
 """
-"""As above, with CARLA's base type after the name."""
+"""Names, sizes and handling as in `_CARS`, with CARLA's base type after the name."""
 _KINDS = {
     "car": Vehicle("", 0, 0, 0, 0, 1500),
     "van": Vehicle("", 0, 0, 0, 0, 2500, "van", traction=3.5, braking=7.0, drag=0.0005),
@@ -120,7 +120,7 @@ _KINDS = {
     "motorcycle": _FIRST[6],
     "bicycle": _FIRST[7],
 }
-"""Further parameters of a kind."""
+"""Kind of vehicle -> parameters that all vehicles of the kind share."""
 
 
 def _listed(row: str, kind: str | None = None) -> Vehicle:

@@ -47,7 +47,7 @@ NUMBERS = Functions(
 
 
 class One:
-    """One vehicle's numbers of a State, Controls or Parameters, with the same names; those of a State change."""
+    """One vehicle's entries of a State, Controls or Parameters as plain numbers, with the same names."""
 
     functions = NUMBERS
 
@@ -65,7 +65,7 @@ class One:
 
 
 class Parameters:
-    """Arrays of the numbers of `Vehicle`; angles in radians."""
+    """Parameters of many vehicles as arrays, with the names of Vehicle's fields; angles in radians."""
 
     def __init__(self, vehicles: Sequence[Vehicle]) -> None:
         numbers = [field.name for field in fields(Vehicle) if field.type in ("float", "int")]
@@ -75,7 +75,7 @@ class Parameters:
         self.rear: Floats = arrays["wheelbase"] - self.front
         self.mass: Floats = arrays["mass"]
         self.power: Floats = arrays["power"] / arrays["mass"]
-        """[W/kg]"""
+        """Power per mass [W/kg]."""
         self.traction: Floats = arrays["traction"]
         self.braking: Floats = arrays["braking"]
         self.drag: Floats = arrays["drag"]
@@ -84,12 +84,12 @@ class Parameters:
         self.max_steer: Floats = np.radians(arrays["max_steer"])
         self.steering_rate: Floats = np.radians(arrays["steering_rate"])
         self.grip: Floats = arrays["grip"] * GRAVITY
-        """[m/s2]"""
+        """Largest acceleration [m/s2] that the tyres transmit."""
         self.cornering: Floats = arrays["cornering"]
 
 
 class _Resizable(ABC):
-    """Arrays of one length, as attributes."""
+    """Base of classes whose attributes are arrays of one length."""
 
     @abstractmethod
     def __init__(self, count: int) -> None: ...
@@ -115,9 +115,9 @@ class State(_Resizable):
         self.yaw = np.zeros(count)
         """[degree], the users' unit, so that it stays exact without a turn"""
         self.forward, self.sideways = np.zeros(count), np.zeros(count)
-        """[m/s] of the centre"""
+        """[m/s] velocity of the centre, forwards and to the right"""
         self.turning, self.wheel = np.zeros(count), np.zeros(count)
-        """[rad/s]; [rad] of the front wheels"""
+        """[rad/s] yaw rate; [rad] angle of the front wheels"""
 
 
 class Controls(_Resizable):
@@ -126,7 +126,7 @@ class Controls(_Resizable):
     def __init__(self, count: int) -> None:
         self.throttle, self.steer, self.brake = np.zeros(count), np.zeros(count), np.zeros(count)
         self.hand_brake, self.direction = np.zeros(count), np.ones(count)
-        """0 or 1; 1 forwards, -1 backwards"""
+        """hand brake, 0 or 1; direction of travel, 1 forwards, -1 backwards"""
 
 
 def pushed(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
@@ -144,13 +144,13 @@ def resisted(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
 
 
 def accelerated(speed: Any, controls: Any, parameters: Any, dt: float, f: Functions) -> Any:
-    """Return the speed after a step; resistance never reverses it."""
+    """Return the forward speed [m/s] after a step of `dt` [s]; resistance never reverses it."""
     driven = speed + dt * pushed(speed, controls, parameters, f)
     lost = dt * resisted(speed, controls, parameters, f)
     return f.copysign(f.high(abs(driven) - lost, 0.0), driven)
 
 
 def steered(wheel: Any, controls: Any, parameters: Any, dt: float, f: Functions) -> Any:
-    """Return the angle of the front wheels after a step."""
+    """Return the angle [rad] of the front wheels after a step of `dt` [s]."""
     most = parameters.steering_rate * dt
     return wheel + f.low(f.high(controls.steer * parameters.max_steer - wheel, -most), most)

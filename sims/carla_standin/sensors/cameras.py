@@ -35,12 +35,12 @@ PAINT = {
     Tag.SKY: (235, 190, 140),
     Tag.ROAD_LINE: (235, 235, 235),
 }
-"""Blue, green, red of labels of the ground."""
+"""Semantic label of ground or sky -> colour in pictures: blue, green, red."""
 _BYTES = np.full((256, 4), 255, np.uint8)
 for _tag, _colour in PAINT.items():
     _BYTES[_tag, :3] = _colour
 PALETTE = _BYTES.view(np.uint32)[:, 0]
-"""Label -> a pixel."""
+"""Colour of each semantic label (256,), the four bytes of a pixel as one number."""
 
 
 CONTROL: dict[int, tuple[int, int, int]] = {
@@ -53,14 +53,14 @@ CONTROL: dict[int, tuple[int, int, int]] = {
     Tag.POLE: (150, 150, 150),
     Tag.ROAD_LINE: (255, 255, 255),
 }
-"""Blue, green, red of the control input of a video model; the rest is black."""
+"""Semantic label -> colour in the control input of a video model: blue, green, red; the rest is black."""
 _KINDS = np.zeros((256, 4), np.uint8)
 _KINDS[Tag.ROAD_LINE, :3], _KINDS[:, 3] = CONTROL[Tag.ROAD_LINE], 255
 KINDS = _KINDS.view(np.uint32)[:, 0]
 
 
 class CameraSensor(Sensor):
-    """Base of cameras. Each picture is drawn over the last one."""
+    """Base class of cameras. Each picture is drawn over the last one, in the same array."""
 
     def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
@@ -110,7 +110,7 @@ class CameraSensor(Sensor):
         self.more_sky = sky if sky.any() else None
 
     def _rides(self, world: ObservedWorld) -> bool:
-        """Return True if it is so near to its own car that the car is hidden: a box has no low bonnet."""
+        """Return True if the camera is so near to its own car that the car is hidden: a box has no low bonnet."""
         if self.rides is None:
             carrier = world.bodies.by_id.get(self.actor.parent)
             (x, y, z), _ = world.attachments.poses.get(self.actor, [[0.0] * 3] * 2)
@@ -120,13 +120,13 @@ class CameraSensor(Sensor):
         return self.rides
 
     def boxes(self, view: View, world: ObservedWorld) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-        """Return the numbers of boxes and their outlines, farthest first."""
+        """Yield the number of each box in the picture and its outline, farthest first."""
         hidden = world.scene.index.get(self.actor.parent, NO_BOXES) if self._rides(world) else NO_BOXES
         return view.outlines(world.scene.boxes, hidden)
 
 
 class SemanticCamera(CameraSensor):
-    """Semantic class of each pixel, in the red channel."""
+    """Camera whose red channel is the semantic class of each pixel."""
 
     kind = SensorType.SEMANTIC
 
@@ -139,7 +139,7 @@ class SemanticCamera(CameraSensor):
 
 
 class InstanceCamera(CameraSensor):
-    """Semantic class of each pixel in the red channel; the actor's id with its low byte in green, its high byte in blue."""
+    """Camera of semantic classes (red) and actors: the low byte of the id in green, the high byte in blue."""
 
     kind = SensorType.INSTANCE
 
@@ -192,7 +192,7 @@ class RgbCamera(CameraSensor):
 
 
 class CosmosCamera(CameraSensor):
-    """Control input of a video model: lane lines, lamps, and actors in the colour of their kind."""
+    """Camera of the control input of a video model: lane lines, lamps, and actors in the colour of their kind."""
 
     kind = SensorType.COSMOS
 
@@ -207,7 +207,7 @@ class CosmosCamera(CameraSensor):
 
 
 class DepthCamera(CameraSensor):
-    """Depth along the camera's axis, in 24 bits over three channels."""
+    """Camera of the depth along its axis, in 24 bits over three channels."""
 
     kind = SensorType.DEPTH
 

@@ -35,11 +35,11 @@ class EventCamera(RgbCamera):
         self.offset = setting(actor, "log_eps", 1e-9, 1e6) if is_log else None
         self.random = np.random.default_rng([actor.place])
         self.reference: Floats | None = None
-        """Brightness of each pixel at its last event."""
+        """Brightness (H, W) of each pixel at its last event; None before the first picture."""
         self.before: tuple[Floats, float] | None = None
         """Brightness in the last picture, and its time [s]."""
         self.last = np.full(self.labels.shape, -np.inf)
-        """[ns] of each pixel's last event"""
+        """Time [ns] of each pixel's last event, (H, W)."""
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:

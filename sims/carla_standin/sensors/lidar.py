@@ -32,7 +32,7 @@ class Scanner(Sensor):
         upper, lower = (setting(actor, f"{which}_fov", -90, 90) for which in ("upper", "lower"))
         self.rises = np.radians(np.linspace(upper, lower, self.channels))
         self.angle = 0.0
-        """[degree] Start of the next measurement."""
+        """Direction [degree] in which the next measurement starts."""
 
     @override
     def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
@@ -53,14 +53,14 @@ class Scanner(Sensor):
         raise NotImplementedError
 
     def _directions(self, bearings: Floats) -> Floats:
-        """Return (channels, n, 3) in its own frame."""
+        """Return unit vectors (channels, n, 3) of the rays at some bearings, in the lidar's frame."""
         rise, bearing = self.rises[:, None], bearings[None, :]
         flat = np.cos(rise) * np.ones_like(bearing)
         return np.stack([flat * np.cos(bearing), flat * np.sin(bearing), np.sin(rise) * np.ones_like(bearing)], axis=-1)
 
 
 class Lidar(Scanner):
-    """Points with an intensity that fades with distance; some are lost, and their distance is noisy."""
+    """Lidar: points with an intensity that fades with distance; some are lost, and their distance is noisy."""
 
     kind = SensorType.LIDAR
 
@@ -97,7 +97,7 @@ class Lidar(Scanner):
 
 
 class SemanticLidar(Scanner):
-    """Points with labels and actors: exact, and none is lost."""
+    """Semantic lidar: points with labels and actors; exact, and none is lost."""
 
     kind = SensorType.SEMANTIC_LIDAR
 

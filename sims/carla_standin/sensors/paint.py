@@ -31,9 +31,9 @@ COLOURS = (
 )
 """Colours of vehicles as texts "red,green,blue", 0 to 255 each: the format of CARLA's blueprint attribute `color`."""
 SIDES = {"rear": (0, -1), "front": (0, 1), "left": (1, -1), "right": (1, 1), "bottom": (2, -1), "top": (2, 1)}
-"""Axis of a side's normal and its sign."""
+"""Side of a box -> axis of its normal (x 0, y 1, z 2), and the sign of the normal."""
 SHADES = {"rear": 0.95, "front": 0.95, "left": 0.72, "right": 0.72, "bottom": 0.4, "top": 1.15}
-"""Brightness of a side: most light comes from above."""
+"""Side of a box -> brightness of its colours: most light comes from above."""
 DARK = (50, 42, 38)
 WHITE = (245, 250, 250)
 PAINTS: dict[str, Bgr] = {
@@ -64,11 +64,11 @@ class Panel:
     first: tuple[float, float] = (-1.0, 1.0)
     second: tuple[float, float] = (-1.0, 1.0)
     far: bool = True
-    """True if it is painted at any size of the box in the picture."""
+    """True if the panel is painted however small the box is in the picture."""
 
     @property
     def corners(self) -> list[list[float]]:
-        """Return its four corners in order around it."""
+        """The panel's four corners (x, y, z) in units of the box's half sizes, in order around it."""
         axis, sign = SIDES[self.side]
         (a, b), (c, d) = self.first, self.second
         return [[*pair[:axis], float(sign), *pair[axis:]] for pair in ([a, c], [b, c], [b, d], [a, d])]
@@ -105,7 +105,7 @@ def around(paint: str, first: tuple[float, float], second: tuple[float, float], 
 
 
 def _ends(lamps: tuple[float, float], rear_lamps: tuple[float, float]) -> list[Panel]:
-    """Return the lamps of a vehicle; heights of those at the front and of those at the rear."""
+    """Return the panels of a vehicle's lamps; lamps, rear_lamps: their range of heights at the front and rear."""
     return [
         *both("front", "beam", (0.55, 0.95), lamps),
         *both("rear", "tail", (0.52, 0.97), rear_lamps),
@@ -222,11 +222,11 @@ WARNINGS = "barrier", "cone", "warning"
 """Words in the names of props, such as traffic cones, that are painted as warnings."""
 ORANGE: Bgr = (60, 120, 220)
 PLAIN: tuple[Bgr, ...] = ((105, 125, 140), (70, 95, 120), (120, 120, 112), (75, 110, 80), (130, 105, 85))
-"""Colours of props that have none of their own, by name."""
+"""Colours (blue, green, red) of props that have none of their own; a prop's name chooses one."""
 
 
 def coat_of(type_id: str, tag: int) -> Coat:
-    """Return the panels of an actor."""
+    """Return the painted panels of an actor of this type and label."""
     if _is_warning(type_id):
         return WARNING
     return COATS.get(Tag(tag), BARE) if tag else BARE
@@ -247,7 +247,7 @@ def _is_warning(type_id: str) -> bool:
 
 @dataclass(frozen=True)
 class Paints:
-    """Colours of one box."""
+    """Colours in which one box is painted: those of its body, and of glass, lamps and the like."""
 
     body: Bgr
 

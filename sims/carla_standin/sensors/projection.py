@@ -49,7 +49,7 @@ class Pinhole:
     width: int
     height: int
     fov: float
-    """[degree] from the left to the right edge."""
+    """Horizontal field of view [degree]."""
 
     @cached_property
     def focal(self) -> float:
@@ -70,7 +70,7 @@ class Pinhole:
 
 
 class View:
-    """A camera at a pose."""
+    """A camera at a pose: what it sees of the ground and of boxes."""
 
     def __init__(self, camera: Pinhole, pose: Floats) -> None:
         self.camera = camera
@@ -83,7 +83,7 @@ class View:
         picture [pixels]."""
 
     def look(self, ground: Ground, border: int, labels: npt.NDArray[np.uint8], first: int) -> None:
-        """Write the ground into the picture, from a row on; undefined above the horizon."""
+        """Write the labels of the ground into a picture (H, W), from a row on; undefined above the horizon."""
         x, y, z = self.place.tolist()
         scale, height = ground.scale, max(z, 0.05)
         left, top = ground.low
@@ -100,7 +100,7 @@ class View:
         cv2.warpPerspective(ground.labels, matrix, size, labels[first:], flags, cv2.BORDER_CONSTANT, border)
 
     def sinking(self) -> Floats:
-        """Return the descent of each pixel's ray per 1 m of depth; not positive above the horizon."""
+        """Return (H, W) by how many m each pixel's ray descends per 1 m of depth; not positive above the horizon."""
         dz = self.directions[2]
         return np.asarray(-(dz[0] * np.arange(self.camera.width) + dz[2] + (dz[1] * np.arange(self.camera.height))[:, None]))
 
@@ -180,7 +180,7 @@ class View:
                 yield box, cut
 
     def _cut(self, corners: Floats) -> npt.NDArray[np.int32] | None:
-        """Return the outline of the part of a box that lies before the camera."""
+        """Return the outline of the part of a box that lies before the camera; None if no part does."""
         points = [corner for corner in corners if corner[0] > NEAR]
         for first, second in EDGES:
             a, b = corners[first], corners[second]

@@ -28,4 +28,4 @@ KINDS: dict[str, type[Sensor]] = {
     "sensor.lidar.ray_cast": Lidar,
     "sensor.lidar.ray_cast_semantic": SemanticLidar,
 }
-"""`sensor.other.lane_invasion` is missing: the client computes it."""
+"""Blueprint -> class of the sensor; no `sensor.other.lane_invasion`, which the client computes."""

@@ -15,7 +15,7 @@ from carla_standin.sensors.paint import Bgr, Paints, coat_of, colour_of
 
 Floats = npt.NDArray[np.float64]
 SIGNS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
-"""Signs of the corners of a box."""
+"""Signs (8, 3) of the corners of a box along its axes."""
 SKIN = (130, 165, 225), (70, 100, 160), (45, 65, 110)
 CLOTHES = (60, 20, 220), (40, 160, 250), (200, 210, 215), (150, 60, 120), (70, 150, 60), (190, 120, 30)
 TROUSERS = (90, 50, 35), (40, 40, 40), (60, 75, 95)
@@ -45,7 +45,7 @@ class Boxes:
     colours: npt.NDArray[np.uint8]
     """(n, 3): blue, green, red."""
     owners: npt.NDArray[np.int64]
-    """Ids of actors; 0 for objects of the map."""
+    """Id of each box's actor, (n,); 0 for objects of the map."""
     halves: Floats = field(init=False)
     """(n, 3) [m]: half sizes."""
     middles: Floats = field(init=False)
@@ -81,7 +81,7 @@ class Boxes:
 
     @classmethod
     def joined(cls, parts: Sequence[Boxes]) -> Boxes:
-        """Return all boxes of some sets."""
+        """Return the boxes of all parts, in their order."""
         return cls(
             *(np.concatenate([getattr(part, name) for part in parts]) for name in ("numbers", "tags", "colours", "owners"))
         )
@@ -110,7 +110,7 @@ class Scene:
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Update rows, sizes and colours."""
+        """Find the boxes of all solid bodies and their colours again, after actors came or went."""
         solid = [actor for actor in bodies if actor.is_solid]
         parts = [(actor, part) for actor in solid for part in parts_of(actor)]
         self.actors = [actor for actor, _ in parts]

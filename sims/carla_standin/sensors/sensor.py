@@ -12,7 +12,7 @@ from carla_standin.layouts import SensorType
 from carla_standin.sensors.observed_world import ObservedWorld
 
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
-"""Values of a switch."""
+"""Text of a yes-or-no attribute -> its value."""
 
 
 class Sensor(ABC):

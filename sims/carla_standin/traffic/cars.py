@@ -50,13 +50,13 @@ class Stretch:
     wanted_then: Floats
     """Speed [m/s] that is wanted on the car's next lane; `FAR` if there is no next lane."""
     is_last: Flags
-    """True without a next lane."""
+    """True if the lane has no next lane."""
     entering: Flags
-    """The next lane lies in a junction, and this one does not."""
+    """True if the next lane lies in a junction, and this one does not."""
     outside: Flags
     """True for cars that are not about to enter a junction, the opposite of `entering`."""
     crossing: Flags
-    """The lane lies in a junction."""
+    """True if the lane lies in a junction."""
     light: Ints
     """Index of the traffic light at the end of the car's lane; -1 for none."""
     is_dark: Flags
@@ -80,17 +80,18 @@ class Cars:
         self.actors: list[Actor] = []
         self.random: list[np.random.Generator] = []
         self.placed, self.span = 0, span_of(rows_of([]))
-        """Cars at the last reindexing, and their rows."""
+        """Number of cars at the last reindexing, and their rows."""
         self.way, self.next, self.after = (np.zeros(0, np.intp) for _ in range(3))
         """Lane of a car and its next two lanes; -1 for none."""
         self.s, self.speed, self.aside, self.half, self.eager = (np.zeros(0) for _ in range(5))
-        """[m] along its lane; [m/s]; [m] right of the lane while it changes; [m] half length; share of the limit it drives"""
+        """place [m] along the lane; speed [m/s]; offset [m] to the right while changing lanes; half length [m]; share of the
+        speed limit that the car drives"""
         self.acceleration = np.zeros(0)
         """[m/s2] in the last step."""
         self.gap, self.leader = np.zeros(0), np.zeros(0)
-        """[m] to the leader and its speed [m/s], in the last step"""
+        """distance [m] to the leader and its speed [m/s], in the last step"""
         self.waited = np.zeros(0)
-        """[s] Wait before the junction, red lights excluded"""
+        """Time [s] that the car has waited before the junction, red lights excluded."""
         self.admitted = np.zeros(0, bool)
         self.standing, self.now = Standing(), 0.0
         """Clients' cars that stand before junctions, and the time [s] of the step."""
@@ -99,7 +100,7 @@ class Cars:
         self.seen: Floats | None = None
         """Motion of all solid bodies at the last detection; None if outdated."""
         self.stretch: Stretch | None = None
-        """None after a car has entered another lane."""
+        """Values of the cars' lanes; None after a car has entered another lane."""
 
     def __len__(self) -> int:
         return len(self.actors)
@@ -367,7 +368,7 @@ class Cars:
         return True
 
     def _users_leave_room(self, side: int, s: float) -> bool:
-        """Return True if no client's car is near a place of a lane."""
+        """Return True if no client's car is near a place `s` [m] along the lane at a side."""
         users = self.user_places
         if not len(users):
             return True
@@ -377,7 +378,7 @@ class Cars:
     # records
 
     def _write(self, bodies: Bodies, dt: float) -> None:
-        """Write poses and velocities."""
+        """Write the cars' poses, velocities and accelerations into the array of motions."""
         rows = span_of(rows_of(self.actors)) if len(self.actors) != self.placed else self.span
         x, y, heading = self.lanes.poses(self.way, self.s).T
         cosine, sine = np.cos(heading), np.sin(heading)

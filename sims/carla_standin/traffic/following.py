@@ -31,12 +31,12 @@ DRIVER = Driver()
 
 
 def free_road(speed: Floats, wanted: Floats, driver: Driver = DRIVER) -> Floats:
-    """Return the acceleration without a leader (first two terms of equation 3)."""
+    """Return the acceleration [m/s2] without a leader (first two terms of equation 3)."""
     return driver.acceleration * (1.0 - (speed / np.maximum(wanted, 0.1)) ** 4)
 
 
 def interaction(speed: Floats, gap: Floats, leader: Floats | float, driver: Driver = DRIVER) -> Floats:
-    """Return the deceleration by a leader (last term of equation 3, with equation 4), never positive."""
+    """Return the acceleration [m/s2] by a leader, never positive (last term of equation 3, with equation 4)."""
     closing = speed * (speed - leader) / (2.0 * math.sqrt(driver.acceleration * driver.comfort))
     wished = driver.gap + np.maximum(speed * driver.headway + closing, 0.0)
     return np.asarray(-driver.acceleration * (wished / np.maximum(gap, 0.1)) ** 2)

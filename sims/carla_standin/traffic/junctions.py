@@ -40,16 +40,16 @@ class Candidate:
     waited: float = 0.0
     """Time [s] that the car has waited at the junction, without the time at red lights."""
     extra: float = 0.0
-    """[m] Extra reach of its body from the middle of its way, compared to an ordinary car, see `Junctions.extra`."""
+    """[m] Extra reach of the car's body from the middle of its way beyond an ordinary car's, see `Junctions.extra`."""
 
     @property
     def urgency(self) -> float:
-        """Return the wait if it is long enough for priority over all others, else 0."""
+        """Time [s] waited if it is long enough for priority over all others, else 0."""
         return self.waited if self.waited >= LONGEST_WAIT else 0.0
 
 
 class Junctions:
-    """Conflicts and priorities of the ways of all junctions."""
+    """Right of way at all junctions: which ways conflict, and which goes first."""
 
     def __init__(self, road_map: RoadMap, lanes: Lanes, signals: SignalWays) -> None:
         self.lanes = lanes
@@ -57,7 +57,7 @@ class Junctions:
         self.paths = [self._path(number) for number in range(count)]
         """Points (n, 3) of a way to the end of its junction: a road of several lane sections is one way."""
         self.rounds = [_round(path) for path in self.paths]
-        """Middle and radius [m] of a circle around the points of a way."""
+        """x, y and radius [m] of a circle around the points of each way."""
         self.gaps = np.full((count, count), np.inf)
         """[m] Smallest distance between the middles of two ways; infinite if they split, follow each other or lie in two
         junctions."""
@@ -81,7 +81,7 @@ class Junctions:
         """Priority of a way: the lowest is first."""
         self._ranks: list[int] = self.rank.tolist()
         self._extras: dict[tuple[int, float, float], float] = {}
-        """Results of `extra`."""
+        """Cached results of `extra`: (way, half length, half width) -> extra reach [m]."""
         self.halts = np.array([number in has[STOP] for number in range(count)], bool)
         """Whether a way before a junction has a stop sign at its end."""
 
@@ -129,7 +129,7 @@ class Junctions:
         return found
 
     def _rank(self, number: int, signed: set[int]) -> int:
-        """Straight on 0, to the right 1, to the left 2; 3 more with a stop sign or a sign to give way."""
+        """Return a way's rank: straight on 0, right 1, left 2; 3 more with a stop sign or a sign to give way."""
         path = self.paths[number]
         turned = path[-1, 2] - path[0, 2]  # positive to the right in this frame
         rank = 0 if abs(turned) < BEND else 1 if turned > 0 else 2
@@ -165,7 +165,7 @@ class Junctions:
         return np.array(found, np.intp)
 
     def _turn(self, one: Candidate) -> tuple[int, float]:
-        """Return the order of a candidate by its rank and its distance."""
+        """Return by what candidates are ordered: the rank of the way, then the distance [m] to the junction."""
         return self._ranks[one.way], one.distance
 
     def _is_reached(self, way: int, start: Floats, step: Floats) -> bool:
@@ -179,13 +179,13 @@ class Junctions:
 
 
 def _signed(road_map: RoadMap, signals: SignalWays, kind: str) -> set[int]:
-    """Return the ways with a sign of a kind at their end."""
+    """Return the ways that end at a sign of a type."""
     found = [signal.id for road in road_map.roads for signal in road.signals if signal.type == kind]
     return {way for number in found for way in signals.of(number)}
 
 
 def _round(points: Floats) -> tuple[float, float, float]:
-    """Return middle and radius of a circle around points."""
+    """Return x, y and radius [m] of a circle around points."""
     low, high = points[:, :2].min(0), points[:, :2].max(0)
     x, y = ((low + high) / 2).tolist()
     return x, y, float(np.hypot(points[:, 0] - x, points[:, 1] - y).max())

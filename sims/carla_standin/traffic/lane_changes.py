@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 AHEAD, BEHIND = 8.0, 6.0
-"""[m] Free distance before and behind its middle, in addition to that by the speeds."""
+"""[m] Free distance before and behind the car's middle, in addition to that by the speeds."""
 LENGTHS = 5.0
 """Sum of two half lengths of ordinary cars [m], which `AHEAD` and `BEHIND` include; longer vehicles need more room."""
 HEADWAY = 0.8

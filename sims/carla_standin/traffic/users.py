@@ -42,7 +42,7 @@ class Users:
     inside: list[int]
     """Ways inside junctions on which clients' cars may be; a car between two ways is listed with each."""
     coming: list[Candidate]
-    """A candidate for each way that a car may take."""
+    """A candidate for each way through a junction that a client's car may take soon."""
 
 
 NOBODY = Users([], [])
@@ -53,10 +53,10 @@ class Standing:
 
     def __init__(self) -> None:
         self.since: dict[int, float] = {}
-        """By number of the car."""
+        """Number of a car -> time [s] since which it stands."""
 
     def waits(self, number: int, now: float) -> bool:
-        """Return True if others let a car go first that stands, at a time [s]."""
+        """Return True if the traffic waits for a car that stands at the time `now` [s], for PATIENCE at most."""
         return now - self.since.setdefault(number, now) < PATIENCE
 
     def forget(self, number: int) -> None:

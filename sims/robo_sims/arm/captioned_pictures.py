@@ -37,7 +37,7 @@ class SceneRenderer:
         self._bodies = {name: (kind.body, f"other_{kind.body}") for name, kind in self.kinds.items()}
 
     def show(self, pose: Pose) -> States:
-        """Set the simulation to a pose, and return the resulting state."""
+        """Set the simulation to a pose of hand and objects, and return the resulting state."""
         physics = self.physics
         physics.reset()
         for kind, names in self._bodies.items():

@@ -77,7 +77,7 @@ class EndEffectorDelta(ControlMode):
 
     @override
     def targets(self, action: Array, rows: Rows = ...) -> Array:
-        """Take one step of inverse kinematics from the measured pose, so that no hidden target builds up."""
+        """Return servo targets (..., 9) one step of inverse kinematics from the measured pose: no hidden target builds up."""
         arm, motion = self._arm, action[..., :4] * self._share
         position = np.minimum(np.maximum(arm.gripper_position[rows] + motion[..., :3], _LOWEST), _HIGHEST)
         yaw = np.minimum(np.maximum(arm.gripper_yaw[rows] + motion[..., 3], -MAX_YAW), MAX_YAW)
@@ -124,7 +124,7 @@ class JointPosition(ControlMode):
 
     @override
     def targets(self, action: Array, rows: Rows = ...) -> Array:
-        """Move each joint towards its target as far as its velocity limit allows."""
+        """Return servo targets (..., 9): the joint positions of the action, as far as the velocity limits allow."""
         return _servo_targets(self._arm, action[..., :JOINTS], action[..., JOINTS:], rows)
 
     @override

@@ -51,7 +51,7 @@ RATES: dict[str, tuple[CostSpec, Callable[[ArmPhysics], float]]] = {
 
 
 class ArmCosts:
-    """Costs of a step: rates at the end of each control period, times the period."""
+    """Meter of constraint costs: their rates at the end of each control period, times the period."""
 
     def __init__(self, costs: Sequence[str] | Mapping[str, float | str]) -> None:
         """costs: names, or names with limits such as {"force": "3 N s"}; raises UnknownName, InvalidSetting."""

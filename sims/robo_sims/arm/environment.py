@@ -31,7 +31,7 @@ ObservationArrays = dict[str, npt.NDArray[Any]]
 
 CAMERAS = ("front", "wrist")
 SEES = {"front": ("front",), "wrist": ("wrist",), "both": CAMERAS}
-"""Cameras of a policy that must find objects and goals in pictures."""
+"""Setting `sees` -> cameras of a policy that must find objects and goals in pictures."""
 RENDER_MODES = ("rgb_array", "rgb_array_list")
 
 ARM_ARRAYS = (

@@ -22,7 +22,7 @@ class Expert(Protocol):
 
 
 class ExpertFactory(Protocol):
-    """Creates the expert of one episode."""
+    """Factory that makes the expert of one episode."""
 
     def __call__(self, random: np.random.Generator) -> Expert:
         """Return a new expert."""

@@ -21,7 +21,7 @@ NAMES = ("ArmReach-v0", "ArmPush-v0", "ArmPick-v0", "ArmPegInsert-v0")
 
 
 class ArmFamily(EnvironmentFamily):
-    """Makes arm tasks by name."""
+    """Family of arm tasks, made by name."""
 
     @override
     def names(self) -> Iterable[str]:

@@ -47,9 +47,9 @@ class Arm(ABC):
         self.joint_limits: Array = model.jnt_range[:JOINTS].T.copy()
         """(2, 7) [rad] lowest and highest"""
         self.joint_position: Array = qpos[..., :JOINTS]
-        """(..., 7) [rad]"""
+        """Joint angles (..., 7) [rad]."""
         self.joint_velocity: Array = qvel[..., :JOINTS]
-        """(..., 7) [rad/s]"""
+        """Joint velocities (..., 7) [rad/s]."""
         self.finger_position: Array = qpos[..., JOINTS : JOINTS + 2]
         """(..., 2) [m] of each finger from the middle"""
         self.gripper_position = self.view(lambda data: data.site("gripper").xpos)
@@ -196,7 +196,7 @@ class Body:
 
     def __init__(self, arm: Arm, name: str) -> None:
         self.position = arm.view(lambda data: data.body(name).xpos)
-        """(..., 3) [m] frame base"""
+        """Position (..., 3) [m] of the body, frame base."""
         self.matrix = matrices(arm.view(lambda data: data.body(name).xmat))
         """(..., 3, 3) columns are the body's axes in the base frame"""
 

@@ -108,7 +108,7 @@ PRESETS = {
 
 
 class Randomizer:
-    """Changes a model for each episode and restores it for episodes without randomisation."""
+    """Randomiser of a model: changes it for each episode, and restores it for episodes without."""
 
     def __init__(self, ranges: Randomization, model: mujoco.MjModel) -> None:
         self._ranges, self._model = ranges, model
@@ -153,7 +153,7 @@ class Randomizer:
         return disturbed
 
     def _draw(self) -> dict[str, Any]:
-        """Every range draws, also if it is 0: two settings share the draws of the others."""
+        """Draw the values of an episode. Ranges of 0 draw, too: two settings share the draws of the others."""
         model, ranges, random = self._model, self._ranges, self._random
         for rgba in (model.geom_rgba, model.mat_rgba):
             shift = ranges.colours * random.uniform(-1, 1, (len(rgba), 3))

@@ -215,7 +215,7 @@ class Drawable(Protocol):
 
 
 class RealtimeCameras:
-    """Draws the cameras of a RealtimeArm from copies of its state."""
+    """Renderer of a RealtimeArm's cameras, from copies of its state."""
 
     def __init__(self, arm: Drawable, cameras: CameraObservations) -> None:
         self._cameras, self._data = cameras, mujoco.MjData(arm.model)

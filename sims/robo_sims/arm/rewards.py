@@ -15,7 +15,7 @@ from robo_sims.arm.physics import Array, Mask, Rows
 Progress = Mapping[str, Array]
 """Part of the task -> progress (...) from 0 to 1."""
 Measure = Callable[[], Progress]
-"""Computes the present progress; called only by rewards that use it."""
+"""Function that computes the present progress; called only by rewards that use it."""
 
 
 class SparseReward:

@@ -94,7 +94,7 @@ class OwnArm:
         self._grips = int(self._finger.qposadr[0]), self._servo(described.gripper.joint)
         self.home: Array = np.array(described.home)
         self.joint_limits: Array = np.stack([self._kinematics.low, self._kinematics.high])
-        """(2, J) [rad]"""
+        """Lowest and highest angle of each joint, (2, J) [rad]."""
 
     @property
     def joint_position(self) -> Array:

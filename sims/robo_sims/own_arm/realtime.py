@@ -46,7 +46,7 @@ class RealtimeOwnArm(ClockedArm):
     """An owner's arm and task, whose servos follow targets a little before the joints."""
 
     lag = quickest = None
-    """Unknown: the guard's set points themselves keep speed and acceleration."""
+    """None, since they are unknown: the guard's set points themselves keep speed and acceleration."""
 
     def __init__(self, task: TaskOfArm, cameras: Callable[[], CameraObservations]) -> None:
         """cameras: returns the task's cameras, for the thread that draws."""

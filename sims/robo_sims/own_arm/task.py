@@ -255,7 +255,7 @@ def arm_arrays(joints: int) -> tuple[ArraySpec, ...]:
 
 
 def action_spec(step_size: tuple[float, float], width: float, period: float, repeat: int) -> ActionSpec:
-    """Return displacements of a hand that points down, and an opening, for `repeat` control periods."""
+    """Return the spec of displacements of a hand that points down, and an opening, for `repeat` control periods."""
     most = repeat * np.array([*(step_size[0],) * 3, step_size[1]])
     return ActionSpec(
         names=("dx", "dy", "dz", "turn", "gripper_opening"),
@@ -275,5 +275,5 @@ def heading(quaternion: Quaternion) -> float:
 
 
 def pointing_down(yaw: float) -> Quaternion:
-    """Return a hand that points straight down with a heading [rad]."""
+    """Return the orientation (w, x, y, z) of a hand that points straight down with a heading [rad]."""
     return (0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0)

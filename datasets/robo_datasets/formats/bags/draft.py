@@ -30,7 +30,7 @@ MOST_TOPICS = 60
 
 @dataclass
 class _Seen:
-    """Messages of a topic."""
+    """What was found on one topic: its first message, times [ns], number of messages, labels or fault."""
 
     first: RawMessage
     begin: int
@@ -71,7 +71,7 @@ def draft_of(source: Path, bags: Sequence[Bag]) -> DatasetError:
 
 
 def _look(found: _Seen) -> None:
-    """Find the labels of the numbers of a topic's first message."""
+    """Decode the first message of a topic, and note the labels of its numbers, or why it cannot be decoded."""
     kind = found.first.topic.type
     try:
         message = Decoder().decode(found.first)

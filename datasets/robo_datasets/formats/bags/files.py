@@ -23,9 +23,9 @@ SUFFIXES = {".mcap": MCAP, ".db3": SQLITE}
 METADATA = "metadata.yaml"
 ZSTD = b"\x28\xb5\x2f\xfd"
 MOST_UNPACKED = 1 << 30
-"""Bytes of one chunk, or of one message, when they are unpacked; recorders take a few megabytes."""
+"""Largest size [bytes] of an unpacked chunk or message; recorders take a few megabytes."""
 DEEPEST = 2
-"""Levels of folders in which bags are sought."""
+"""Number of levels of folders in which bags are sought."""
 NO_END = "has no end, as of a recorder that was killed: it is read as far as it goes"
 Damage = Callable[[str], None]
 
@@ -38,11 +38,11 @@ class Topic:
     type: str
     """Type of the messages, such as sensor_msgs/msg/JointState."""
     encoding: str = "cdr"
-    """of the messages: cdr is ROS 2's"""
+    """serialization of the messages, such as cdr, which is ROS 2's"""
     language: str = ""
     """Language in which the definition of the message type is written: ros2msg or ros2idl."""
     definition: str = ""
-    """of the type and all types in it; empty if the file has none"""
+    """text that defines the message type and all types in it; empty if the file has none"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RawMessage:
 
     topic: Topic
     logged: int
-    """[ns] time of the recorder"""
+    """[ns] time at which the recorder received the message"""
     data: bytes
 
 
@@ -69,7 +69,7 @@ class Bag:
             damage: Receives a sentence on each file that is not whole.
 
         Raises:
-            DatasetError: A file is of another kind.
+            DatasetError: A file is neither MCAP nor SQLite.
         """
         for path in self.files:
             require_file(path)
@@ -91,7 +91,7 @@ def is_bag(source: Path) -> bool:
 
 
 def bags_in(source: Path) -> list[Bag]:
-    """Return the bags of a file or folder by name, numbers by their value.
+    """Return the bags of a file or folder in the order of their names, bag_10 after bag_9.
 
     Files of one folder are one bag if it has a metadata.yaml, or if they are numbered parts of one name, as recorders write
     them; otherwise each is a bag. Raises DatasetError if there is none, or for a link.
@@ -240,7 +240,7 @@ def _sqlite(path: Path, damage: Damage) -> Iterator[RawMessage]:
 
 
 def _declared_size(path: Path) -> int:
-    """Return the bytes of a database by its header: page size and number of pages."""
+    """Return the size [bytes] of a SQLite database according to its header: page size times number of pages."""
     with path.open("rb") as file:
         header = file.read(32)
     size = int.from_bytes(header[16:18])

@@ -32,13 +32,13 @@ class Entry:
 
     topic: str
     field: str | None = None
-    """path to the numbers in a message, such as pose.position; by default what the type is about, "" for all of it"""
+    """path to the numbers in a message, such as pose.position; by default its type's main field, "" for the whole message"""
     names: tuple[str, ...] = ()
     """Names of the joints to read, in the order of this entry, if the messages name their joints; else labels for the
     numbers."""
     unit: str = "unknown"
     low: tuple[float, ...] | None = None
-    """lowest values of an action, one for each number; by default the lowest that occur"""
+    """lowest values of the numbers of an action; by default the lowest that occur in the bag"""
     high: tuple[float, ...] | None = None
     size: tuple[int, int] | None = None
     """height and width [pixel] to which pictures are scaled"""
@@ -53,9 +53,9 @@ class Markers:
     topic: str
     field: str = "data"
     begin: str | bool | int = True
-    """value of the field; any text case"""
+    """value of the field that begins an episode; texts in any case"""
     end: str | bool | int = False
-    """a begin without an end lasts until the next begin, or until the bag ends"""
+    """value of the field that ends an episode; without it, an episode lasts until the next begin, or until the bag ends"""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class BagMapping:
     observations: Mapping[str, Mapping[str, Any]]
     """Name of an observation -> settings of its Entry."""
     actions: tuple[Mapping[str, Any], ...]
-    """Entry of each part, one behind the other"""
+    """Settings of the Entry of each part of the action; the numbers of the parts are joined in this order."""
     clock: Literal["header", "log"] | None = None
-    """time stamps of the headers, or of the recorder; by default headers if every topic has them"""
+    """times that order the messages: of their headers, or of the recorder; by default of headers if every topic has them"""
     most_gap: float = 0.2
     """Longest time [s] for which a value is used; a longer pause of its topic is a gap."""
     gaps: Literal["refuse", "cut"] = "refuse"
@@ -84,7 +84,7 @@ class BagMapping:
     reward: Mapping[str, Any] | None = None
     """Settings of the Entry that is the reward; None if the bag has no reward."""
     success: Mapping[str, Any] | None = None
-    """Entry; the last value of an episode, or until the next one begins; 0 is a failure"""
+    """Settings of the Entry that tells success; its last value before the next episode counts, 0 is a failure."""
     instruction: str | None = None
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class BagMapping:
 
 
 class Entries:
-    """Entries of a mapping, each under one name: actions and reward have names that no observation can have."""
+    """Entries of a mapping by name; those of actions and reward begin with "/", as no observation's name can."""
 
     def __init__(self, mapping: BagMapping, source: str) -> None:
         """source: name of the mapping in errors. Raises InvalidSetting or UnknownName that names the key."""
@@ -122,7 +122,7 @@ class Entries:
         self.topics = {entry.topic for entry in self.all.values()} | {*marks}
 
     def limit(self, name: str) -> float:
-        """Return the largest age [s] of a value."""
+        """Return the largest age [s] at which a value of this entry is still used."""
         given = self.all[name].most_gap
         return self.mapping.most_gap if given is None else given
 

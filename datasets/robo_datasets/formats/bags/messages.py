@@ -27,7 +27,7 @@ FIELDS = {
 LEFT_OUT = ("header", "layout")
 PICTURES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 NAMES = ("name", "joint_names")
-"""Fields with the names of the joints that numbers of the same message belong to."""
+"""Names of the message fields that hold joint names, one for each number of the message."""
 CHANNELS = {
     **{"rgb8": (3, None), "bgr8": (3, "BGR2RGB"), "8UC3": (3, "BGR2RGB")},
     **{"rgba8": (4, "RGBA2RGB"), "bgra8": (4, "BGRA2RGB"), "8UC4": (4, "BGRA2RGB")},

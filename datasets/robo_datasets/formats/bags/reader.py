@@ -24,7 +24,7 @@ CLOCKS = {"header": "the stamps of the headers", "log": "those of the recorder"}
 
 @dataclass(frozen=True)
 class RosBag(MappedReader):
-    """Reads bags of ROS 2 and MCAP files by a mapping."""
+    """Reader of ROS 2 bags and MCAP files that follows a mapping of their topics."""
 
     mapping: Entries | None = None
     name = "rosbag"
@@ -72,7 +72,7 @@ class _Track:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """entry -> shape of its first picture"""
     marks: list[Any] = field(default_factory=list)
-    """values of markers and successes"""
+    """value of the episode marker or of success in each message; None on topics that have neither"""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class _Reading:
         return [*self._entries.observations]
 
     def _tracks(self) -> dict[str, _Track]:
-        """Return topic -> track of the mapped topics."""
+        """Read all messages of the mapped topics, and return topic -> track."""
         entries, decoder, found = self._entries, Decoder(), dict[str, _Track]()
         self._seen = set[str]()
         of_topic: dict[str, list[tuple[str, Entry]]] = {}
@@ -163,7 +163,7 @@ class _Reading:
         values.append(numbers)
 
     def _mark(self, topic: str, message: Any) -> Any:
-        """Return the value of a marker, None for other topics."""
+        """Return what a message says as an episode marker or as success; None on topics that are neither."""
         markers, success = self._entries.markers, self._entries.success
         if markers is not None and topic == markers.topic:
             return _plain_value(message, markers.field)
@@ -181,7 +181,7 @@ class _Reading:
         return wanted or ("log" if without else "header")
 
     def _order(self, topic: str, track: _Track) -> tuple[Times, Times]:
-        """Return the numbers of the messages of a topic in the order of their times, and these times [ns]."""
+        """Return the indices of a topic's messages in the order of their times, and these times [ns]."""
         logged = np.asarray(track.logged, np.int64)
         order = np.argsort(logged, kind="stable")
         times = logged if self.clock == "log" else np.asarray(track.stamped, np.int64)
@@ -193,7 +193,7 @@ class _Reading:
         return chosen, times[chosen]
 
     def _episodes(self) -> Iterator[tuple[str, int, int, int]]:
-        """Yield name, begin, end and begin of the next episode, in ns."""
+        """Yield for each episode its name, begin, end, and the begin of the episode after it, times in ns."""
         markers = self._entries.markers
         first = min(int(times[0]) for _, times in self.orders.values())
         last = max(int(times[-1]) for _, times in self.orders.values())

@@ -164,7 +164,7 @@ def _leading(values: npt.NDArray[np.bool_]) -> int:
 
 
 def _wanted(signal: Signal, ticks: Times, at_end: bool) -> Times:
-    """Return the times at which a signal is read: of an action T, of anything else T+1."""
+    """Return the times [ns] at which a signal is read: T for an action, T+1 for anything else."""
     if not signal.is_action:
         return ticks
     return ticks[1:] if at_end else ticks[:-1]

@@ -18,7 +18,7 @@ from robo_rl.errors import DatasetError, printable
 STEPS = "steps"
 DEEPEST = 20
 MOST_NUMBERS = 1 << 24
-"""Numbers of one tensor of one step."""
+"""Largest number of elements in one tensor of one step."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Feature:
     shape: tuple[int, ...] = ()
     dtype: str = ""
     encoding: str = "none"
-    """of numbers: none, bytes, zlib"""
+    """compression of tensors: none, bytes or zlib"""
 
     def values(self, example: Mapping[str, Values]) -> Any:
         """Return the values of all steps: numbers (N, *shape), pictures (N, H, W, C), or a list of texts.
@@ -128,7 +128,7 @@ def _feature(described: Any, path: str) -> Feature | None:
 
 
 def _unpacked(content: bytes, size: int) -> bytes:
-    """Return zlib's content; raises ValueError if it is larger than it should be."""
+    """Return zlib data decompressed; raises ValueError if that is more than `size` bytes."""
     packed = zlib.decompressobj()
     found = packed.decompress(content, size + 1)
     if len(found) > size:

@@ -39,20 +39,20 @@ class RldsMapping:
     actions: tuple[str, ...] | None = None
     """features of a step, one behind the other; by default all numbers in `action`, in the file's order"""
     split: str | None = None
-    """by default train, if there are several"""
+    """split that is read; by default train, if there are several"""
     rate: float | None = None
     """Rate of the recorded steps [1/s], which the files do not tell."""
     mode: ActionMode = "unknown"
     """Control mode that the actions stand for, such as end_effector_delta."""
     instruction: str | None = None
-    """feature of a step that is text; by default the first whose name has the word"""
+    """feature of a step that holds the instruction, a text; by default the first whose name has the word"""
     last_step: Literal["invalid", "kept"] = "invalid"
     """kept: action and reward of the last step are taken, although RLDS declares them invalid"""
 
 
 @dataclass(frozen=True)
 class Rlds(MappedReader):
-    """Reads a folder with features.json and TFRecord files."""
+    """Reader of RLDS datasets: folders with features.json and TFRecord files."""
 
     mapping: RldsMapping = RldsMapping()
     source: str = "the mapping"
@@ -119,7 +119,7 @@ class _Reading:
         self._heights: dict[str, tuple[int, ...]] = {}
 
     def actions(self) -> Iterator[tuple[str, Array]]:
-        """Yield name and actions of each episode; notes what is damaged."""
+        """Yield name and actions of each episode, and note what is damaged in words."""
         found, kept_rewards = 0, 0
         for name, example in self._examples(self.notes.append):
             actions = self._actions(example)

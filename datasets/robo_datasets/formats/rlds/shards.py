@@ -18,7 +18,7 @@ from robo_rl.errors import DatasetError, optional
 
 MASK = 0xA282EAD8
 MOST_EXAMPLE = 1 << 31
-"""Bytes of one episode; protobuf reads no more."""
+"""Largest size [bytes] of one episode; protobuf reads no more."""
 KINDS = {"bytes_list": ("BytesList", 12), "float_list": ("FloatList", 2), "int64_list": ("Int64List", 3)}
 """Field of tf.train.Feature -> its type, and protobuf's number of the type of its values."""
 Values = Array | list[bytes]
@@ -38,7 +38,7 @@ def shards_in(folder: Path) -> list[Path]:
 
 
 def missing_shards(shards: list[Path]) -> list[str]:
-    """Return the names of shards that the others' names count, NAME-00003-of-00010, and that are not there."""
+    """Return the names of missing shards: NAME-00003-of-00010 tells how many there should be."""
     found: dict[tuple[str, int], set[int]] = {}
     for path in shards:
         if match := re.fullmatch(r"(.+)-(\d{5})-of-(\d{5})", path.name):
@@ -52,7 +52,7 @@ def examples(path: Path, damage: Damage) -> Iterator[dict[str, Values]]:
     An example whose checksum is wrong is left out; behind a damaged length nothing can be found any more.
 
     Args:
-        path: Of the shard.
+        path: TFRecord file of the shard.
         damage: Receives a sentence on what is left out.
     """
     require_file(path)

@@ -62,7 +62,7 @@ def _walls() -> str:
 
 
 class PegInsertExpert(Expert):
-    """Moves the peg over the hole, aligns and lowers it; goes up and tries again if it jams."""
+    """Expert that moves the peg over the hole, aligns and lowers it; goes up and tries again if it jams."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._gain = random.uniform(0.5, 0.8)  # share of the way to go in one step

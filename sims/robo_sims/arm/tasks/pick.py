@@ -105,7 +105,7 @@ class CubeTask(ArmTask):
 
 
 class PickExpert(Expert):
-    """Hovers over the cube, aligns the fingers, descends, closes and lifts; starts over if the cube is lost."""
+    """Expert that hovers over the cube, aligns the fingers, grasps and lifts; starts over if the cube is lost."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._hover = random.uniform(0.06, 0.12)  # [m] above the cube's middle
@@ -158,7 +158,7 @@ class Pick(CubeTask):
 
     @override
     def holds(self) -> Mask:
-        """Check contacts only where the cube is high."""
+        """Return whether the cube is held high enough; contacts are checked only where it is high."""
         lifted = self.cube.position[..., 2] >= HALF_SIZE + LIFT
         if not np.count_nonzero(lifted):
             return lifted

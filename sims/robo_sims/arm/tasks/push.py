@@ -44,7 +44,7 @@ TOLERANCE = 0.03
 
 
 class PushExpert(Expert):
-    """Goes behind the cube as seen from the mark, lowers the fingers and pushes; goes round again if it slips."""
+    """Expert that goes behind the cube, lowers the fingers and pushes it to the mark; goes round again if it slips."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._gain = random.uniform(0.6, 0.9)  # share of the way to go in one step

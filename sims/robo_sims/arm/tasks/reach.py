@@ -26,7 +26,7 @@ TOLERANCE = 0.02
 
 
 class ReachExpert(Expert):
-    """Moves straight to the goal."""
+    """Expert that moves the gripper straight to the goal."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._gain = random.uniform(0.5, 0.9)  # share of the way to go in one step

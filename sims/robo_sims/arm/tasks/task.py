@@ -20,14 +20,14 @@ from robo_sims.arm.rewards import Progress
 
 @dataclass(frozen=True)
 class Kind:
-    """Objects of a task that captions tell apart by colour."""
+    """Kind of objects of a task, which captions tell apart by their colours."""
 
     body: str
-    """Body of the model that shows one."""
+    """Name of the body in the model that shows such an object."""
     colours: Mapping[str, tuple[float, float, float]]
-    """Colour -> RGB."""
+    """Name of a colour -> RGB."""
     turns: bool = False
-    """True if its yaw is seen."""
+    """True if the yaw of such an object is seen."""
 
 
 class ArmTask(ABC):
@@ -94,7 +94,7 @@ class ArmTask(ABC):
     @staticmethod
     @abstractmethod
     def pose(things: tuple[SceneObject, ...], random: Random) -> Pose:
-        """Return a random state in a scene."""
+        """Return a random pose of the hand, and of objects that it holds or has moved, in a scene."""
 
     @classmethod
     def start(cls, things: tuple[SceneObject, ...], random: Random) -> Pose:

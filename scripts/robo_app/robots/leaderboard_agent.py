@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from robo_sims.carla.route_driver import RouteDriver
 
 FAMILY = "carla/"
+LABELS = "labelled"
+"""Name of the wrapper that labels steps for a training, and changes nothing that a policy sees or does."""
 AGENT = '''"""Agent of the CARLA leaderboard, written by `robo-rl drive agent`: it drives with the policy of a run.
 
 leaderboard_evaluator.py --track MAP --agent {file} --routes ROUTES.xml
@@ -81,7 +83,8 @@ def driver_of(run: str, step: int | None = None) -> RouteDriver:
     policy: Policy = opened.policy(step)
     chosen = _environment(opened)
     arguments = {**chosen.get("arguments", {}), "host": None}
-    return RouteDriver(policy, robo_rl.make_environment(chosen["name"], wrappers=chosen.get("wrappers", ()), **arguments))
+    wrappers = [wrapper for wrapper in chosen.get("wrappers", ()) if wrapper["name"] != LABELS]
+    return RouteDriver(policy, robo_rl.make_environment(chosen["name"], wrappers=wrappers, **arguments))
 
 
 def _environment(run: Run) -> dict[str, Any]:

@@ -11,7 +11,8 @@ pytest.importorskip("msgpack")
 
 import carla
 
-from robo_app.robots.leaderboard_agent import AGENT, write_agent
+import robo_rl
+from robo_app.robots.leaderboard_agent import AGENT, driver_of, write_agent
 from robo_rl.errors import InvalidSetting
 from robo_sims.carla.family import FAMILY
 from robo_sims.carla.local_session import LocalSession
@@ -152,3 +153,12 @@ def test_agent_file_is_written_for_runs_that_drive_alone(tmp_path):
     with pytest.raises(InvalidSetting, match="drives no car"):
         write_agent(run, tmp_path / "other.py")
     assert not (tmp_path / "other.py").exists()
+
+
+def test_run_of_drive_town_drives_without_its_labels(monkeypatch):
+    """Red before: the wrapper that labels steps for DAgger was refused, and with it every run of drive-town."""
+    arguments = {"birdseye": 0, "layout": "sets"}
+    recipe = {"name": "carla/Town-v0", "arguments": arguments, "wrappers": [{"name": "labelled"}]}
+    run = SimpleNamespace(recipe={"environment": recipe}, policy=lambda step: Policy())
+    monkeypatch.setattr(robo_rl, "open_run", lambda path: run)
+    assert "cars" in driver_of("run").environment.observation_space.spaces

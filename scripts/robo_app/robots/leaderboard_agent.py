@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import robo_rl
+from robo_rl.environments.wrapping import in_evaluations
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols.components import Policy
 from robo_rl.runs.run import Run
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from robo_sims.carla.route_driver import RouteDriver
 
 FAMILY = "carla/"
-LABELS = "labelled"
-"""Name of the wrapper that labels steps for a training, and changes nothing that a policy sees or does."""
 AGENT = '''"""Agent of the CARLA leaderboard, written by `robo-rl drive agent`: it drives with the policy of a run.
 
 leaderboard_evaluator.py --track MAP --agent {file} --routes ROUTES.xml
@@ -83,7 +82,7 @@ def driver_of(run: str, step: int | None = None) -> RouteDriver:
     policy: Policy = opened.policy(step)
     chosen = _environment(opened)
     arguments = {**chosen.get("arguments", {}), "host": None}
-    wrappers = [wrapper for wrapper in chosen.get("wrappers", ()) if wrapper["name"] != LABELS]
+    wrappers = in_evaluations(chosen.get("wrappers", ()))
     return RouteDriver(policy, robo_rl.make_environment(chosen["name"], wrappers=wrappers, **arguments))
 
 

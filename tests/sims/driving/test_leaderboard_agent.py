@@ -156,7 +156,6 @@ def test_agent_file_is_written_for_runs_that_drive_alone(tmp_path):
 
 
 def test_run_of_drive_town_drives_without_its_labels(monkeypatch):
-    """Red before: the wrapper that labels steps for DAgger was refused, and with it every run of drive-town."""
     arguments = {"birdseye": 0, "layout": "sets"}
     recipe = {"name": "carla/Town-v0", "arguments": arguments, "wrappers": [{"name": "labelled"}]}
     run = SimpleNamespace(recipe={"environment": recipe}, policy=lambda step: Policy())

@@ -159,7 +159,7 @@ MORE = {
     "reward fit classifier": "--settings.least 1 --settings.updates 4 --settings.image-size 16",
     "reward fit preference": "--settings.epochs 1 --settings.hidden 8",
     "reward search": "--recipe.steps 40 --eureka.rounds 1 --eureka.programs 1 --icpl.rounds 1 --icpl.programs 2",
-    "reward compare": "--recipe.steps 40 --recipe.learner.replay.learning-starts 20 --seeds 0",
+    "reward compare": "--recipe.steps 120 --recipe.learner.replay.learning-starts 20 --recipe.evaluation.episodes 2 --seeds 0",
     "reward bench": "--pictures 320 --each 2",
     "audit": "--clips 2",
     "refine": "--steps 40 --episodes 1 --seed 0",

@@ -150,7 +150,7 @@ class Reader:
         if word in ("RUN", "RUN_A", "RUN_B", "BASE") or word.startswith("RUN@"):
             return self._run(word)
         if word == "ARM_RUN":
-            return self._example()
+            return self._example("arm-runs")  # RUN is still the page's own
         if word == "latest":
             self._run(word)  # one that the reader has
         return word
@@ -164,9 +164,9 @@ class Reader:
             return f"{run.path}@{checkpoint_steps(run.path / 'checkpoints')[-1]}"
         return str(runs[{"RUN_A": -2, "BASE": 0}.get(word, -1)].parent)
 
-    def _example(self) -> str:
-        dispatch([*shlex.split(EXAMPLE_RUN), "--demonstrations.episodes", "1", "--evaluation.episodes", "1"])
-        return str(find_run("latest", Path("runs")).path)
+    def _example(self, out: str = "runs") -> str:
+        dispatch([*shlex.split(EXAMPLE_RUN), "--demonstrations.episodes", "1", "--evaluation.episodes", "1", "--out", out])
+        return str(find_run("latest", Path(out)).path)
 
     def _demonstrations(self) -> str:
         if not Path("data/demos").exists():

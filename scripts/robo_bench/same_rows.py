@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-import yaml
 
 from robo_app.training.assembly import judged_arguments, recipe_of, scripted_expert
 from robo_rl.environments.make import make_environment
@@ -30,6 +29,7 @@ from robo_rl.protocols.components import Policy
 from robo_rl.replay.buffer import ReplayBuffer
 from robo_rl.runs.run import Run
 from robo_rl.settings import updated
+from robo_rl.system.plain_files import parse_yaml
 from robo_rl.system.threads import tensor_threads
 
 CLONES: Mapping[str, Mapping[str, Any]] = {
@@ -70,7 +70,7 @@ def judged(run: Run, name: str, elsewhere: Mapping[str, str], episodes: int) -> 
     """
     recipe = recipe_of(run)
     seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + (episodes or recipe.evaluation.episodes))
-    read = {key: yaml.safe_load(value) for key, value in elsewhere.items()}
+    read = {key: parse_yaml(value, key) for key, value in elsewhere.items()}
     arguments = {**judged_arguments(recipe), **SCRIPTS.get(name, {}), **read}
     with closing(make_environment(recipe.environment.name, **arguments)) as environment:
         is_script = name in SCRIPTS

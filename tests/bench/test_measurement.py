@@ -70,6 +70,7 @@ def test_figures_are_json_of_four_digits():
     }
 
 
+@pytest.mark.real_time
 def test_timed_counts_work_and_not_what_comes_before():
     calls = []
 

@@ -128,6 +128,7 @@ def test_check_tells_what_is_wrong(capsys, monkeypatch):
     assert "does `robo-rl robot serve` still run there" in said and "robot check" not in said, "no command is its own remedy"
 
 
+@pytest.mark.real_time
 def test_check_of_a_server_that_knows_the_contract_only(capsys, monkeypatch):
     from robo_real.drivers.fake import FakeArm
     from robo_real.guarded_arm import GuardedArm

@@ -157,7 +157,7 @@ def test_an_episode_equals_its_steps():
     assert_equal(one.sample(20, 2), other.sample(20, 2))
 
 
-def test_the_step_in_which_a_recorded_episode_diverged_is_never_sampled():
+def test_a_diverged_step_of_a_recording_is_never_sampled():
     steps = [transition(n) for n in range(6)]
     diverged = replace(episode_of(steps), terminated=False, truncated=True, stop_reason=DIVERGED)
     replay = RecordedReplay.of(SPEC, [diverged], 0)

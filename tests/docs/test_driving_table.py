@@ -21,8 +21,8 @@ def line_of(label: str, by_seed: dict[str, list[Evaluation]]) -> str:
     done = [sum(sum(map(bool, each.successes)) for each in found) for found in by_seed.values()]
     counts = [sum(map(len, found)) for found in by_seed.values()]
     (count,) = {*counts}
-    many = len(done) > 1
-    shown = student_interval([each / count for each in done]) if many else wilson(done[0], count)
+    differ = len({*done}) > 1
+    shown = student_interval([each / count for each in done]) if differ else wilson(sum(done), sum(counts))
     low, high = (100 * min(max(end, 0.0), 1.0) for end in (shown.low, shown.high))
     every = [each for found in by_seed.values() for each in found]
     measured = {name: [value for each in every for value in each.measured[name]] for name in every[0].measured}

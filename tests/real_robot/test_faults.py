@@ -85,6 +85,7 @@ def ended(environment, steps=40, action=ALONG):
 # robot and sensors
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("faults", "reason"),
     [

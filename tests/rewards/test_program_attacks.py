@@ -125,6 +125,7 @@ def test_what_is_read_from_a_file_is_what_was_saved_there(tmp_path):
 
 
 @linux
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     "condition", ["len(x) == 256", "len(x) > 5000", "np.sum(x == x) == 1024", "x.shape[0] == 16384", "np.size(x) % 2"]
 )

@@ -159,6 +159,7 @@ def test_recover_starts_a_dead_process_again(tmp_path, opened):
     assert driver.read().is_finite
 
 
+@pytest.mark.real_time
 def test_killed_owner_leaves_the_arm_at_its_place(tmp_path):
     process = lerobot_process(sys.executable, "robot", servo_config(tmp_path), file_of(PATH))
     process.start()

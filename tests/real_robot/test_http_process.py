@@ -21,6 +21,7 @@ from robo_real.limits import TWIN
 from robo_real.remote_robot import RemoteRobot
 from robo_real.server import http_process, http_supervisor
 from robo_real.server.messages import LENGTH, Answer, Request, receive_request, send_answer
+from robo_rl.errors import RobotStopped
 from robo_rl.system.pages.connections import MOST_CONNECTIONS, PER_TURN
 
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -118,12 +119,14 @@ def test_flood_delays_no_watchdog(serve, kind):
                 time.sleep(0.05)
             held = [event["number"] for event in robot.log.recent if event["event"] == "held"]
             until(lambda held=held: [e for e in robot.log.recent if e["event"] == "held" and e["number"] not in held])
+        except RobotStopped:  # a twin that gets no time is stopped as one whose velocity contradicts its position
+            continue
         finally:
             flood.wait()
         silent.append([event["silent"] for event in robot.log.recent if event["event"] == "held"][-1])
         if silent[-1] < 0.2:
             break
-    assert TWIN.hold_after < min(silent) < 0.2, silent
+    assert silent and TWIN.hold_after < min(silent) < 0.2, silent
     assert memory(server.http.pid) < 64
     assert memory(os.getpid(), "VmRSS") < before + 32
     client.close()

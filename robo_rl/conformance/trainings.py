@@ -133,7 +133,7 @@ def run_trial(
     corrected: bool = False,
 ) -> Trial:
     """Return a training that has run to its end; the arguments are those of `check_training`."""
-    factory, log = Factory(environment), Log(keep_after=updates + steps // 2 if steps else -(-updates // 2))
+    factory, log = Factory(environment), Log(keep_after=updates + steps // 2 if steps else (updates + 1) // 2)
     training = make(factory, steps)
     training.run(log)
     return Trial(make, factory, training, log, steps, updates, resume, copy.deepcopy(training.state_dict()), corrected)

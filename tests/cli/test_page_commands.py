@@ -34,6 +34,7 @@ CHEAP = {
 TWIN = "http://127.0.0.1:5000"
 EXAMPLE_RUN = (
     "train arm-pick-rlpd --steps 40 --learner.replay.learning-starts 20 --learner.network.hidden 8 --learner.batch-size 8"
+    " --evaluation.every 20 --evaluation.episodes-during 1"
 )
 MAY_FAIL = ("doctor", "reward search", "robot check")
 """Commands that end with 1 if this machine has a problem, such as a full disk or much load, or if so short a training leads to
@@ -198,7 +199,7 @@ def test_first_blocks_run_in_order(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore::robo_rl.environments.foreign.UnitsUnknown")
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("page", COMMANDS, ids=lambda page: page.name)

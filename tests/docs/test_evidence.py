@@ -119,7 +119,7 @@ def test_a_recipe_is_as_proven_as_its_weakest_part() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["learners"], "proven ("),
+        (["learners"], "proven (6)"),
         (["learners", "oer"], "experimental: Below plain replay"),
         (["recipes"], "proven ("),
         (["reward", "list"], "proven ("),

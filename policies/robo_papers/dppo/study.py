@@ -1,6 +1,6 @@
 """Cloned picks, refined by reward through the denoising steps, by steering the noise, and by cloning their own successes.
 
-python -m robo_papers.dppo.study --seeds 3
+python -m robo_papers.dppo.study --seeds 5
 
 Resumable: what the archive has is not trained again. All methods of a seed begin with one clone, and play as many episodes.
 """
